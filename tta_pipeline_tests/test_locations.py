@@ -55,7 +55,7 @@ def test_webdataset_names_a_path_that_it_cannot_open(tmp_path: Path, write: Call
     write(tmp_path / "a#b")
     shard_set = publish_shard_set(tmp_path / "a#b", CLASS_MAP, QUIET).shard_set
 
-    with pytest.raises(LoaderError, match="which webdataset takes for a URL"):
+    with pytest.raises(LoaderError, match="so that webdataset takes it for a URL"):
         next(
             iter(
                 WebDatasetLoader(

@@ -42,7 +42,7 @@ experiments:
   mirrored: {{model: mine, method: "my_method:MIRRORED"}}
   mirrored_dark: {{model: mine, method: "my_method:MIRRORED", shards: dark}}
 """
-LEFT_OUT = re.compile(r"left out|whose import raised|No module named|found 0 benchmarks|found no experiment")
+LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment")
 READ_ONLY = {
     "experiments": ("experiments", "mine"),
     "metrics": ("metrics",),

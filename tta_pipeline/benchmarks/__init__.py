@@ -1,1 +1,1 @@
-"""Benchmark files and their fields."""
+"""Benchmark files: their fields, their streams, and the specification that they are read into."""

@@ -1,4 +1,4 @@
-"""A benchmark file as a whole: its parts, and the constraints between them."""
+"""The specification of a whole benchmark: the parts of its file, and the constraints between them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,38 +25,39 @@ class Benchmark(Section):
     """One benchmark file."""
 
     name: Annotated[str, Field(pattern=PART_PATTERN)]
-    """Name of the file; of one of several sets in it, `<file>/<shift set>`."""
+    """Name of the file; for one of several sets in the file, `<file>/<shift set>`."""
     title: str
     source: AnySource
     shift_set: ShiftSet
-    """Shift set that the images are of: `imagenet_c` by default, another that comes with the project, or a file
-    `<name>.shifts.yaml` beside this one. `own: {names: [...], severities: [...]}` in its place is one without a
-    file."""
+    """Shift set of the images: `imagenet_c` by default, another set that comes with the project, or a file
+    `<name>.shifts.yaml` beside this one. To define a set without a file, write
+    `own: {names: [...], severities: [...]}` in its place."""
     corruptions: tuple[str, ...]
-    """Shifts of the set that the benchmark has; by default those that enter the set's mean."""
+    """Shifts of the set in this benchmark; by default those that enter the set's mean."""
     severities: tuple[int, ...]
-    """Severities of the set that the benchmark has; by default all, and 0 for a set without severities."""
+    """Severities of the set in this benchmark; by default all, and 0 for a set without severities."""
     class_map: Literal["folders"] | Path = "folders"
-    """`folders`: sorted union of the class folders of the whole source; a list that comes with the project, such as
-    `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift set's list, if it has one. Then pinned."""
+    """Classes in the order of their labels. `folders`: the sorted union of the class folders of the whole source; or a
+    list that comes with the project, such as `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift
+    set's list, if it has one. The class map is pinned at its first use."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
     """How shards are made; None for a source that consists of shards."""
     train_shards: ShardSettings | None = None
-    """How shards of training images are made; by default as the others, but permuted and with the images as they are:
-    training crops them itself."""
+    """How shards of training images are made; by default like the other shards, but permuted and with unchanged images,
+    since training crops them itself."""
     transforms: dict[Name, Transform] = Field(default_factory=dict)
-    """Further shard sets, made from the first by changing each image."""
+    """Further shard sets, made from the original shards by changing each image."""
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
     matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
-    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. Beside
-    it, `experiments` may be missing."""
+    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. With a
+    matrix, `experiments` may be missing."""
     tuning: dict[Name, Tuning] = Field(default_factory=dict)
-    """Experiments whose hyperparameters are chosen on held-out shifts: those that the shift set holds out and that are
-    not among `corruptions`. `tuned` of an experiment uses what was chosen."""
+    """Experiments whose hyperparameters are chosen on held-out shifts, which the shift set holds out and `corruptions`
+    does not have. An experiment with `tuned` uses the chosen hyperparameters."""
 
     @model_validator(mode="before")
     @classmethod
@@ -70,7 +71,7 @@ class Benchmark(Section):
         given = {name: content for name, content in value.items() if name not in ("own", "classes")}
         if "classes" in value:
             if "class_map" in value:
-                raise ValueError("found classes and class_map; expected one of them, which mean the same")
+                raise ValueError("found classes and class_map; expected one of them, since both mean the same")
             given["class_map"] = value["classes"]
         return {**defaults, **given, "shift_set": shift_set}
 
@@ -81,8 +82,8 @@ class Benchmark(Section):
         known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
         if unknown := [each for each in found if each not in known]:
             raise ValueError(
-                f"found {', '.join(map(str, unknown))}; expected some of {', '.join(map(str, known))}, which the shift "
-                f"set {shift_set.name} has"
+                f"found {', '.join(map(str, unknown))}; the shift set {shift_set.name} has "
+                f"{', '.join(map(str, known))}: name some of these"
             )
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
@@ -121,7 +122,7 @@ class Benchmark(Section):
                 yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"
         for name in self.experiments:
             if f"{name}_checks" in self.experiments:
-                yield f"experiments {name} and {name}_checks; expected a name other than that of the former's checks"
+                yield f"experiments {name} and {name}_checks; expected another name, since {name} has checks so named"
 
     def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
         unknown = set(experiment.severities or ()) - set(self.severities)
@@ -158,13 +159,13 @@ class Benchmark(Section):
             yield f"tuning.{name}.grid: {problem}"
 
     def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
-        """Yield why the loader of *experiment*, which *found* names, cannot read what the others read."""
+        """Yield messages, beginning with *found*, why *experiment*'s loader cannot read the other loaders' images."""
         if experiment.loader == "webdataset" and self.source.is_remote:
             yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
         if experiment.loader != "imagefolder":
             return
         if experiment.shards is not None:
-            yield f"{found} with shards {experiment.shards}; expected no shards, since no loose files are transformed"
+            yield f"{found} with shards {experiment.shards}; expected no shards, since loose files are not transformed"
         if not self.source.has_loose_files:
             yield (
                 f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
@@ -177,7 +178,7 @@ class Benchmark(Section):
             )
 
     def _unreadable_training(self) -> Iterator[str]:
-        """Yield why the loader of a model's training cannot read what the others read."""
+        """Yield why the loader of a model's training cannot read the images of the other loaders."""
         for name, model in self.trained_models.items():
             found = f"models.{name}.loader is {model.loader}"
             if model.loader == "webdataset" and self.source.is_remote:
@@ -199,13 +200,13 @@ class Benchmark(Section):
         if self.shards is None and not self.has_shards:
             yield "shards is missing"
         if self.shards is not None and self.has_shards:
-            yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
+            yield "shards is given, but source.kind is 'shards', and these exist; expected transforms to change them"
         if self.train_shards is not None and (self.has_shards or not self.has_train):
             yield "train_shards is given, but there are no training images to write as shards; expected source.train"
         if self.transforms and self.source.is_remote:
             yield "transforms is given, but source.root is a URL; expected shards that are here: fetch them first"
         if "shards" in self.transforms:
-            yield "transforms.shards has the name of the set that it is made from; expected another name"
+            yield "transforms.shards has the name of the original shards; expected another name"
         for name, experiment in self.experiments.items():
             if experiment.shards is not None and experiment.shards not in self.transforms:
                 known = ", ".join(self.transforms) or "none, since there are no transforms"
@@ -223,7 +224,7 @@ class Benchmark(Section):
 
     @property
     def dagster_name(self) -> str:
-        """The name in groups, jobs and sensors, which take no slash."""
+        """The name in groups, jobs and sensors; Dagster allows no slash there."""
         return self.name.replace("/", "__")
 
     @property
@@ -233,7 +234,7 @@ class Benchmark(Section):
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Shifts that hyperparameters may be chosen on: held out by the shift set, and not reported here."""
+        """Shifts on which hyperparameters may be chosen: held out by the shift set, and not reported here."""
         return tuple(name for name in self.shift_set.held_out if name not in self.corruptions)
 
     @property
@@ -243,15 +244,15 @@ class Benchmark(Section):
 
     @property
     def nothing_held_out(self) -> str:
-        """What is wrong with a benchmark without held-out shifts, and what to do."""
+        """Message that says why no shift is held out, and what the user can do."""
         if self.shift_set.held_out:
             return (
                 f"{self.name} reports all shifts that {self.shift_set.name} holds out, "
-                f"{', '.join(self.shift_set.held_out)}; expected some that it does not: leave them out of corruptions"
+                f"{', '.join(self.shift_set.held_out)}; expected some unreported ones: leave them out of corruptions"
             )
         return (
             f"the shift set {self.shift_set.name} of {self.name} holds out no shifts to choose on; expected some in "
-            "its field held_out: tune on a set that has it, such as imagenet_c, and set the value by hand, or "
+            "its field held_out: tune on a set with held_out shifts, such as imagenet_c, and set the value by hand, or "
             "describe a set of your own that holds some of its shifts out"
         )
 
@@ -273,11 +274,11 @@ class Benchmark(Section):
 
     @property
     def experiments_of_streams(self) -> tuple[str, ...]:
-        """Names of the experiments whose streams have several cells."""
+        """Names of the experiments whose streams have several cells each."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
     def group_of(self, experiment_name: str) -> str:
-        """Return the group of the assets of *experiment_name*; streams over several cells are in one of their own."""
+        """Return the group of the assets of *experiment_name*; streams over several cells have their own group."""
         experiment = self.experiments[experiment_name]
         streams = "" if experiment.protocol.partitioned_by == "cell" else "_streams"
         return (f"{self.dagster_name}_{experiment.group}" if experiment.group else self.dagster_name) + streams
@@ -294,7 +295,7 @@ class Benchmark(Section):
 
     @property
     def names_classes(self) -> bool:
-        """Whether the classes and their order are named, and not found in the source."""
+        """Whether the file names the classes and their order, instead of taking them from the source."""
         return self.class_map != "folders"
 
     @property
@@ -309,7 +310,7 @@ class Benchmark(Section):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether this project makes all images, the clean ones too."""
+        """Whether this project makes all images, including the clean ones."""
         return self.source.is_drawn
 
     def settings_of(self, cell: Cell) -> ShardSettings:
@@ -319,7 +320,7 @@ class Benchmark(Section):
 
     @property
     def has_shards(self) -> bool:
-        """Whether the source consists of shards, which are linked to and adopted."""
+        """Whether the source consists of existing shards, which are linked to and adopted."""
         return self.source.has_shards
 
     def uses_clean_images(self, experiment_name: str) -> bool:
@@ -328,7 +329,7 @@ class Benchmark(Section):
 
     @property
     def is_generated(self) -> bool:
-        """Whether this project makes the corrupted images; results on them are not those of a published data set."""
+        """Whether this project makes the corrupted images; results are not comparable to a published data set."""
         return self.source.is_generated
 
     @property
@@ -338,7 +339,7 @@ class Benchmark(Section):
 
 
 def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
-    """Return the shift set that the fields *content* of a benchmark file in *folder* name or define."""
+    """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines."""
     named = content.get("shift_set", "imagenet_c")
     if "own" in content:
         if "shift_set" in content:
@@ -348,8 +349,8 @@ def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
         name = str(content.get("name", "")).rpartition("/")[2]
         if name in shipped_names():
             raise ValueError(
-                f"own would be called {name}, which is a set that comes with the project; expected another name of the "
-                "file or of the set, or results on different sets would have one name"
+                f"own would be called {name}, the name of a set that comes with the project; expected another name of "
+                "the file or of the set, or results on different sets would have the same name"
             )
         named = {**content["own"], "name": name}
     if not isinstance(named, str):

@@ -1,7 +1,7 @@
-"""What a benchmark file decides of a prediction: method, settings, image size, and the cells of the stream up to it.
+"""The parts of a fingerprint that a benchmark file decides: method, settings, image size, and the cells of the stream.
 
-A fingerprint has these parts as they were when the cell was evaluated. Comparing them with the present file needs no
-model, no data and no torch.
+A fingerprint holds these parts as they were when the cell was evaluated. They can be compared with the present file
+without a model, data or torch.
 """
 
 import hashlib
@@ -16,27 +16,28 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import Cell
 
 PARTS = ("method", "settings", "image_size")
-"""Parts of a fingerprint that the file alone decides, beside the cells of its data."""
+"""Parts of a fingerprint that the benchmark file alone decides, in addition to the cells of its data."""
 _UNDECIDING = (
     "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
 )  # fmt: skip
-"""Settings that have their own part, name something that has one, or only list other streams."""
+"""Settings that are not in the part `settings`: they have another part, name something that has one, or only list
+other streams."""
 
 
 def parts_of_file(experiment: Experiment, *, seed: int, image_size: int) -> JsonObject:
     """Return the parts `PARTS` of a fingerprint.
 
     Args:
-        experiment: The experiment, with chosen hyperparameters if it uses any.
+        experiment: The experiment, with the chosen hyperparameters if it uses any.
         seed: The seed of the stream.
-        image_size: Height and width in pixels.
+        image_size: Height and width of the images in pixels.
 
     Raises:
         OSError: the list of a subset cannot be read.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
     if experiment.loader == "indexed":
-        del settings["loader"]  # as before there were others: results keep their fingerprints
+        del settings["loader"]  # as before there were other loaders, so that results keep their fingerprints
     if experiment.protocol.recurring == 1:
         del settings["protocol"]["recurring"]
     if experiment.protocol.adaptation_budget_s is None:
@@ -57,7 +58,7 @@ def parts_of_file(experiment: Experiment, *, seed: int, image_size: int) -> Json
 
 
 def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> Iterator[str]:
-    """Yield for each segment of a stream the hash of what the file decides of it: *parts*, and the cells so far."""
+    """Yield, for each segment of a stream, the hash of *parts* and of all cells up to the end of the segment."""
     so_far = _begin(parts)
     for cells in segments:
         for cell in cells:
@@ -66,9 +67,10 @@ def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> It
 
 
 def decided_sha256_of(fingerprint_parts: str | None) -> str | None:
-    """Return the hash of what the file decided when a fingerprint with these parts, as JSON, was taken.
+    """Return the hash of the parts that the benchmark file decided when a fingerprint was taken.
 
-    None: the evaluation was of no benchmark file, or of an earlier version that says less.
+    *fingerprint_parts* are the parts of the fingerprint as JSON. None is returned for an evaluation without a benchmark
+    file, or by an earlier version that recorded fewer parts.
     """
     if fingerprint_parts is None:
         return None
@@ -87,5 +89,5 @@ def _begin(parts: JsonObject) -> str:
 
 
 def _followed(so_far: str, key: str) -> str:
-    """Return the hash of a stream with one more cell: a chain, so that a long stream costs no more than its cells."""
+    """Return the hash of a stream with one more cell. Hashes form a chain, so a long stream costs one hash per cell."""
     return hashlib.sha256(f"{so_far} {key}".encode()).hexdigest()

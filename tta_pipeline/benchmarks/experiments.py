@@ -1,4 +1,4 @@
-"""The experiments in a benchmark file, each of a model, a method and a protocol."""
+"""The experiments in a benchmark file: each has a model, a method and a protocol."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -27,43 +27,44 @@ class Experiment(Section):
     shards: str | None = None
     """Name of the transform whose shards are evaluated; None: the original shards."""
     group: Name | None = None
-    """Group of its asset, `<benchmark>_<group>`, for assets materialized together; None: `<benchmark>`. Streams over
-    several cells, which have other partitions, are in `<benchmark>_<group>_streams` and `<benchmark>_streams`."""
+    """Group of the experiment's asset, `<benchmark>_<group>`, for assets that are materialized together; None:
+    `<benchmark>`. Streams over several cells have other partitions, and so other groups: `<benchmark>_<group>_streams`
+    and `<benchmark>_streams`."""
     method: str
-    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. `{base: tent, loss: come, reset: asr}` is
-    one made of pieces: `base` is the name, the rest are hyperparameters."""
+    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. A method can also be made of pieces, such
+    as `{base: tent, loss: come, reset: asr}`: `base` is the name, and the rest are hyperparameters."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     tuned: bool | Name = False
-    """Whether hyperparameters are those that were chosen on held-out shifts for this experiment, which `tuning` of the
-    file names too; or the name of another experiment with the same method, whose are taken. They go before
-    `hyperparameters`."""
+    """Whether to use the hyperparameters that were chosen for this experiment on held-out shifts; `tuning` of the file
+    must name the experiment. Or the name of another experiment with the same method, to use its chosen hyperparameters.
+    They override `hyperparameters`."""
     protocol: Protocol = Protocol()
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
     """Samples of each cell to evaluate; None: all."""
     loader: LoaderName = "indexed"
-    """What reads the samples: `indexed`, the shards at the manifest's offsets; `webdataset`, the shards front to back,
-    for streams in stored order; `imagefolder`, the loose files that the shards were made of. Pixels and order are the
-    same; the speed is not."""
+    """Loader of the samples: `indexed` reads the shards at the manifest's offsets; `webdataset` reads the shards front
+    to back, for streams in stored order; `imagefolder` reads the loose files that the shards were made of. Pixels and
+    order are the same; only the speed differs."""
     severities: tuple[int, ...] | None = None
     """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
-    """Samples in a batch, 1 to 100,000."""
+    """Number of samples in a batch, 1 to 100,000."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass. On CUDA, fp32 is exact in convolutions and products too, and tf32 lets both round
-    their factors to 10 bits. For bf16 and fp16, PyTorch's autocast casts where it considers that safe; fp16 is for
-    methods without gradients, which it would lose."""
+    """Precision of the forward pass. On CUDA, fp32 is exact in convolutions and products too; tf32 lets both round
+    their factors to 10 bits. For bf16 and fp16, PyTorch's autocast casts where it considers this safe. fp16 is only for
+    methods without gradients, since gradients would vanish."""
     deterministic: bool = False
-    """Whether only algorithms are used that give the same bits each time on the same device; they may be slower."""
+    """Whether to use only algorithms that give the same bits each time on the same device; they may be slower."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune", "step"] = "off"
-    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. `step` is reduce-overhead, and
-    compiles the loss and the update of a method with gradient steps too. A smaller last batch runs uncompiled."""
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. `step` is reduce-overhead, and also
+    compiles the loss and the update of a method with gradient steps. A smaller last batch runs uncompiled."""
     seed: Seed = 0
-    """Seed of the method's random draws, and of the stream's order unless it is stored: 0 to 2^63 - 1."""
+    """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
-    """Several seeds instead of one, each with its own stream order: they also shuffle the stored order."""
+    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +74,7 @@ class Experiment(Section):
         base, pieces = split_method(value["method"])
         given = value.get("hyperparameters", {})
         if not isinstance(given, dict):
-            return {**value, "method": base}  # which is refused for what it is
+            return {**value, "method": base}  # pydantic refuses these hyperparameters
         if twice := sorted(pieces.keys() & given):
             raise ValueError(f"found {', '.join(twice)} in method and in hyperparameters; expected each once")
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
@@ -94,8 +95,8 @@ class Experiment(Section):
         try:
             if self.precision == "fp16" and self.configured().takes_gradients:
                 raise ValueError(
-                    f"found precision fp16 with {self.method}, whose gradients would vanish in it; expected bf16, tf32 "
-                    "or fp32"
+                    f"found precision fp16 with {self.method}, whose gradients would vanish in fp16; expected bf16, "
+                    "tf32 or fp32"
                 )
             if self.compile == "step" and not isinstance(self.configured(), GradientHyperparameters):
                 raise ValueError(
@@ -108,7 +109,9 @@ class Experiment(Section):
             raise ValueError("; ".join(mistakes(error, f"{self.method} hyperparameters"))) from None
         except (TypeError, AttributeError, LookupError) as error:
             # The user's own entry is malformed, or its hyperparameters raise.
-            raise ValueError(f"method is {self.method!r}, whose entry raised {error!r}; expected another") from error
+            raise ValueError(
+                f"method is {self.method!r}, and its entry raised {error!r}; expected a working MethodEntry: correct it"
+            ) from error
         return self
 
     @property
@@ -138,39 +141,39 @@ class Experiment(Section):
 
     @property
     def method_batch_size(self) -> int:
-        """Samples that the method sees at once: a batch, or a window of single images."""
+        """Number of samples that the method sees at once: a batch, or a window of single images."""
         return max(self.batch_size, self.protocol.window)
 
     @property
     def method_name(self) -> str:
-        """Name of the method with the pieces that are not its preset's, such as tent+come+asr, for tables."""
+        """Name of the method in tables, with the pieces that differ from its preset, such as tent+come+asr."""
         return self.entry.named(self.method, self.preset, self.configured())
 
     def tuned_as(self, own_name: str) -> str | None:
-        """Return the experiment whose chosen hyperparameters this one, called *own_name*, uses; None: it uses none."""
+        """Return the experiment whose chosen hyperparameters this experiment, called *own_name*, uses; None if none."""
         return own_name if self.tuned is True else self.tuned or None
 
     def configured(self) -> Hyperparameters:
-        """Return the method's hyperparameters: those in the file, and the preset's for the rest."""
+        """Return the method's hyperparameters: those in the file, completed by the preset."""
         return self.entry.configure(self.preset, self.hyperparameters, batch_size=self.method_batch_size)
 
 
 def split_method(method: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    """Return the base of a *method* that is made of pieces, and the pieces.
+    """Return the base and the pieces of a *method* that is made of pieces.
 
     Raises:
-        ValueError: there is no base.
+        ValueError: *method* has no base.
     """
     if not isinstance(method.get("base"), str):
         raise ValueError(  # noqa: TRY004 - a bad value to pydantic
-            f"method is {shortened(method)}; expected the name of a method, or its pieces, as "
+            f"method is {shortened(method)}; expected the name of a method, or its pieces, such as "
             "{base: tent, loss: come, reset: asr}"
         )
     return str(method["base"]), {piece: value for piece, value in method.items() if piece != "base"}
 
 
 def one_for_each_protocol(experiments: Any) -> Any:
-    """Return *experiments* of the file, with one per protocol where `protocols` lists several."""
+    """Return *experiments* of the file, where each with a list `protocols` becomes one experiment per protocol."""
     if not isinstance(experiments, dict):
         return experiments
     found: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""Python functions that a benchmark file names, `module:name`: found without importing them until they run."""
+"""Python functions that a benchmark file names as `module:name`; they are imported only when they run."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def is_reference(text: str) -> bool:
 def function_file(reference: str) -> Path:
     """Return the source file of the module in *reference*, `module:name`, without importing anything.
 
-    Modules are looked for where Python looks, and in the working directory.
+    Modules are searched on Python's path and in the working directory.
 
     Raises:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.

@@ -1,4 +1,4 @@
-"""Loads all benchmark files; faulty files and experiments are reported and left out."""
+"""Load all benchmark files; faulty files and experiments are reported and left out."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,40 +24,41 @@ ENDING = ".yaml"
 EMBEDDED = Path(__file__).parent
 """Folder of the benchmarks that come with the project."""
 NOBODY_EXPECTED = "an error that nobody expected"
-"""What is said of an error that is none of ours: of a user's own code, or a mistake of this project."""
+"""Words for an error of an unexpected type, from a user's own code or a bug of this project."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """Why a benchmark file, or one experiment of it, is left out."""
+    """The reason why a benchmark file, or one of its experiments, is left out."""
 
     path: Path
     part: str | None = None
-    """Shift set that is left out, or whose experiment is; None: the file has one set, or none of it can be read."""
+    """Shift set that is left out, or that has the experiment that is left out; None: the file has one set, or cannot be
+    read at all."""
     experiment: str | None = None
-    """Name of the experiment that is left out; None: the whole file or part."""
+    """Name of the experiment that is left out; None: the whole file or part is."""
     sentence: str
-    """Message with the path: what was found, what was expected and what to do; a line per mistake."""
+    """Message with the path: what was found, what was expected and what to do; one line for each mistake."""
 
     @property
     def benchmark(self) -> str:
-        """Name of the file without its suffix, and of the part; it may be invalid as a benchmark name."""
+        """Name of the benchmark, made of file and part; it may be invalid as a benchmark name."""
         return f"{self.path.stem}/{self.part}" if self.part else self.path.stem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """Content of folders of benchmark files."""
+    """The benchmarks and faults found in folders of benchmark files."""
 
     benchmarks: Mapping[str, Benchmark]
-    """Benchmarks by name, each with its valid experiments."""
+    """Benchmarks by name, each with only its valid experiments."""
     faults: tuple[Fault, ...]
 
     def benchmark(self, name: str) -> Benchmark:
         """Return the benchmark *name*.
 
         Raises:
-            BenchmarkFileError: its file is faulty, or there is none.
+            BenchmarkFileError: the file of the benchmark is faulty, or there is no such benchmark.
         """
         if name in self.benchmarks:
             return self.benchmarks[name]
@@ -94,8 +95,9 @@ class Loaded:
 def load_all(locations: Locations) -> Loaded:
     """Read the benchmark files that come with the project, those under the data root, and those of the store.
 
-    A file under the data root counts instead of the store's file of the same name, whose shards its experiments read.
-    A benchmark that has results of another form of its file is left out: they would count twice.
+    A file under the data root replaces the store's file of the same name; its experiments read the store's shards. A
+    benchmark is left out if it has results from when its file had one set and now has several, or the other way round:
+    they would count twice.
     """
     own, *stores = locations.benchmark_folders
     loaded = load_benchmarks(EMBEDDED, own, instead_of=stores)
@@ -116,35 +118,34 @@ def load_all(locations: Locations) -> Loaded:
 
 
 def _why_counted_twice(benchmark: Benchmark, locations: Locations) -> str:
-    """Return why cells of *benchmark* would count twice, or nobody can tell; empty if all is well."""
+    """Return why cells of *benchmark* would count twice, or why this cannot be checked; empty if all is well."""
     name, results = benchmark.name, locations.results(benchmark.name)
     try:
         folder = other_results(benchmark, locations)
     except OSError as error:
         return (
-            f"{name}: {error.filename} cannot be looked at ({error.strerror}); expected a folder of results: "
-            f"{advice(error)}"
+            f"{name}: {error.filename} cannot be read ({error.strerror}); expected a folder of results: {advice(error)}"
         )
     if folder is None:
         return ""
     return (
         f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
-        f"expected results in {results} only, or cells would count twice: move what is there, or rename the benchmark "
+        f"expected results in {results} only, or cells would count twice: move that folder, or rename the benchmark "
         "file"
     )
 
 
 def other_results(benchmark: Benchmark, locations: Locations) -> Path | None:
-    """Return a folder of results from when the file of *benchmark* had one shift set, or several, and now has not."""
+    """Return a folder of old results, if the file of *benchmark* once had one shift set and now several, or reverse."""
     results = locations.results(benchmark.file)
     before = results if benchmark.is_one_of_several else results / benchmark.shift_set.name
     return next((before / kind for kind in RESULT_KINDS if (before / kind).is_dir()), None)
 
 
 def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> Loaded:
-    """Read every benchmark file in *folders*; of two names that differ only in case, the first counts.
+    """Read every benchmark file in *folders*; if two names differ only in case, the first file counts.
 
-    Those in *instead_of* are read too, but for files of the same names as in *folders*.
+    Files in *instead_of* are read too, except those with the name of a file in *folders*.
     """
     benchmarks: dict[str, Benchmark] = {}
     faults: list[Fault] = []
@@ -188,10 +189,10 @@ def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
 
 
 def load_what_is_right(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, ...]]:
-    """Read one benchmark file: a benchmark, or one for each of its sets; leave out faulty sets and experiments.
+    """Read one benchmark file, with one benchmark for each of its sets, and leave out faulty sets and experiments.
 
     Raises:
-        BenchmarkFileError: the file has one set, and something beside its experiments is faulty; the message lists all
+        BenchmarkFileError: the file has one set, and a part other than its experiments is faulty; the message lists all
             mistakes.
     """
     benchmarks: list[Benchmark] = []
@@ -213,7 +214,7 @@ def load_what_is_right(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Raise any error as that of the benchmark file *path*, so that it takes no other file with it."""
+    """Raise any error as an error of the benchmark file *path*, so that other files are still read."""
     try:
         yield
     except BenchmarkFileError:
@@ -241,7 +242,11 @@ class _Part:
     """Matrix of each experiment that a matrix makes."""
 
     def validated(self, **instead: Any) -> Benchmark:
-        """Return the benchmark, with the fields *instead* of those in the file."""
+        """Return the benchmark, with the fields *instead* in place of those in the file.
+
+        Raises:
+            BenchmarkFileError: the content is faulty; the message lists all mistakes.
+        """
         stem = self.path.stem
         name = f"{stem}/{self.name}" if self.name else stem
         where = f"{self.path}, set {self.name}" if self.name else f"{self.path}"
@@ -257,11 +262,11 @@ class _Part:
             found = list(mistakes(error, ""))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own method can raise anything
             found = [_unexpected(error)]
-        # Raised here and not there, or the error would keep what validation had made alive.
+        # Raised outside the `except` blocks, or the error would keep validation's objects alive.
         raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(map(self._located, found)))
 
     def _located(self, mistake: str) -> str:
-        """Return the sentence *mistake* about an experiment with the field of the file that makes it."""
+        """Return *mistake*, with the field of the file that makes the experiment in place of `experiments`."""
         return re.sub(
             r"^experiments\.(\w+)", lambda found: f"{self.origins.get(found[1], 'experiments')}.{found[1]}", mistake
         )
@@ -298,10 +303,10 @@ class _Part:
 
 
 def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
-    """Yield what *content* of the file *path* says of each of its sets; what is beside `sets` holds for all of them.
+    """Yield the content of the file *path* for each of its sets; fields beside `sets` hold for all of them.
 
     Raises:
-        BenchmarkFileError: `sets` is no mapping of sections, or a field is in the wrong place.
+        BenchmarkFileError: `sets` is not a mapping of sections, or a field is in the wrong place.
     """
     expanded, origins = _expanded(path, content)
     content = dict(expanded)
@@ -311,7 +316,8 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
         raise BenchmarkFileError(
-            f"{path}: sets is {shortened(sets)}; expected a section for each shift set, as imagenet_r: {{source: ...}}"
+            f"{path}: sets is {shortened(sets)}; expected a section for each shift set, such as "
+            "imagenet_r: {source: ...}"
         )
     for name, section in sets.items():
         if not is_benchmark_name(str(name)):
@@ -327,7 +333,7 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
 
 
 def _expanded(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return *content* with its matrices made to experiments, and the matrix of each."""
+    """Return *content* with its matrices expanded to experiments, and the matrix of each of these experiments."""
     try:
         return with_matrices(content)
     except ValidationError as error:
@@ -344,7 +350,7 @@ _OF_A_SET = frozenset({
 
 
 def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
-    """Yield the paths of benchmark files; hidden files, which editors and archives leave, are skipped."""
+    """Yield the paths of benchmark files; skip hidden files, which editors and archives leave behind."""
     for folder in folders:
         try:
             found = sorted(path for path in folder.iterdir() if _is_benchmark_file(path))
@@ -362,5 +368,5 @@ def _is_benchmark_file(path: Path) -> bool:
 
 
 def _printable(error: BenchmarkFileError) -> str:
-    """Return the message of *error* as printable text; a path can hold bytes that are not text."""
+    """Return the message of *error* as printable text; a path can contain bytes that are not text."""
     return str(error).encode("utf-8", "backslashreplace").decode()

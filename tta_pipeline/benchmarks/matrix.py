@@ -22,27 +22,27 @@ class Combination:
 
     model: str
     method: str
-    """Name of the method in the names of experiments: its own, or that of the variant."""
+    """Name of the method in the names of experiments: its own name, or the name of the variant."""
     protocol: Protocol
     names_model: bool
-    """Whether the experiment is named after its model too."""
+    """Whether the name of the experiment includes its model."""
     content: Mapping[str, object]
-    """The experiment as a benchmark file would have it."""
+    """The experiment's section, as in a benchmark file."""
 
     @property
     def name(self) -> str:
-        """Name of the experiment: `<model>_<method>_<protocol>`, without an only model and the default protocol."""
+        """Name of the experiment: `<model>_<method>_<protocol>`, without a single model and the default protocol."""
         model = (self.model,) if self.names_model else ()
         protocol = () if self.protocol.name == Protocol().name else (self.protocol.name,)
         return "_".join((*model, self.method, *protocol))
 
 
 class Excluded(Section):
-    """Experiments that a matrix leaves out: all that have the model, the method and the protocol that are named."""
+    """Experiments that a matrix leaves out: all with the named model, method and protocol."""
 
     model: str | None = None
     method: str | None = None
-    """Name of the method as the names of the experiments have it."""
+    """Name of the method as in the names of the experiments."""
     protocol: str | None = None
     """Name of the protocol, such as `continual`."""
 
@@ -54,24 +54,24 @@ class Excluded(Section):
 
 
 class Matrix(Section):
-    """Experiments of each model with each method under each protocol, `<model>_<method>_<protocol>`.
+    """Experiments of each model with each method under each protocol, named `<model>_<method>_<protocol>`.
 
-    An only model and the protocol `reset_each_shift` are left out of the names. Any other field of an experiment, such
-    as `preset`, `batch_size`, `group` or `subset`, holds for all of them.
+    The names leave out the model if there is only one, and the protocol `reset_each_shift`. Any other field of an
+    experiment, such as `preset`, `batch_size`, `group` or `subset`, holds for all experiments of the matrix.
     """
 
     model_config = ConfigDict(extra="allow")
 
     models: tuple[str, ...]
-    """Names of models of the file."""
+    """Names of models in the file."""
     methods: tuple[Any, ...]
-    """Names of methods; `{eata: {lr: 0.001}}` has hyperparameters, `{eata: {lr: 0.001}, name: eata_fast}` a name of its
-    own too, which a second variant of a method needs. `{base: tent, loss: come, reset: asr}` is made of pieces, and
-    named tent_come_asr if it has no `name`."""
+    """Names of methods. `{eata: {lr: 0.001}}` also sets hyperparameters; `{eata: {lr: 0.001}, name: eata_fast}` also
+    has its own name, which a second variant of a method needs. `{base: tent, loss: come, reset: asr}` is made of
+    pieces, and is named tent_come_asr without a `name`."""
     protocols: tuple[Protocol, ...] = ()
-    """By default `reset_each_shift` alone."""
+    """Protocols; by default only `reset_each_shift`."""
     exclude: tuple[Excluded, ...] = ()
-    """Combinations that are left out, such as `{model: vit, method: norm}`."""
+    """Combinations to leave out, such as `{model: vit, method: norm}`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +94,7 @@ class Matrix(Section):
                     for names in zip(*((one.model, one.method, one.protocol.name) for one in everything), strict=True)
                 )
                 raise ValueError(
-                    f"exclude.{position} is {each.model_dump(exclude_none=True)}, which excludes nothing; expected a "
+                    f"exclude.{position} is {each.model_dump(exclude_none=True)}, and excludes nothing; expected a "
                     f"model of {models}, a method of {methods} or a protocol of {protocols}"
                 )
         if not self.combinations:
@@ -103,7 +103,7 @@ class Matrix(Section):
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
-        """What the matrix has an experiment of, in the order of the models, the methods and the protocols."""
+        """The combinations that become experiments, in the order of the models, the methods and the protocols."""
         return tuple(each for each in self._everything() if not any(out.includes(each) for out in self.exclude))
 
     def _everything(self) -> Iterator[Combination]:
@@ -129,7 +129,7 @@ def as_list(value: Any) -> Any:
 def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], Mapping[str, str]]:
     """Return *content* of a benchmark file with the experiments of its matrices, and the origin of each of these.
 
-    Origins are the names of fields: `matrix`, or `matrix.0` and so on where there are several.
+    Origins are the names of fields: `matrix`, or `matrix.0` and so on if there are several matrices.
 
     Raises:
         ValidationError: a matrix is malformed.
@@ -158,7 +158,7 @@ _MATRICES = TypeAdapter(tuple[Matrix, ...])
 
 
 def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
-    """Return the name of a variant in *methods*, its method and its hyperparameters."""
+    """Return the name, the method and the hyperparameters of a variant in `methods`."""
     if isinstance(method, str):
         method = {method: {}}
     if isinstance(method, dict) and "base" in method:
@@ -173,7 +173,7 @@ def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
     ((of, hyperparameters),) = found.items()
     name = method.get("name", of)
     if ":" in str(name):
-        raise ValueError(f"methods has {name} without a name; expected one, as {{'{name}': {{}}, name: mine}}")
+        raise ValueError(f"methods has {name} without a name; expected a name, as in {{'{name}': {{}}, name: mine}}")
     return str(name), str(of), hyperparameters if hyperparameters is not None else {}
 
 
@@ -182,7 +182,7 @@ def _joined(base: str, pieces: Mapping[str, object]) -> str:
 
 
 def _names_of(name: str, content: Any) -> list[str]:
-    """Return the names of the experiments that *content* of the file makes; none if it is malformed, said elsewhere."""
+    """Return the names of the experiments from the section *content*; none if it is malformed, reported elsewhere."""
     try:
         return list(one_for_each_protocol({name: content}))
     except ValidationError:

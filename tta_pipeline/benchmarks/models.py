@@ -20,7 +20,7 @@ class SmallNetwork(Section):
 
     kind: Literal["small"]
     width: int = Field(default=16, ge=1, le=4_096)
-    """Channels of the first stage, at most 4,096; the two later ones have two and four times as many."""
+    """Number of channels of the first stage, at most 4,096; the later two stages have two and four times as many."""
 
 
 class TorchvisionModel(Section):
@@ -33,7 +33,7 @@ class TorchvisionModel(Section):
     classes: Path | None = None
     """Names of the model's classes in the order of its outputs, for a benchmark with only some of them: the other
     outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
-    benchmark's classes, or ImageNet's 1,000 if the model has so many outputs and the benchmark some of them."""
+    benchmark's classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
 
 
 class TimmModel(Section):
@@ -57,7 +57,7 @@ class CheckpointModel(Section):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """sha256 of the file, as printed by `sha256sum`."""
     state: str | None = None
-    """Where the state dict lies in the file if it has several, such as `state_dict_ema`."""
+    """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
     mean: tuple[Mean, Mean, Mean]
     """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
     std: tuple[Deviation, Deviation, Deviation]
@@ -67,22 +67,22 @@ class CheckpointModel(Section):
 
 
 class PythonModel(Section):
-    """A network that a Python function or class of your own makes, with weights from your own file."""
+    """A network made by a Python function or class of your own, with weights from your own file."""
 
     kind: Literal["python"]
     factory: str
-    """`module:name` of a function or class that returns a `torch.nn.Module`, which gets normalised images. Modules are
-    found where Python finds them, and in the working directory. A parameter `num_classes` gets the number of classes,
-    unless `arguments` has it."""
+    """`module:name` of a function or class that returns a `torch.nn.Module`; the module gets normalised images. Python
+    modules are searched on Python's path and in the working directory. A parameter `num_classes` gets the number of
+    classes, unless `arguments` has it."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the factory by name."""
     weights: Path | None = None
-    """safetensors file, or what `torch.save` wrote: a state dict, as it is or in a training checkpoint; loading it runs
-    no code. None: the network can only be trained."""
+    """safetensors file, or a file of `torch.save` with a state dict, by itself or in a training checkpoint; loading it
+    runs no code. None: the network can only be trained."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the weights, as printed by `sha256sum`."""
     state: str | None = None
-    """Where the state dict lies in the file if it has several, such as `state_dict_ema`."""
+    """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
     mean: tuple[Mean, Mean, Mean] | None = None
     """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights."""
     std: tuple[Deviation, Deviation, Deviation] | None = None
@@ -102,14 +102,14 @@ class PythonModel(Section):
         if self.weights is not None and (missing := [name for name in facts if getattr(self, name) is None]):
             raise ValueError(f"found weights without {', '.join(missing)}; expected sha256, mean and std with them")
         if self.weights is None and (given := [name for name in (*facts, "state") if getattr(self, name) is not None]):
-            raise ValueError(f"found {', '.join(given)} without weights; expected weights, which they are about")
+            raise ValueError(f"found {', '.join(given)} without weights; expected weights, which these fields describe")
         return self
 
 
 class HubModel(Section):
-    """A classifier that someone published for timm (the extra `timm`) on the Hugging Face Hub.
+    """A classifier published for timm (the extra `timm`) on the Hugging Face Hub.
 
-    Its mean, standard deviation and number of classes are those of its `config.json`.
+    Its mean, standard deviation and number of classes come from its `config.json`.
     """
 
     kind: Literal["hf"]
@@ -118,7 +118,7 @@ class HubModel(Section):
     revision: str
     """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
     classes: Path | None = None
-    """Names of the model's classes, as for a torchvision model; by default `label_names` of its `config.json`, if the
+    """Names of the model's classes, as for a torchvision model; by default `label_names` in its `config.json`, if the
     benchmark's classes are among them."""
 
     @field_validator("revision")
@@ -143,16 +143,16 @@ class OpenClipModel(Section):
     architecture: str
     """Name in open_clip's list, such as `ViT-B-32`."""
     pretrained: str | None = None
-    """Tag of published weights, such as `laion2b_s34b_b79k`; or else `weights`."""
+    """Tag of published weights, such as `laion2b_s34b_b79k`, in place of `weights`."""
     weights: Path | None = None
     """File of weights; loading it runs no code."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the file, as printed by `sha256sum`."""
     class_names: tuple[str, ...] | Path | None = None
-    """What each class is called in the texts, in the order of the class map: names, or a list of them in JSON. None:
-    as in the class map, with spaces for underscores; as open_clip calls ImageNet's classes if these are WordNet ids."""
+    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
+    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
     templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
-    """Texts with `{}` for the name, whose features are averaged; `imagenet`: the 80 of the CLIP paper."""
+    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper."""
 
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
@@ -179,8 +179,8 @@ class TrainedModel(Recipe):
     """Network to train: `small`, or any other kind of model. `width: 8` in its place is short for the small network of
     this width."""
     fine_tune: bool = False
-    """Whether training starts from the weights of `network`, whose last layer is made anew if it has another number of
-    classes. If not, it starts from random weights."""
+    """Whether training starts from the weights of `network` instead of random weights. A last layer with another number
+    of classes is replaced by a new one."""
 
     @model_validator(mode="before")
     @classmethod

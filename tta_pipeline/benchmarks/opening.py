@@ -1,4 +1,4 @@
-"""Opens what a benchmark names: its source, and its class map."""
+"""Open the source and the class map of a benchmark."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,12 @@ from tta_pipeline.util.progress import Reporter, quiet
 
 
 def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
-    """Return the source that *benchmark* names, or its third-party shards."""
+    """Open the source of *benchmark*, which may also consist of third-party shards."""
     return benchmark.source.open(_context(benchmark, locations, quiet))
 
 
 def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
-    """Return the images that *benchmark* names; for generated digits, the generated files.
+    """Open the images of *benchmark*; for generated digits, the generated files.
 
     *progress* reports how much of an archive has been read.
     """
@@ -33,12 +33,12 @@ def benchmark_class_map(
 ) -> ClassMap:
     """Return the class map of *benchmark*, pinned at its first use.
 
-    The classes are those that the benchmark names or, without a name, what *find_classes* gives, or those of the
-    *source*.
+    If the benchmark names its classes, these are used; otherwise the result of *find_classes*, or by default the
+    classes of *source*.
 
     Raises:
-        ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
-        DataRootError: nothing is pinned in a store that is only read.
+        ClassMapError: the classes in the file that the benchmark names, or their order, differ from the pinned ones.
+        DataRootError: nothing is pinned in a read-only store.
     """
 
     def find() -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _context(benchmark: Benchmark, locations: Locations, progress: Reporter) -> 
 
 
 def _classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]:
-    """Return the classes that *benchmark* names, as they are pinned; nothing if its class folders are the classes."""
+    """Return the pinned classes of *benchmark*, or those that it names; empty if its class folders are the classes."""
     if not benchmark.names_classes:
         return ()
     pinned = pinned_class_map(locations.class_map(benchmark.name))

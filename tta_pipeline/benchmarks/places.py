@@ -1,4 +1,4 @@
-"""The places of a benchmark's results: each cell in each segment of each stream, and the name of its records."""
+"""The places of an experiment's results: each cell in each segment of each stream, and the name of its records."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def places_of(plan: Plan) -> Iterator[Place]:
 
 
 def record_name(experiment_name: str, experiment: Experiment, place: Place) -> str:
-    """Return the name of the records of *place* in *experiment*, if it is called *experiment_name*."""
+    """Return the name of the records of *place* in *experiment*, which is called *experiment_name*."""
     folders = [experiment_name, *([f"seed-{place.plan.seed}"] if experiment.seeds else [])]
     name = f"{place.cell.corruption}-{place.cell.severity}"
     if isinstance(place.plan.key, Cell):

@@ -1,4 +1,4 @@
-"""How a stream is made of cells and which samples it has; papers differ more in this than in methods."""
+"""Protocols: how a stream is made of cells, and which samples it has. Papers differ more in this than in methods."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +14,12 @@ _CORRELATED = "correlated"
 class Protocol(Section):
     """The protocol of an experiment.
 
-    In a benchmark file, its name is enough: one of the shifts; `correlated`, which is continual by class; or a shift
-    followed by `_correlated`, such as `mixed_correlated`.
+    In a benchmark file, its name is enough: one of the values of `shift`; `correlated`, which is `continual` with order
+    `by_class`; or a value of `shift` followed by `_correlated`, such as `mixed_correlated`.
     """
 
     shift: Shift = "reset_each_shift"
-    """Order of the cells, and when the method is reset.
+    """Order of the cells, and resets of the method.
 
     reset_each_shift: reset to the source model before each cell (Tent, EATA, SAR). episodic: reset before each batch
     (MEMO). continual: all corruptions of a severity in turn, without notice of the shifts (CoTTA). gradual: each
@@ -36,17 +36,17 @@ class Protocol(Section):
     """When a continual stream returns to clean images, which measures forgetting (EATA, section 4)."""
     recurring: int = Field(default=1, ge=1, le=1000)
     """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
-    TTA: Hoang et al. 2024, "Persistent test-time adaptation", who visit 20 times). An order other than stored is drawn
-    anew in each visit, as in their code."""
+    TTA: Hoang et al. 2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn anew
+    for each visit, as in the authors' code."""
     window: int = Field(default=1, ge=1, le=100_000)
-    """Number of newest images, at most 100,000, that the method gets at batch size 1; only the last is
-    predicted."""
+    """Number of newest images, at most 100,000, that the method gets at batch size 1; only the prediction for the last
+    of them counts."""
     stream_speed: float | None = Field(default=None, gt=0, le=1)
     """Speed of a stream that does not wait (Alfarra et al. 2024, section 3): at 1, batches arrive as fast as the source
     model predicts them. Batches that arrive while the method is busy are predicted without adaptation."""
     adaptation_budget_s: float | None = Field(default=None, gt=0, le=MOST)
-    """Seconds that a method may take in a stream beyond those of the source model, until it is frozen as it is (the
-    amortised utility of Sreeram et al. 2026, "Tempora")."""
+    """Seconds that a method may take in a stream in addition to the time of the source model; after that, the method is
+    frozen (the amortised utility of Sreeram et al. 2026, "Tempora")."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,7 +61,9 @@ class Protocol(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "Protocol":
         if (self.order == "dirichlet") != (self.delta is not None):
-            raise ValueError(f"found order {self.order} and delta {self.delta}; expected delta with dirichlet, as 0.1")
+            raise ValueError(
+                f"found order {self.order} and delta {self.delta}; expected delta, such as 0.1, only with dirichlet"
+            )
         if self.corruption_order == "seeded" and self.shift not in ("continual", "gradual"):
             raise ValueError(f"found corruption_order seeded with shift {self.shift}; expected continual or gradual")
         if self.recurring > 1 and self.shift not in ("continual", "gradual"):
@@ -88,7 +90,7 @@ class Protocol(Section):
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:
-        """What one stream covers: a cell, a severity, or the whole benchmark."""
+        """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
         if self.shift in ("reset_each_shift", "episodic"):
             return "cell"
         return "severity" if self.shift in ("continual", "mixed") else "nothing"
@@ -100,11 +102,11 @@ class Subset(Section):
     first: int | None = Field(default=None, ge=1, le=MOST)
     """Number of samples from the beginning of the stored order."""
     random: int | None = Field(default=None, ge=1, le=MOST)
-    """Number of samples drawn by the seed, independent of the shards."""
+    """Number of samples drawn with the seed, independent of the shards."""
     seed: Seed = 0
     """Seed of the random samples, 0 to 2^63 - 1."""
     listed: Path | None = None
-    """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's 5,000."""
+    """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's 5,000 samples."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> "Subset":

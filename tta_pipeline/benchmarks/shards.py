@@ -1,4 +1,4 @@
-"""How shards are made, in a benchmark file: from a source, or from existing shards."""
+"""The settings of shards in a benchmark file, made from a source or from existing shards."""
 
 import re
 from typing import Literal, Self
@@ -16,7 +16,7 @@ _LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
 
 
 class _ShardFields(Section):
-    """Fields of shards, whether made from a source or from shards."""
+    """Common fields of shards that are made from a source and of shards that are made from shards."""
 
     num_shards: int | None = Field(default=None, ge=1, le=100_000)
     """Number of shards, at most 100,000."""
@@ -25,7 +25,8 @@ class _ShardFields(Section):
     max_shard_bytes: int | None = Field(default=None, ge=10240, le=10**15)
     """Largest size of a shard in bytes, 10,240 to 10^15."""
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
-    """Order of samples: permuted for i.i.d. streams; by_class and dirichlet for correlated ones; source as listed."""
+    """Order of samples: permuted for i.i.d. streams; by_class and dirichlet for correlated streams; source for the
+    order of the source's listing."""
     seed: Seed = 0
     """Seed of the order: 0 to 2^63 - 1, as for every seed."""
     delta: float = Field(default=0.1, ge=1e-6, le=1e6)
@@ -48,11 +49,11 @@ class _ShardFields(Section):
     foreign_classes: Literal["refuse", "skip"] = "refuse"
     """What to do with class folders that the class map lacks; the manifest counts and names skipped folders."""
     shard_name: str | None = None
-    """Names of the shards, with a number of fixed width such as `validation-%06d.tar`; by default
-    `<shift>-<severity>-%05d.tar`, with which caches that look at the last part of an address keep cells apart."""
+    """Names of the shards, with a number of fixed width, such as `validation-%06d.tar`. The default is
+    `<shift>-<severity>-%05d.tar`, so that caches that use only the last part of an address keep cells apart."""
     suffix: Literal["jpg"] | None = None
-    """`jpg`: JPEG files are named `.jpg` and other images in lower case, for readers that know only `jpg;png`; by
-    default names stay as the source has them."""
+    """`jpg`: JPEG files get the suffix `.jpg`, and other images a suffix in lower case, for readers that know only
+    `jpg;png`. By default names stay as in the source."""
     decode_all: bool = False
     """Whether every image is decoded while sharding; otherwise only its header and end are checked."""
 
@@ -77,7 +78,7 @@ class _ShardFields(Section):
     def _limits_that_agree(self) -> Self:
         if len(self.limits) > 1 and "num_shards" in self.limits:
             raise ValueError(
-                f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}, or the latter two together"
+                f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}, or the last two together"
             )
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
@@ -87,11 +88,11 @@ class _ShardFields(Section):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """Names of the limits that are given."""
+        """Names of the limits that are set."""
         return tuple(name for name in _LIMITS if getattr(self, name))
 
     def decisive(self) -> JsonObject:
-        """Return what determines the shards; fields that came later only where they are given."""
+        """Return the settings that determine the shards; fields of later versions are included only if they are set."""
         later = {name for name in ("shard_name", "suffix") if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=later)
 
@@ -107,18 +108,18 @@ class ShardSettings(_ShardFields):
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:
         if not self.limits:
-            raise ValueError(f"found limits none; expected one of {', '.join(_LIMITS)}")
+            raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
         return self
 
     def for_training(self) -> Self:
-        """Return the settings for training images: in random order, and as they are."""
+        """Return the settings for shards of training images: in random order, with unchanged images."""
         return self.model_copy(
             update={"order": "permuted", "format": "raw", "function": None, "resize": None, "center_crop": None}
         )
 
 
 class Transform(_ShardFields):
-    """How a shard set becomes another one; without a limit, the number of shards stays the same."""
+    """How a shard set becomes another shard set; without a limit, the number of shards stays the same."""
 
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "source"
 

@@ -1,4 +1,4 @@
-"""The streams of an experiment; in each, a method goes from cell to cell in a fixed order."""
+"""The streams of an experiment; in each stream, a method meets cells in a fixed order."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tta_pipeline.util.partitions import CLEAN, WHOLE, Cell, PartitionKey, Strea
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A part of a stream; after it, the state of the method can be saved and restored."""
+    """A part of a stream; after each segment, the method's state can be saved and restored."""
 
     position: int
     """Position of the segment in the stream, from 0."""
@@ -20,8 +20,8 @@ class Segment:
     """Number of the visit in a recurring stream, from 1; None in other streams."""
 
     def order_seed(self, seed: int) -> int:
-        """Return the seed of the order of its samples in a stream of *seed*: each visit has its own."""
-        # The first visit is the stream as it is without others, whose results it can be compared with.
+        """Return the seed of the segment's sample order in a stream of *seed*: each visit has its own seed."""
+        # The first visit has the order of a stream without further visits, so that results can be compared.
         return seed if self.visit in (None, 1) else random.Random(f"{seed}, visit {self.visit}").getrandbits(63)  # noqa: S311 - not a secret
 
 
@@ -40,14 +40,14 @@ class Plan:
 
 
 def partition_keys(benchmark: Benchmark, experiment_name: str) -> tuple[PartitionKey, ...]:
-    """Return the keys of all streams of *experiment_name*: cells with the clean images last, or `stream_keys`."""
+    """Return the keys of all streams of *experiment_name*: cells, with the clean images last, or `stream_keys`."""
     if benchmark.experiments[experiment_name].protocol.partitioned_by != "cell":
         return stream_keys(benchmark, experiment_name)
     return (*benchmark.cells_of(experiment_name), *([CLEAN] if benchmark.has_clean else []))
 
 
 def stream_keys(benchmark: Benchmark, experiment_name: str) -> tuple[StreamKey, ...]:
-    """Return the keys of the streams of *experiment_name*, each with several cells."""
+    """Return the keys of the streams of *experiment_name*, if each stream has several cells."""
     if benchmark.experiments[experiment_name].protocol.partitioned_by == "severity":
         return tuple(StreamKey(severity=severity) for severity in benchmark.severities_of(experiment_name))
     return (WHOLE,)

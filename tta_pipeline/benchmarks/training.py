@@ -1,4 +1,4 @@
-"""The recipe of a training in a benchmark file: batches, optimiser, schedule, and what is kept."""
+"""The recipe of a training in a benchmark file: batches, optimiser, schedule, and the choice of weights."""
 
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -17,28 +17,29 @@ _MOMENTUM = 0.9
 class Recipe(TrainingInputSettings):
     """How a network is trained.
 
-    The defaults are for the small network on small images. What the field uses for a ResNet on CIFAR-10:
+    The defaults are for the small network on small images. A usual recipe for a ResNet on CIFAR-10 is
     `{optimizer: sgd, lr: 0.1, weight_decay: 5.0e-4, schedule: cosine, batch_size: 128, epochs: 200}`.
     """
 
     epochs: int = Field(default=20, ge=1, le=100_000)
     """Training epochs, 1 to 100,000."""
     batch_size: int = Field(default=64, ge=2, le=LARGEST_BATCH)
-    """Samples in a forward pass, of all processes together: 2 to 100,000. Batches of an epoch differ by one at most."""
+    """Number of samples in a forward pass of all processes together, 2 to 100,000. The batches of an epoch differ by at
+    most one sample."""
     accumulate: int = Field(default=1, ge=1, le=10_000)
-    """Batches whose gradients make one step."""
+    """Number of batches whose gradients make one step."""
     optimizer: Optimizer = "adamw"
     lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     """Highest learning rate."""
     momentum: float = Field(default=_MOMENTUM, ge=0, lt=1)
-    """Momentum of SGD, with Nesterov's step if it is above 0; schedule `one_cycle` has its own, 0.85 to 0.95."""
+    """Momentum of SGD, with Nesterov's step if above 0; schedule `one_cycle` has its own momentum, 0.85 to 0.95."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight decay; biases and the scales of norm layers have none."""
+    """Weight decay, except for biases and the scales of norm layers."""
     schedule: Schedule = "one_cycle"
     """Learning rate by step: `one_cycle` (Smith and Topin 2018) rises and falls, `cosine` falls to 0, `step` falls at
     `step_epochs`."""
     warmup_epochs: float = Field(default=0.0, ge=0, le=1_000)
-    """Epochs in which the learning rate rises linearly from a hundredth; `one_cycle` has a rise of its own."""
+    """Epochs in which the learning rate rises linearly from a hundredth of `lr`; `one_cycle` has its own rise."""
     step_epochs: tuple[int, ...] = ()
     """Epochs after which schedule `step` multiplies the learning rate by `step_factor`."""
     step_factor: float = Field(default=0.1, gt=0, lt=1)
@@ -54,18 +55,18 @@ class Recipe(TrainingInputSettings):
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the forward pass: bf16 by PyTorch's autocast."""
     channels_last: bool = True
-    """Whether weights lie in memory as images do, which is faster on most devices."""
+    """Whether weights have the memory layout of images, which is faster on most devices."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """Mode of `torch.compile`."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training images that only validate; 0: none, and the clean test images validate, if there are any.
-    """
+    """Share of the training images that are held out for validation; 0: none, and clean test images, if there are any,
+    are used for validation."""
     select: Literal["last", "best"] = "last"
-    """Weights to evaluate: of the last epoch, or of that with the lowest error on held-out images. Both are kept."""
+    """Weights to evaluate: from the last epoch, or from the epoch of lowest error on held-out images. Both are kept."""
     patience: int | None = Field(default=None, ge=1, le=100_000)
-    """Epochs without a lower error on held-out images after which training ends; None: it never ends early."""
+    """Number of epochs without a lower error on held-out images after which training ends; None: never."""
     checkpoint_s: float = Field(default=300.0, ge=0, allow_inf_nan=False)
-    """Seconds between checkpoints, from which an interrupted training goes on."""
+    """Seconds between checkpoints, from which an interrupted training continues."""
     seed: Seed = 0
 
     @model_validator(mode="after")
@@ -79,8 +80,8 @@ class Recipe(TrainingInputSettings):
             yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
         if (self.schedule == "step") != bool(self.step_epochs):
             yield (
-                f"found schedule {self.schedule} and step_epochs {list(self.step_epochs)}; expected both a step "
-                "schedule and its epochs, or neither"
+                f"found schedule {self.schedule} and step_epochs {list(self.step_epochs)}; expected both schedule step "
+                "and its epochs, or neither"
             )
         if self.warmup_epochs >= self.epochs:
             yield f"found warmup_epochs {self.warmup_epochs} of {self.epochs} epochs; expected fewer"
@@ -103,4 +104,4 @@ class Recipe(TrainingInputSettings):
 
 
 UNDECIDING = frozenset({"checkpoint_s"})
-"""Fields of a `Recipe` that decide no weight."""
+"""Fields of a `Recipe` that do not affect the weights."""

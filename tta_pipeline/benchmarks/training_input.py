@@ -1,4 +1,4 @@
-"""What a training reads, in a benchmark file: loader, shuffling, and what is done to each image."""
+"""The input of a training in a benchmark file: loader, shuffling and augmentation."""
 
 from typing import Literal, Self
 
@@ -17,7 +17,7 @@ class RandAugment(Section):
 
 
 class AugMix(Section):
-    """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), without its further loss."""
+    """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), without its consistency loss."""
 
     severity: int = Field(default=3, ge=1, le=10)
     """Strength of each operation, 1 to 10."""
@@ -31,33 +31,33 @@ class AugMix(Section):
     @model_validator(mode="after")
     def _chains_of_something(self) -> Self:
         if self.depth == 0:
-            raise ValueError("found depth 0; expected -1 or at least 1: leave out augmix for images as they are")
+            raise ValueError("found depth 0; expected -1 or at least 1: leave out augmix for unchanged images")
         return self
 
 
 class TrainingInputSettings(Section):
-    """What a training reads, in which order, and what is done to each image."""
+    """Loader, order and augmentation of the images that a training reads."""
 
     augmentation: Literal["none", "simple", "full"] = "simple"
-    """none: the centre crop, as for evaluation, or the image as it is if it has the size; simple: a random crop after
-    resizing, or after padding by an eighth if the image has the size, and a random flip; full: a random crop of 8 to
-    100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""
+    """none: the centre crop, as for evaluation, or the unchanged image if it has the size already; simple: a random
+    crop after resizing, or after padding by an eighth if the image has the size already, and a random flip; full: a
+    random crop of 8 to 100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""
     flip: bool = True
-    """Whether half of the images are mirrored, with simple and full; not for digits or text."""
+    """Whether half of the images are mirrored, with simple and full; turn it off for digits or text."""
     randaugment: RandAugment | None = None
-    """RandAugment on top, or none."""
+    """RandAugment in addition; None: no RandAugment."""
     augmix: AugMix | None = None
-    """AugMix on top, or none."""
+    """AugMix in addition; None: no AugMix."""
     loader: Literal["indexed", "imagefolder", "webdataset"] = "indexed"
-    """What reads the images: this project's reader of shards, torchvision's `ImageFolder` in a `DataLoader` on the
-    loose files that the shards were made of, or webdataset on the shards."""
+    """Loader of the images: this project's reader of shards, torchvision's `ImageFolder` in a `DataLoader` on the loose
+    files that the shards were made of, or webdataset on the shards."""
     shuffle: Literal["exact", "buffer", "resampled", "stored"] = "exact"
     """exact: another permutation of all samples in each epoch; buffer: shards permuted, then samples through a buffer,
     for shards at URLs; resampled: shards drawn with replacement, then the buffer; stored: the order in the shards."""
     buffer_samples: int = Field(default=5_000, ge=1, le=10_000_000)
-    """Samples in the buffer, with buffer and resampled."""
+    """Number of samples in the buffer, with buffer and resampled."""
     epoch_samples: int | None = Field(default=None, ge=1, le=MOST)
-    """Samples in an epoch, with resampled: webdataset's `with_epoch`; None: as many as there are."""
+    """Number of samples in an epoch, with resampled, as in webdataset's `with_epoch`; None: as many as there are."""
 
     @model_validator(mode="after")
     def _combination_that_exists(self) -> Self:
@@ -69,7 +69,7 @@ class TrainingInputSettings(Section):
         if self.loader == "webdataset" and self.shuffle == "exact":
             raise ValueError(
                 "found loader webdataset with shuffle exact; expected buffer, resampled or stored, since webdataset "
-                "reads shards from start to end: choose one of them, or the loader indexed"
+                "reads shards front to back: choose one of them, or the loader indexed"
             )
         if self.loader == "imagefolder" and self.shuffle in ("buffer", "resampled"):
             raise ValueError(

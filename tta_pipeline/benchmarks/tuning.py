@@ -1,4 +1,4 @@
-"""How hyperparameters of an experiment are chosen, on shifts that the benchmark does not report."""
+"""The search for an experiment's hyperparameters, on shifts that the benchmark does not report."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tta_pipeline.benchmarks.experiments import Experiment
 
 Value = bool | int | float | str
-"""A value of a hyperparameter, as a file or a command line has it."""
+"""A value of a hyperparameter in a file or on a command line."""
 MOST_TRIALS = 10_000
 
 
@@ -21,9 +21,10 @@ class Tuning(Section):
     """The search for an experiment's hyperparameters."""
 
     grid: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
-    """Values to try, by hyperparameter; each combination is a trial. A run can name another grid."""
+    """Values to try, by hyperparameter; each combination is a trial. A run can use another grid."""
     budget: int = Field(default=20, ge=1, le=MOST_TRIALS)
-    """Most trials, 1 to 10,000; of more combinations, so many are drawn, always the same."""
+    """Largest number of trials, 1 to 10,000. If there are more combinations, the trials are drawn from them, always the
+    same ones."""
     severities: tuple[int, ...] | None = None
     """Severities of the trials; None: those of the experiment."""
     subset: Subset | None = None
@@ -39,7 +40,7 @@ class Tuning(Section):
 
 
 def grid_problems(grid: dict[str, tuple[Value, ...]], experiment: "Experiment") -> Iterator[str]:
-    """Yield a sentence for each value in *grid* that is none of a hyperparameter of *experiment*."""
+    """Yield a sentence for each value in *grid* that no hyperparameter of *experiment* can have."""
     for name, values in grid.items():
         for value in values:
             changed = {**experiment.hyperparameters, name: value}
@@ -47,6 +48,6 @@ def grid_problems(grid: dict[str, tuple[Value, ...]], experiment: "Experiment") 
                 experiment.entry.configure(experiment.preset, changed, batch_size=experiment.method_batch_size)
             except ValidationError as error:
                 for problem, sentence in zip(error.errors(), mistakes(error, ""), strict=True):
-                    # A value that does not go with others may go with other values of the grid.
+                    # A value that conflicts with other hyperparameters may fit other values of the grid.
                     if problem["loc"] == (name,) or "unknown field" in sentence:
                         yield sentence

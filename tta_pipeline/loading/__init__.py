@@ -1,1 +1,1 @@
-"""From a manifest to batches of images: which samples in which order, read at known offsets and decoded."""
+"""From a manifest to batches of images: order the samples, read them at known offsets, and decode them."""

@@ -1,4 +1,4 @@
-"""What loaders have in common that are not our own `Stream`: they give the same batches, made by a `DataLoader`."""
+"""Base class of all loaders except our own `Stream`: a `DataLoader` makes the same batches."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from tta_pipeline.shards.ordering import Indices
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLoader(ABC):
-    """A way to read every sample of a stream once, in batches that are all full except the last."""
+    """A loader that reads every sample of a stream once, in batches that are all full except the last."""
 
     shard_set: ShardSet | JoinedSets
     order: StreamOrder
@@ -31,9 +31,9 @@ class BatchLoader(ABC):
     image_size: int
     """Height and width of every image in pixels."""
     num_threads: int = 2
-    """Number of worker processes or threads, whichever the system has; 0: the consumer decodes, if the system can."""
+    """Number of worker processes or threads, as the system has them; 0: the consumer decodes, if the system can."""
     pin_memory: bool = field(default_factory=pins_memory)
-    """Whether batches are in memory from which a device copies by itself."""
+    """Whether batches are in pinned memory, from which a device copies by itself."""
 
     def __len__(self) -> int:
         return math.ceil(len(self.order) / self.batch_size)
@@ -47,7 +47,7 @@ class BatchLoader(ABC):
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def batch_at(self, number: int, images: torch.Tensor) -> Batch:
-        """Return *images* as the batch *number*, from 0, of the order."""
+        """Return *images* as batch *number* of the order, counted from 0."""
         start = number * self.batch_size
         return self.batch(images, self.order.indices[start : start + len(images)])
 
@@ -66,9 +66,9 @@ class BatchLoader(ABC):
 
 
 def decoded(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
-    """Return the image file *data* as Pillow decodes it, uint8 (H, W, 3), or why it is not an image of that size.
+    """Return the image file *data* as decoded by Pillow, uint8 (H, W, 3), or the reason why it has no such image.
 
-    The reason is returned, since an error that is raised in a worker process arrives with that process's traceback.
+    The reason is returned and not raised, since an error raised in a worker process arrives with a long traceback.
     """
     expected = f"expected an image of {image_size}x{image_size} pixels, as the benchmark file says"
     try:
@@ -82,16 +82,16 @@ def decoded(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
 
 
 def collated(images: Sequence[torch.Tensor | str]) -> torch.Tensor | str:
-    """Return *images* as one tensor (B, H, W, 3), or why one of them is none."""
+    """Return *images* as one tensor (B, H, W, 3), or the reason why one of them is missing."""
     reasons = [image for image in images if isinstance(image, str)]
     return reasons[0] if reasons else torch.stack([image for image in images if not isinstance(image, str)])
 
 
 def required(images: torch.Tensor | str) -> torch.Tensor:
-    """Return *images*.
+    """Return *images*, unless they are the reason of a failure.
 
     Raises:
-        StreamError: they are the reason why there are none.
+        StreamError: *images* is a reason; the message is this reason.
     """
     if isinstance(images, str):
         raise StreamError(images)

@@ -21,10 +21,10 @@ from tta_pipeline.shards.manifest import Manifest, ShardSet
 
 
 class Shards(Dataset[tuple[Any, int]]):
-    """The samples of one shard set, in stored order; each is compared with the manifest when it is read.
+    """The samples of one shard set, in stored order; each sample is compared with the manifest when it is read.
 
-    `shards[17]` is an image and its label, as in a torchvision `ImageFolder`, also in workers of a `DataLoader`.
-    Reading all samples is several times as fast with `stream` or `batches`.
+    `shards[17]` is an image and its label, as in torchvision's `ImageFolder`; it also works in workers of a
+    `DataLoader`. To read all samples, `stream` or `batches` is several times as fast.
     """
 
     def __init__(self, shard_set: ShardSet, *, transform: Callable[[Image.Image], Any] | None = None) -> None:
@@ -34,7 +34,7 @@ class Shards(Dataset[tuple[Any, int]]):
 
     @property
     def manifest(self) -> Manifest:
-        """What the shard set is: cell, classes, shards, and how it was made."""
+        """The manifest of the shard set: cell, classes, shards, and how they were made."""
         return self.shard_set.manifest
 
     @property
@@ -46,11 +46,11 @@ class Shards(Dataset[tuple[Any, int]]):
         return self.manifest.num_samples
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        """Return the image at *index*, a Pillow image in RGB or what the transform made of it, and its label.
+        """Return the image at *index*, a Pillow image in RGB or the result of the transform, and its label.
 
         Raises:
             IndexError: *index* is out of range.
-            StreamError: the sample cannot be read or decoded, or is not what the manifest says; the message names it.
+            StreamError: the sample cannot be read or decoded, or differs from the manifest; the message names it.
         """
         position = range(len(self))[index]
         data = self._file(position)
@@ -74,8 +74,8 @@ class Shards(Dataset[tuple[Any, int]]):
         Images are overwritten when the next batch is requested.
 
         Args:
-            batch_size: Samples in a batch; the last may have fewer.
-            image_size: Height and width of every image in pixels; None: those of the first image.
+            batch_size: Number of samples in a batch; the last batch may have fewer.
+            image_size: Height and width of every image in pixels; None: the size of the first image.
             shuffle_seed: Seed of a permutation of all samples; None: the stored order.
             num_threads: Number of decoding threads; it changes only the speed.
 
@@ -94,8 +94,8 @@ class Shards(Dataset[tuple[Any, int]]):
     def batches(self, *, batch_size: int = 64, shuffle_seed: int | None = None, num_threads: int = 2) -> "Batches":
         """Return an `IterableDataset` of images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,).
 
-        Give it to `DataLoader(batches, batch_size=None)`, or iterate over it as it is, which is as fast. Workers of a
-        `DataLoader` share the batches; each batch comes once.
+        Pass it to `DataLoader(batches, batch_size=None)`, or iterate over it directly, which is as fast. Workers of a
+        `DataLoader` share the batches, so that each batch comes once.
         """
         return Batches(self.stream(batch_size=batch_size, shuffle_seed=shuffle_seed, num_threads=num_threads))
 
@@ -128,7 +128,7 @@ class Shards(Dataset[tuple[Any, int]]):
 
 
 class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    """The batches of a stream in the form that a model takes; see `Shards.batches`."""
+    """The batches of a stream as float images and labels; see `Shards.batches`."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -142,7 +142,7 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
             yield as_floats(batch.images), batch.labels
 
     def _of_this_worker(self) -> Stream:
-        """Return the stream of every n-th batch in a worker of a `DataLoader`, otherwise of all batches."""
+        """Return the stream of this worker's share, every n-th batch; outside a `DataLoader`, all batches."""
         worker = get_worker_info()
         if worker is None:
             return self.stream
@@ -154,7 +154,7 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def open_shards(folder: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
-    """Open the shard set in *folder*: its length is known, but no image is read yet.
+    """Open the shard set in *folder*, without reading any image yet.
 
     Args:
         folder: Folder of `manifest.json`, such as `shards/fog/5`.

@@ -1,4 +1,4 @@
-"""Image files to pixels. Nothing here, or anywhere in this project, executes what a shard contains."""
+"""Decode image files to pixels. Nothing here, or anywhere in this project, executes code from a shard."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ from tta_pipeline.data.images import ARRAYS, ImageHeader, decode_with_pillow, re
 
 _CONVERTED = ("YCbCr", "Gray", "RGB")
 _REDUCTIONS = (8, 4, 2)
-"""Reductions for which libjpeg-turbo has vector code; those between take longer than decoding everything."""
+"""Reductions for which libjpeg-turbo has vector code; any other takes longer than decoding everything."""
 _ROWS_AROUND = 4
-"""Rows below the last one that is needed: colours are stored at half size, and interpolated between their rows."""
+"""Extra rows below the last row that is needed, since colours are stored at half size and interpolated between rows."""
 _MARKER, _START_OF_SCAN, _SEQUENTIAL = 0xFF, 0xDA, (0xC0, 0xC1)
 _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 
@@ -20,13 +20,13 @@ _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
 
-    JPEG is decoded by libjpeg-turbo with its default, exact settings: these are the pixels that Pillow gives.
+    JPEG is decoded by libjpeg-turbo with its default, exact settings, which give the same pixels as Pillow.
 
     Raises:
         ValueError: *data* is not an image of *out*'s size, or is damaged.
     """
-    # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition, so this
-    # check saves parsing the header: microseconds in which the other threads wait for this one.
+    # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition. So this
+    # check replaces parsing the header, which takes microseconds while the other threads wait for this one.
     is_plain = data.startswith(_JFIF) and data.startswith(_TABLES, 20) and data.endswith(_JPEG_END)
     if not (is_plain and _decode_jpeg_into(data, out)):
         _decode_any_into(data, out)
@@ -49,19 +49,19 @@ class Rows(NamedTuple):
     pixels: npt.NDArray[np.uint8]
     """Pixels, uint8 (H, W, 3) RGB."""
     reduction: int
-    """By what both sides were divided, rounded up: 1, 2, 4 or 8."""
+    """Number by which both sides were divided, rounding up: 1, 2, 4 or 8."""
 
 
 def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: float = 1) -> Rows:
-    """Decode the image file *data* down to row *end*; rows below may be there too.
+    """Decode the image file *data* from the top down to row *end*; the result may have more rows.
 
-    What follows those rows in a JPEG file is not decoded. libjpeg-turbo also reduces such an image while it decodes, as
-    far as *most_reduction* allows, and then computes as many pixels only.
+    In a JPEG file, the data after these rows are not decoded. As far as *most_reduction* allows, libjpeg-turbo also
+    reduces a JPEG image while it decodes, and so computes fewer pixels.
 
     Args:
         data: Image file.
-        header: What its header says.
-        end: Row, in the file's own size, that follows the last one that is needed.
+        header: Its header.
+        end: Row after the last one that is needed, in the file's own size.
         most_reduction: Largest number by which both sides may be divided.
 
     Raises:
@@ -87,7 +87,7 @@ def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: f
 
 
 def _with_height(data: bytes, height: int) -> bytes | None:
-    """Return the JPEG file *data* with another height in its header; None if it does not store row after row."""
+    """Return the JPEG file *data* with *height* in its header; None if it does not store one row after another."""
     start = 2
     while start + 7 < len(data) and data[start] == _MARKER and data[start + 1] != _START_OF_SCAN:
         if data[start + 1] in _SEQUENTIAL:
@@ -97,12 +97,12 @@ def _with_height(data: bytes, height: int) -> bytes | None:
 
 
 def _is_converted(data: bytes, header: ImageHeader) -> bool:
-    """Return whether *data* is a JPEG file whose colours libjpeg-turbo converts to RGB as Pillow does."""
+    """Return whether *data* is a JPEG file, and libjpeg-turbo converts its colours to RGB as Pillow does."""
     return header.encoding == "jpeg" and simplejpeg.decode_jpeg_header(data)[2] in _CONVERTED
 
 
 def _decode_jpeg_into(data: bytes, out: npt.NDArray[np.uint8]) -> bool:
-    """Return whether *data* is now in *out*: false if it has another size or libjpeg gives up on it."""
+    """Decode *data* into *out*, and return whether this worked; it fails for another size or if libjpeg gives up."""
     try:
         # Not strict: a few published images have harmless faults that Pillow ignores, and hashes guard the rest.
         return bool(simplejpeg.decode_jpeg(data, "rgb", buffer=out, strict=False).shape == out.shape)

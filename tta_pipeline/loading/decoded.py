@@ -1,15 +1,15 @@
-"""Cells kept as decoded pixels for the next experiment on them: reading them then costs one copy.
+"""Cache of decoded cells: for the next experiment on a cell, reading its pixels costs one copy.
 
-They are on node-local disk, or in memory under /dev/shm, in our own folder below the given one. A file is named after
-everything that determines its pixels, `<64 hex digits>-<size>.pixels`:
+The files are on node-local disk, or in memory under /dev/shm, in our own folder below the given folder. A file is named
+`<64 hex digits>-<size>.pixels`, where the digits are the hash of everything that determines its pixels. It contains:
 
     uint8 (N, H, W, 3)   the pixels, in stored order
     N x 8 bytes          the xxh3 of each sample's pixels, compared at every read
     32 bytes             the hex digits of the name as bytes
     32 bytes             the sha256 of the 8 N + 32 bytes before
 
-Features of a frozen model lie beside them (`evaluation.kept_features`). The least recently used files are removed when
-the limit would be exceeded. A damaged file is removed too, and the shards are read instead.
+The folder also has the features of frozen models (`evaluation.kept_features`). Before a new file would exceed the
+limit, the least recently used files are removed. A damaged file is removed too, and the shards are read instead.
 """
 
 import fcntl
@@ -53,20 +53,20 @@ _DECODERS = ("simplejpeg", "pillow")
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedCells:
-    """Decoded cells below a folder."""
+    """Cache of decoded cells below a folder."""
 
     folder: Path
     limit_bytes: int
     cache: BlockCache = DEFAULT_CACHE
-    """Where blocks of shards at URLs are kept while these are decoded."""
+    """Cache of the blocks of shards at URLs, used while the shards are decoded."""
 
     @property
     def own_folder(self) -> Path:
-        """The folder below the given one that has these files and nothing else."""
+        """The folder below the given folder that contains only these files."""
         return self.folder / OWN_FOLDER
 
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
-        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept while they are read.
+        """Return the pixels of *shard_set*: from the cache, or from the shards while they are added to the cache.
 
         Raises:
             StreamError: the folder cannot be written to.
@@ -85,14 +85,14 @@ class DecodedCells:
         except OSError as error:
             raise StreamError(
                 f"{self.own_folder}: found {error.strerror}; expected a folder where decoded cells can be kept: give "
-                "another one, or none"
+                "another folder, or none"
             ) from error
         return _KeepingPixels(stored, path, kind)
 
     def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
-        """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made.
+        """Yield the files that belong to none of *manifests*, given by sha256, or were made by another decoder.
 
-        So are those that a killed process left behind.
+        Files that a killed process left behind are yielded too.
         """
         if not self.own_folder.is_dir():
             return
@@ -109,7 +109,10 @@ class DecodedCells:
                     yield path
 
     def make_room(self, size_bytes: int) -> None:
-        """Remove the least recently used files; a process that reads one has it open and can read on."""
+        """Remove the least recently used files until *size_bytes* fit.
+
+        A process that reads a removed file has it open and can read on.
+        """
         kept = sorted(self._files(), key=lambda each: each[1].st_atime_ns)
         total_bytes = sum(facts.st_size for _, facts in kept) + size_bytes
         for path, facts in kept:
@@ -121,7 +124,7 @@ class DecodedCells:
             path.unlink(missing_ok=True)
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield what is here, also what is being written; another process may remove it at any moment."""
+        """Yield all files, including unfinished ones; another process may remove a file at any moment."""
         for path in self.own_folder.iterdir():
             if any(name.fullmatch(path.name) for name in (_NAME, _FEATURES, _BEING_WRITTEN)):
                 with suppress(FileNotFoundError):
@@ -131,7 +134,7 @@ class DecodedCells:
 
 
 def _is_left_behind(path: Path) -> bool:
-    """Tell whether nobody writes the file *path* any more: who does holds its lock."""
+    """Return whether no process writes the file *path* any more; a writing process holds its lock."""
     try:
         with open_file(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,7 +153,7 @@ def _identity(manifest_sha256: str, image_size: int) -> str:
 
 
 class _Kind(NamedTuple):
-    """What a file of decoded pixels was made from."""
+    """Identity and sizes of a file of decoded pixels."""
 
     identity: str
     """Hash of everything that determines the pixels: shard set, image size and decoders."""
@@ -191,7 +194,7 @@ class _Kind(NamedTuple):
 
 
 class KeptPixels:
-    """Reads a file of decoded pixels and compares each sample's pixels; if one is damaged, the shards are read."""
+    """Reads a file of decoded pixels and compares each sample's checksum; reads the shards if a sample is damaged."""
 
     def __init__(self, path: Path, stored: StoredPixels, image_size: int, checksums: Digests) -> None:
         self._path = path
@@ -205,7 +208,7 @@ class KeptPixels:
     def __enter__(self) -> Self:
         try:
             self._file: BinaryIO = self._stack.enter_context(self._path.open("rb", buffering=0))
-            os.utime(self._path)  # marks the file as just used, whether or not the file system does
+            os.utime(self._path)  # marks the file as just used, since some file systems do not
         except OSError:  # another process has just removed the file
             self._read_shards()
         return self
@@ -216,13 +219,13 @@ class KeptPixels:
         self._stack.close()
 
     def expect(self, indices: Indices) -> None:
-        """Read nothing ahead: the pixels are here."""
+        """Do nothing: the pixels are on local disk."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Copy the samples at *indices* into *out*, adjacent ones at once.
+        """Copy the samples at *indices* into *out*, adjacent samples at once.
 
         Raises:
-            StreamError: the file is damaged, and a shard cannot be read or is not that of the manifest.
+            StreamError: the file is damaged, and a shard cannot be read or differs from the manifest.
         """
         if self._is_damaged or not self._copied(indices, out):
             self._read_shards()
@@ -234,7 +237,7 @@ class KeptPixels:
             self._stored.require_unchanged()
 
     def _copied(self, indices: Indices, out: npt.NDArray[np.uint8]) -> bool:
-        """Return whether *out* now has the pixels of the samples at *indices*."""
+        """Copy the samples at *indices* into *out*, and return whether all their pixels are undamaged."""
         edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
         try:
             for first, last in pairwise(edges):
@@ -256,7 +259,7 @@ class KeptPixels:
 
 
 class _KeepingPixels:
-    """Reads the shards and stores every sample's pixels until all are there; if storing fails, reading goes on."""
+    """Reads the shards, and writes every sample's pixels to a file; if writing fails, reading continues."""
 
     def __init__(self, stored: StoredPixels, path: Path, kind: _Kind) -> None:
         self._stored = stored
@@ -274,7 +277,7 @@ class _KeepingPixels:
             self._file = stack.enter_context(self._beside.open("xb", buffering=0))
             stack.callback(self._beside.unlink, missing_ok=True)
             with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(self._file, fcntl.LOCK_SH)  # tells others that it is not left behind
+                fcntl.flock(self._file, fcntl.LOCK_SH)  # tells other processes that the file is being written
             self._stack = stack.pop_all()
         return self
 
@@ -284,11 +287,11 @@ class _KeepingPixels:
         self._stack.close()
 
     def expect(self, indices: Indices) -> None:
-        """Let shards at URLs be read ahead."""
+        """Read ahead in shards at URLs, in the order of *indices*."""
         self._stored.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Read and decode the samples at *indices* into *out*, and keep them."""
+        """Read and decode the samples at *indices* into *out*, and write their pixels to the file."""
         self._stored.fill(indices, out)
         for index, image in zip(indices.tolist(), out, strict=True):
             self._checksums[index] = np.void(xxh3_64_digest(image.data))
@@ -307,7 +310,7 @@ class _KeepingPixels:
                     self._beside.replace(self._path)
 
     def _write(self, data: npt.NDArray[np.uint8], start: int) -> None:
-        """Write *data*, unless an earlier write found the disk full; what could not be written is not kept."""
+        """Write *data*, unless an earlier write failed; after a failure, the file will not be kept."""
         try:
             self._keeps = self._keeps and os.pwrite(self._file.fileno(), data.data, start) == data.nbytes
         except OSError:

@@ -1,6 +1,6 @@
-"""Batches on the compute device; one batch is copied while another is computed on.
+"""Copy batches to the compute device, one batch while the device computes on another.
 
-Which kind of device it is does not matter here: `torch.get_device_module` has what its kind has.
+This works for every kind of device: `torch.get_device_module` returns the streams and events of its kind.
 """
 
 import time
@@ -14,14 +14,14 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class Event(Protocol):
-    """A moment in the work of a device, as torch's kinds of devices have it."""
+    """A moment in the work of a device, such as `torch.cuda.Event`."""
 
     def record(self) -> None:
-        """Be the moment when the work submitted so far is done."""
+        """Mark the moment when the work submitted so far is done."""
         ...
 
     def synchronize(self) -> None:
-        """Block until the moment has come."""
+        """Block until that work is done."""
         ...
 
     def elapsed_time(self, end: Any) -> float:
@@ -39,9 +39,9 @@ class DeviceBatch(NamedTuple):
     indices: Indices
     """Positions of the samples in the sample index, shape (B,)."""
     data_wait_s: float
-    """Seconds until the stream delivered the batch."""
+    """Seconds from the request until the stream delivered the batch."""
     copied: tuple[Event, Event] | None
-    """Start and end of the copy to the device; None if it is not timed, or nothing is copied."""
+    """Start and end of the copy to the device; None if the copy is not timed, or nothing is copied."""
 
 
 def kind_of_machine() -> str:
@@ -62,12 +62,12 @@ def has_streams(device: torch.device) -> bool:
 
 
 def pins_memory(device: torch.device | None = None) -> bool:
-    """Return whether batches for *device*, by default this machine's, wait in memory from which it copies by itself."""
+    """Return whether batches for *device*, by default this machine's, belong in pinned memory."""
     return has_streams(device or torch.device(kind_of_machine()))
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
-    """Yield *batches* on *device*; where it can, the next batch is copied while the current one is computed on."""
+    """Yield *batches* on *device*; if it can, the device copies the next batch while it computes on the current one."""
     if has_streams(device):
         yield from _copied_ahead(batches, device)
         return
@@ -98,7 +98,7 @@ def _copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[De
 
 
 class _Copying:
-    """A batch on its way to the device, as bytes."""
+    """A batch of bytes that is being copied to the device."""
 
     def __init__(self, batch: Batch, data_wait_s: float, device: torch.device, stream: Any) -> None:
         self._batch = batch
@@ -125,7 +125,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def recorded_event(device: torch.device) -> Event:
-    """Return the moment when *device* has done all work that was submitted to its current stream."""
+    """Return an event that marks the moment when *device* has done all work submitted to its current stream."""
     event = _new_event(device)
     if has_streams(device):
         event.record(torch.get_device_module(device).current_stream(device))  # type: ignore[call-arg] # of that device
@@ -140,5 +140,5 @@ def _new_event(device: torch.device) -> Event:
 
 
 def as_floats(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 (B, H, W, 3) as float32 (B, 3, H, W) in [0, 1], its memory channels-last like the pixels."""
+    """Return uint8 (B, H, W, 3) as float32 (B, 3, H, W) in [0, 1], in channels-last memory like the pixels."""
     return images.permute(0, 3, 1, 2).float().div_(255)

@@ -1,4 +1,4 @@
-"""Shards read front to back by `webdataset`, in stored order: no index, and no sample out of turn."""
+"""Read shards front to back with `webdataset`, in stored order and without an index."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _Sample = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class FrontToBackLoader(BatchLoader):
-    """webdataset over the shards of one set, for orders whose positions rise.
+    """webdataset over the shards of one set, for orders with rising positions.
 
-    Each worker reads all shards and decodes every n-th batch, so that batches come whole and in order. webdataset by
-    itself gives each worker shards of its own: then the order depends on their number, and each ends with a part of a
-    batch. Nothing is compared while it reads but keys.
+    Each worker reads all shards and decodes every n-th batch, so that batches are whole and in order. webdataset by
+    itself gives each worker its own shards: then the order depends on the number of workers, and each worker ends with
+    a part of a batch. Of the manifest, only keys are compared while the loader reads.
     """
 
     shard_set: ShardSet
@@ -32,7 +32,7 @@ class FrontToBackLoader(BatchLoader):
         """Yield every batch.
 
         Raises:
-            LoaderError: webdataset cannot open files at such a path.
+            LoaderError: webdataset cannot open files in the shard set's folder.
             StreamError: the order goes back, or a sample cannot be decoded or has another key than in the manifest.
         """
         if (self.order.indices[1:] <= self.order.indices[:-1]).any():
@@ -40,7 +40,7 @@ class FrontToBackLoader(BatchLoader):
                 f"{self.shard_set.folder}: found the order {self.order.name}; expected one that never goes back, since "
                 "webdataset reads shards front to back: set loader to indexed"
             )
-        # The stages of `WebDataset` without those that deal shards to processes and workers.
+        # The stages of `WebDataset`, except those that distribute shards to processes and workers.
         dataset = wds.DataPipeline(
             wds.SimpleShardList(shard_paths(self.shard_set)),
             wds.tarfile_to_samples(),
@@ -52,7 +52,7 @@ class FrontToBackLoader(BatchLoader):
             yield self.batch_at(number, required(images))
 
     def _of_this_worker(self, samples: Iterable[_Sample]) -> Iterator[torch.Tensor | str]:
-        """Yield the images of every n-th batch in one of n workers, otherwise of all batches."""
+        """Yield the images of this worker's share, every n-th batch; outside a `DataLoader`, of all batches."""
         worker = get_worker_info()
         number, num_workers = (worker.id, worker.num_workers) if worker else (0, 1)
         places = enumerate(self.order.indices.tolist())

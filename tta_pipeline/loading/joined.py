@@ -1,4 +1,4 @@
-"""Several shard sets read as one, for streams that mix them."""
+"""Read several shard sets as one, for streams that mix them."""
 
 import resource
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class JoinedSets:
 
     @cached_property
     def index(self) -> SampleIndex:
-        """The index of all samples; with several sets, the keys begin with the cell."""
+        """The index of all samples; with several sets, each key begins with the sample's cell."""
         if len(self.sets) == 1:
             return self.sets[0].index
         return SampleIndex(table=pa.concat_tables(_with_cell(shard_set) for shard_set in self.sets))
@@ -45,7 +45,7 @@ class JoinedSets:
 
 
 class JoinedPixels:
-    """Gives the pixels of the samples of several shard sets."""
+    """Reads the pixels of samples of several shard sets."""
 
     def __init__(self, joined: JoinedSets, image_size: int, *, open_pixels: Callable[[ShardSet, int], Pixels]) -> None:
         self._joined = joined
@@ -66,13 +66,13 @@ class JoinedPixels:
         self._stack.close()
 
     def expect(self, indices: Indices) -> None:
-        """Let each set's shards be read ahead, in the order of *indices*."""
+        """Read ahead in the shards of each set, in the order of *indices*."""
         numbers = self._joined.set_numbers(indices)
         for number in np.unique(numbers).tolist():
             self._pixels[number].expect(indices[numbers == number] - self._joined.starts[number])
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
+        """Put the pixels of the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
         numbers = self._joined.set_numbers(indices)
         turns = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
         for first, last in pairwise(turns):
@@ -80,7 +80,7 @@ class JoinedPixels:
             self._pixels[number].fill(indices[first:last] - self._joined.starts[number], out[first:last])
 
     def require_unchanged(self) -> None:
-        """Make sure that what was read is what the manifests describe."""
+        """Check that the bytes that were read are those that the manifests describe."""
         for pixels in self._pixels:
             pixels.require_unchanged()
 

@@ -1,4 +1,4 @@
-"""The loose files that shards were made of, read as `ImageFolder` reads them: a file, and Pillow, for each image."""
+"""Read the loose files that shards were made of as `ImageFolder` does: one file for each image, decoded by Pillow."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -28,14 +28,14 @@ class LooseFiles:
     images: tuple[SourceImage, ...]
     """File of each sample, by its position in the index."""
     sha256s: tuple[bytes, ...]
-    """sha256 of each sample's bytes as the manifest has it, by its position in the index."""
+    """sha256 of each sample's bytes according to the manifest, by its position in the index."""
 
     @classmethod
     def of(cls, sets: Sequence[tuple[ShardSet, Listing]]) -> Self:
-        """Return the files of the samples of *sets*, each with the listing of its cell.
+        """Return the files of the samples of *sets*, each set with the listing of its cell.
 
         Raises:
-            StreamError: a sample has no file of its size.
+            StreamError: a sample has no file of its name and size.
         """
         return cls(
             images=tuple(chain.from_iterable(_files_of(shard_set, listing) for shard_set, listing in sets)),
@@ -43,10 +43,10 @@ class LooseFiles:
         )
 
     def require_unchanged(self, positions: Indices) -> None:
-        """Make sure that the files of the samples at *positions*, shape (M,), have the bytes of the manifest.
+        """Check that the files of the samples at *positions*, shape (M,), have the bytes of the manifest.
 
-        A file has its size and time of change from before it was streamed, so its bytes now are those that were
-        streamed. It takes a second reading of every file, which is no part of any measured time.
+        The files still have the size and time of change from before they were streamed, so their bytes now are the
+        bytes that were streamed. The check reads every file a second time, outside any measured time.
 
         Raises:
             StreamError: a file has other bytes, or was changed since it was listed.
@@ -67,7 +67,7 @@ class LooseFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class LooseFileLoader(BatchLoader):
-    """A `DataLoader` over loose files, in any order. Nothing is compared while it reads; see `require_unchanged`."""
+    """A `DataLoader` over loose files, in any order. It compares no bytes; see `LooseFiles.require_unchanged`."""
 
     files: LooseFiles
 

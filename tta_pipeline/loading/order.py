@@ -1,7 +1,7 @@
 """The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines.
 
-Every order ranks samples by a keyed hash of their names. So a cell in 3 shards or in 30, on any machine, gives the
-same stream, as its hash proves.
+Every order ranks samples by a keyed hash of their names. So a cell gives the same stream in 3 shards or in 30, on any
+machine; the hash of the stream proves it.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tta_pipeline.shards.ordering import Indices
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOrder:
-    """Which samples a stream delivers, in which order."""
+    """The samples of a stream, in order."""
 
     name: str
     indices: Indices
@@ -31,17 +31,17 @@ class StreamOrder:
 
 
 def as_stored(index: SampleIndex) -> StreamOrder:
-    """Return the order of the samples in the shards, which sharding has permuted."""
+    """Return the order of the samples in the shards, as permuted by sharding."""
     return _order("as_stored", index, np.arange(len(index)))
 
 
 def shuffled(index: SampleIndex, *, seed: int) -> StreamOrder:
-    """Return an exact permutation of all samples, determined by *seed*."""
+    """Return a permutation of all samples, determined by *seed*."""
     return _order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
 
 
 def windowed(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
-    """Return the stored order, every *window* samples permuted among themselves: mixed, but read in large blocks."""
+    """Return the stored order, with each *window* of samples permuted in itself: mixed, but read in large blocks."""
     if window < 1:
         raise StreamError(f"window is {window}; expected at least one sample")
     rank_of = np.argsort(ordering.permuted(index.keys, seed=seed))
@@ -55,7 +55,7 @@ def by_class(index: SampleIndex, *, seed: int) -> StreamOrder:
 
 
 def dirichlet(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
-    """Return a stream whose classes come and go, see `tta_pipeline.shards.ordering.dirichlet`."""
+    """Return an order in which classes come and go, see `tta_pipeline.shards.ordering.dirichlet`."""
     if not delta > 0:
         raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
     dealt = ordering.dirichlet(index.keys, index.labels, seed=seed, delta=delta)
@@ -69,10 +69,10 @@ def among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex],
 
 
 def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, seed: int) -> StreamOrder:
-    """Return a stream that has each image of each group once, while the level rises to the highest and falls again.
+    """Return an order that has each image of each group once, while the level rises to the highest and falls again.
 
-    As in CCC (Press et al. 2023, "RDumb", section 3), neighbours differ little: between two levels the stream has both,
-    in shifting proportions. The levels here are existing cells, so nothing is generated on the way.
+    As in CCC (Press et al. 2023, "RDumb", section 3), neighbours differ little: between two levels, the stream mixes
+    both in shifting proportions. The levels are existing cells, so no image is generated.
 
     Args:
         index: Samples; their source names identify the images.
@@ -112,7 +112,7 @@ class RankSlice:
 
 
 def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
-    """Return every *num_ranks*-th sample of *order* from *rank* on: together, the slices have each sample once.
+    """Return every *num_ranks*-th sample of *order* from *rank* on; all slices together have each sample once.
 
     Args:
         order: The whole stream.

@@ -1,4 +1,4 @@
-"""The pixels of single samples, decoded from the shards at the offsets in the manifest."""
+"""Read and decode single samples from shards, at the offsets in the manifest."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,11 +17,11 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 
 _GAP_BYTES = 2**12
-"""Most bytes between two samples to read rather than skip: headers, padding and label members."""
+"""Largest gap between two samples, in bytes, that is read rather than skipped: headers, padding and label members."""
 
 
 class Samples(Protocol):
-    """Gives any samples of a shard set to several threads at a time."""
+    """Reads any samples of a shard set, for several threads at a time."""
 
     def __enter__(self) -> Self:
         """Open the files."""
@@ -34,24 +34,24 @@ class Samples(Protocol):
         ...
 
     def expect(self, indices: Indices) -> None:
-        """Take note that the samples at *indices*, shape (M,), will be asked for in about this order."""
+        """Announce that the samples at *indices*, shape (M,), will be read in about this order."""
         ...
 
     def require_unchanged(self) -> None:
-        """Make sure that what was read is what the manifest describes."""
+        """Check that the bytes that were read are those that the manifest describes."""
         ...
 
 
 class Pixels(Samples, Protocol):
-    """Gives the pixels of samples."""
+    """Reads the pixels of samples."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
+        """Put the pixels of the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
         ...
 
 
 class StoredPixels:
-    """Reads the shards of a shard set, wherever they are, and decodes."""
+    """Reads the shards of a shard set, on disk or at URLs, and decodes their images."""
 
     def __init__(self, shard_set: ShardSet, image_size: int, *, cache: BlockCache = DEFAULT_CACHE) -> None:
         del image_size  # the buffers have this size
@@ -70,14 +70,14 @@ class StoredPixels:
         self._stack.close()
 
     def expect(self, indices: Indices) -> None:
-        """Let shards at URLs be read ahead in the order of *indices*."""
+        """Read ahead in shards at URLs, in the order of *indices*."""
         self._shards.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*.
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or its bytes are not those of the manifest.
+            StreamError: a sample cannot be read or decoded, or its bytes differ from the manifest's.
         """
         for index, data, image in zip(indices.tolist(), self.files(indices), out, strict=True):
             try:
@@ -86,10 +86,10 @@ class StoredPixels:
                 raise self.unreadable(index, str(error)) from error
 
     def files(self, indices: Indices) -> Iterator[bytes]:
-        """Yield the image files of the samples at *indices*, adjacent ones read at once.
+        """Yield the image files of the samples at *indices*; adjacent samples are read at once.
 
         Raises:
-            StreamError: a file cannot be read, or is not that of the manifest.
+            StreamError: a file cannot be read, or differs from the manifest.
         """
         samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
@@ -107,7 +107,7 @@ class StoredPixels:
         """Return the image file of the sample at *index*.
 
         Raises:
-            StreamError: the file cannot be read, or is not that of the manifest.
+            StreamError: the file cannot be read, or differs from the manifest.
         """
         samples, alone = self._shard_set.index, np.array([index])
         start = int(samples.offsets[index])
@@ -116,19 +116,19 @@ class StoredPixels:
         return data if self._check.digest(data) == expected else self._anew(index, expected, data)
 
     def require_unchanged(self) -> None:
-        """Make sure that no shard was written to since it was opened.
+        """Check that no shard was written to since it was opened.
 
         Raises:
-            StreamError: a shard was; the message names the first sample that has changed.
+            StreamError: a shard was written to; the message names the first sample that has changed.
         """
         for number in self._shards.changed():
             raise self._changed(number)
 
     def _anew(self, index: int, expected: bytes, data: bytes) -> bytes:
-        """Return the sample at *index* as it is where it came from, in place of *data*.
+        """Read the sample at *index* again from its origin, to replace the wrong bytes *data*.
 
         Raises:
-            StreamError: it is not that of the manifest there either.
+            StreamError: the origin's bytes differ from the manifest too.
         """
         start = int(self._shard_set.index.offsets[index])
         again = self._shards.read_anew(int(self._shard_set.index.shards[index]), start, start + len(data))
@@ -151,7 +151,7 @@ class StoredPixels:
         return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
 
     def unreadable(self, index: int, found: str) -> StreamError:
-        """Return the error that says that *found* is where the sample at *index* should be."""
+        """Return the error for the sample at *index*, with *found* in its place."""
         size_bytes = self._shard_set.index.sizes[index]
         return StreamError(
             f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "
@@ -182,7 +182,7 @@ class StoredPixels:
 
 
 def runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and last position of each run of samples that are adjacent in a shard, to be read at once."""
+    """Yield start and end of each run of positions whose samples are adjacent in a shard, to read them at once."""
     gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
     is_apart = (shards[1:] != shards[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
     return pairwise([0, *(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)])

@@ -1,6 +1,6 @@
 """Batches of decoded images, read from shards at the manifest's offsets by a few threads of one process.
 
-The consumer takes a batch while the threads fill the next ones. Buffers are created once and reused, so memory is
+The consumer uses a batch while the threads fill the next ones. Buffers are created once and reused, so memory is
 bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the data set.
 """
 
@@ -21,13 +21,14 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 
 _PIECE_BYTES = 2**21
-"""Bytes of pixels that a thread decodes at a time: enough to hide the hand-over, few enough to share a batch."""
+"""Bytes of pixels that a thread decodes at a time: enough to hide the cost of the hand-over, and few enough that the
+threads share a batch."""
 
 
 _UNALIGNED_BYTES = 16
-"""Offset of the images in their memory, which is aligned to 64 bytes or more: libjpeg-turbo writes rows that begin at a
-multiple of 32 past the processor's caches (`vmovntdq`), which takes 6 % longer here, and the next reader would wait for
-them too."""
+"""Offset of the images in their memory, which is aligned to 64 bytes or more. Rows that begin at a multiple of 32 bytes
+are written by libjpeg-turbo past the processor's caches (`vmovntdq`): this takes 6 % longer here, and the next reader
+would wait for the rows too."""
 
 
 class _Piece(NamedTuple):
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
     """Consecutive samples of a stream. The images are overwritten once the next batch has been requested."""
 
     images: torch.Tensor
-    """Pixels, uint8 (B, H, W, 3), RGB; in pinned memory if the stream feeds a CUDA device."""
+    """Pixels, uint8 (B, H, W, 3), RGB; in pinned memory if the stream has `pin_memory`."""
     labels: torch.Tensor
     """Labels, int64 (B,)."""
     indices: Indices
@@ -56,25 +57,25 @@ class Stream:
     shard_set: ShardSet | JoinedSets
     order: StreamOrder
     batch_size: int
-    """Samples in a batch; of batches of several sizes, those in the largest."""
+    """Number of samples in a batch; with `batch_sizes`, the largest of them."""
     image_size: int
     """Height and width that every image must have, in pixels."""
     num_threads: int = 2
     """Number of decoding threads; 0: the consumer decodes. It changes only the speed."""
     prefetch: int = 3
-    """Number of batches that are being filled while the consumer has one."""
+    """Number of batches that are filled while the consumer has one."""
     pin_memory: bool = False
-    """Whether batches are in memory from which a CUDA device copies by itself."""
+    """Whether batches are in pinned memory, from which a device copies by itself."""
     open_pixels: Callable[[Any, int], Pixels] = StoredPixels
     """Function that opens the pixels of a shard set, given the set and the image size."""
     batch_sizes: tuple[int, ...] | None = None
-    """Samples in each batch; None: all batches are full except the last."""
+    """Number of samples in each batch; None: all batches are full except the last."""
 
     def __len__(self) -> int:
         return math.ceil(len(self.order) / self.batch_size) if self.batch_sizes is None else len(self.batch_sizes)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch; leaving early ends the threads after their current images.
+        """Yield every batch; if the consumer stops early, the threads end after their current images.
 
         Raises:
             StreamError: a sample cannot be read or decoded, or a shard changed meanwhile; the message names the shard,
@@ -110,7 +111,7 @@ class Stream:
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
     def _give(self, pool: DecodePool[_Piece], number: int) -> int:
-        """Have a batch filled in pieces, and return the number of pieces."""
+        """Give the pieces of batch *number* to *pool*, and return the number of pieces."""
         size = self._size(number)
         starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
         for start in starts:

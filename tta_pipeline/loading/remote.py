@@ -1,4 +1,4 @@
-"""Shard sets in folders and at http, https, s3, gs, hf or file URLs, as places to copy from."""
+"""Folders, and http, https, s3, gs, hf or file URLs, from which shard sets are copied."""
 
 import asyncio
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class LocalFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFolder:
-    """A shard set at a URL, which contains no secret and may appear in messages."""
+    """A shard set at a URL; the URL contains no secret and may appear in messages."""
 
     url: str
 
@@ -102,10 +102,10 @@ Folder = LocalFolder | RemoteFolder
 
 
 def folder_at(location: str) -> Folder:
-    """Return the folder that *location*, a path or a URL, names.
+    """Return the folder at *location*, a path or a URL.
 
     Raises:
-        StreamError: the scheme of the URL is not supported, or the URL contains something that does not belong there.
+        StreamError: the scheme of the URL is not supported, or the URL has a part that is not allowed.
     """
     scheme = scheme_of(location)
     if not scheme:

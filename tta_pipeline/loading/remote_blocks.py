@@ -1,10 +1,10 @@
-"""Shards at URLs, read in blocks ahead of the stream; blocks that were read are kept on local disk, within a limit.
+"""Read shards at URLs in blocks, ahead of the stream, and cache the blocks on local disk within a limit.
 
 <root>/tta_pipeline-remote/
   <sha256 of the shard>-<number>-<size>.block   a block as the server sent it
 
-A block is named after the content that it is part of, so processes and benchmarks share it, and a shard that changes
-has other names. Nothing here is trusted: each sample is compared when it is read, and what is wrong is fetched again.
+A block's name has the hash of its shard, so processes and benchmarks share the block, and the blocks of a changed shard
+have other names. The cache is not trusted: each sample is compared when it is read, and a wrong one is fetched again.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tta_pipeline.util.files import advice, node_local_folder, own_folder
 OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21
 _NUM_AHEAD = 12
-"""Blocks of a set that are asked for before they are needed: 24 MiB fill a gigabit per second at 200 ms."""
+"""Number of blocks of a set that are requested before they are needed: 24 MiB fill a gigabit per second at 200 ms."""
 _FIRST_AHEAD = 2
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]+-[0-9]+\.block")
 _OLD_S = 60.0
@@ -41,24 +41,24 @@ _SHARE = 16
 
 
 class Block(NamedTuple):
-    """A part of a shard: shard and number of the block in it."""
+    """A part of a shard: the number of the shard, and the number of the block in it."""
 
     shard: int
     number: int
 
 
 class BlockCache:
-    """Blocks of remote shards on local disk; the least recently read make room, and a full disk keeps fewer.
+    """Cache of blocks of remote shards on local disk; the least recently read make room, and a full disk keeps fewer.
 
     Args:
         root: Folder on local disk; None: this user's folder in $TMPDIR.
-        limit_bytes: Most bytes of all blocks; for a short while, there may be a sixteenth more for each process.
+        limit_bytes: Largest size of all blocks; each process may exceed it by a sixteenth for a short time.
     """
 
     def __init__(self, *, root: Path | None = None, limit_bytes: int = 16 * 2**30) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
-        self._num_new_bytes = limit_bytes  # so that the first block has the folder looked at
+        self._num_new_bytes = limit_bytes  # so that the first block makes room in the folder
         self._lock, self._process_id = Lock(), os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,11 +66,11 @@ class BlockCache:
 
     @property
     def folder(self) -> Path:
-        """The folder below the root that has the blocks and nothing else."""
+        """The folder below the root that contains only the blocks."""
         return (self.root or node_local_folder()) / OWN_FOLDER
 
     def read(self, path: Path, size_bytes: int, start: int, end: int) -> bytes | None:
-        """Return the bytes from *start* to *end* of the block *path*; None if it is not there, or not whole."""
+        """Return the bytes from *start* to *end* of the block *path*; None if the block is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -91,7 +91,7 @@ class BlockCache:
         """Write the block *path*.
 
         Raises:
-            StreamError: it cannot be written.
+            StreamError: the block cannot be written.
         """
         try:
             if not path.parent.is_dir():
@@ -109,17 +109,17 @@ class BlockCache:
         except OSError as error:
             raise StreamError(
                 f"{path.parent}: found {error.strerror}; expected a folder with room for {self.limit_bytes} bytes of "
-                f"remote shards: {advice(error)}, or set stage_folder to another one, or a lower remote_limit_gib"
+                f"remote shards: {advice(error)}, or set stage_folder to another folder, or a lower remote_limit_gib"
             ) from error
 
     def _lock_of_this_process(self) -> Lock:
-        """Return the lock; a fork copies one that a thread of the parent may hold for ever."""
+        """Return the lock of this process; after a fork, a new one, since the parent's may be held for ever."""
         if self._process_id != os.getpid():
             self._lock, self._process_id = Lock(), os.getpid()
         return self._lock
 
     def _make_room(self, folder: Path) -> None:
-        """Remove the blocks that were read longest ago, until the next look at the folder has to come."""
+        """Remove the least recently read blocks, and restart the count of new bytes until the next call."""
         self._num_new_bytes = 0
         blocks = []
         for path in folder.iterdir():
@@ -142,7 +142,7 @@ DEFAULT_CACHE = BlockCache()
 
 
 class RemoteBlocks:
-    """Ranges of shards at URLs. The blocks that the stream needs next are read before it asks."""
+    """Reads byte ranges of shards at URLs; blocks that the stream needs next are read ahead."""
 
     def __init__(self, shard_set: ShardSet, remote: RemoteCell, cache: BlockCache) -> None:
         located = {shard.name: shard for shard in remote.shards}
@@ -163,7 +163,7 @@ class RemoteBlocks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop what is arriving."""
+        """Cancel the requests that are under way."""
         with self._lock:
             self._plan = []
             for arriving in self._arriving.values():
@@ -174,7 +174,7 @@ class RemoteBlocks:
         """Plan to read the blocks of the samples at *indices* in the order in which they are first needed.
 
         Raises:
-            StreamError: the order needs more blocks at a time than the cache may keep.
+            StreamError: the order returns to more blocks than the cache may keep.
         """
         if not len(indices):
             return
@@ -196,7 +196,7 @@ class RemoteBlocks:
         """Return the bytes from *start* to *end*.
 
         Raises:
-            StreamError: they cannot be read, or the server has another file now.
+            StreamError: the bytes cannot be read, or the server now has another file.
         """
         blocks = [Block(shard, number) for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1)]
         with self._lock:
@@ -204,10 +204,10 @@ class RemoteBlocks:
         return b"".join(self._part(block, start, end) for block in blocks)
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes from *start* to *end* as the server has them, and forget the blocks of them.
+        """Remove the cached blocks with the bytes from *start* to *end*, and fetch these bytes from the server again.
 
         Raises:
-            StreamError: they cannot be read, or the server has another file now.
+            StreamError: the bytes cannot be read, or the server now has another file.
         """
         for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
             self._path(Block(shard, number)).unlink(missing_ok=True)
@@ -215,7 +215,7 @@ class RemoteBlocks:
         return waited_for(read_range(remote.url, start, end, facts=remote.facts))
 
     def changed(self) -> Iterator[int]:
-        """Yield the shards of which the server says something else than before.
+        """Yield the shards for which the server now reports other facts than before.
 
         Raises:
             StreamError: the server cannot be asked.
@@ -230,7 +230,7 @@ class RemoteBlocks:
         return self._remote[shard].url
 
     def _part(self, block: Block, start: int, end: int) -> bytes:
-        """Return the bytes of *block* that lie between *start* and *end* of its shard."""
+        """Return the bytes of *block* between *start* and *end* of its shard, once they have arrived."""
         first = block.number * BLOCK_BYTES
         begin, stop = max(start - first, 0), min(end - first, self._size(block))
         with self._lock:
@@ -245,8 +245,8 @@ class RemoteBlocks:
         return data[begin:stop]
 
     def _read_ahead(self, position: int) -> None:
-        """Ask for the blocks of the plan up to some way after *position*; the caller has the lock."""
-        # Few at first: what is asked for at once shares the link, and the first block would wait for all of them.
+        """Request the next blocks of the plan, some way beyond *position*; the caller holds the lock."""
+        # Few at first: requests made at once share the link, and the first block would wait for all of them.
         ahead = min(_NUM_AHEAD, _FIRST_AHEAD + position)
         while self._next < min(position + ahead, len(self._plan)):
             block = self._plan[self._next]
@@ -260,7 +260,7 @@ class RemoteBlocks:
         return self._arriving[block]
 
     async def _fetched(self, block: Block) -> bytes:
-        """Fetch a block and keep it; from then on it is read from disk."""
+        """Fetch a block and write it to the cache; later reads take it from disk."""
         remote, first = self._remote[block.shard], block.number * BLOCK_BYTES
         data = await read_range(remote.url, first, first + self._size(block), facts=remote.facts)
         await asyncio.to_thread(self._cache.keep, self._path(block), data)
@@ -269,7 +269,7 @@ class RemoteBlocks:
         return data
 
     def _require_room(self, first: Indices, last: Indices, count: int) -> None:
-        """Refuse an order that returns to more blocks than the cache keeps: each would be fetched again and again."""
+        """Refuse an order that returns to more blocks than the cache keeps: it would fetch them again and again."""
         living = np.zeros(count + 1, np.int64)
         np.add.at(living, first, 1)
         np.add.at(living, last + 1, -1)
@@ -277,7 +277,7 @@ class RemoteBlocks:
         if needed > self._cache.limit_bytes:
             raise StreamError(
                 f"{self._remote[0].url} and others: found an order that jumps between {needed} bytes of shards; "
-                f"expected at most the {self._cache.limit_bytes} bytes of them that {self._folder} may keep: raise "
+                f"expected at most {self._cache.limit_bytes} bytes, the limit of {self._folder}: raise "
                 "remote_limit_gib, or stream in stored order"
             )
 

@@ -1,4 +1,4 @@
-"""Ranges of the shards of a set, wherever they are: the one place that knows whether that is a disk or a server."""
+"""Read byte ranges of shards. Only this file knows whether the shards are on a disk or on a server."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class ShardBytes(Protocol):
-    """Gives ranges of shards, numbered as in the manifest, to several threads at a time."""
+    """Reads byte ranges of shards, numbered as in the manifest, for several threads at a time."""
 
     def __enter__(self) -> Self:
         """Open the shards."""
@@ -26,28 +26,28 @@ class ShardBytes(Protocol):
         ...
 
     def expect(self, indices: Indices) -> None:
-        """Take note of the samples that will be read, shape (M,), in about the order in which they will be."""
+        """Announce that the samples at *indices*, shape (M,), will be read in about this order."""
         ...
 
     def read(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes from *start* to *end*; fewer where the shard ends."""
+        """Return the bytes from *start* to *end*; fewer if the shard ends earlier."""
         ...
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
-        """Return the same bytes from where the shard comes from, without what was kept of it."""
+        """Return the same bytes from the shard's origin, without any cache."""
         ...
 
     def changed(self) -> Iterator[int]:
-        """Yield the shards that are no longer as they were when they were opened."""
+        """Yield the shards that have changed since they were opened."""
         ...
 
     def place(self, shard: int) -> str:
-        """Return where the shard is, for messages."""
+        """Return the path or URL of the shard, for messages."""
         ...
 
 
 def opened_shards(shard_set: ShardSet, cache: BlockCache) -> ShardBytes:
-    """Return the bytes of *shard_set*; of shards at URLs, what was read is kept in *cache*."""
+    """Return the reader of the bytes of *shard_set*; *cache* keeps the blocks of shards at URLs."""
     return LocalShards(shard_set) if shard_set.remote is None else RemoteBlocks(shard_set, shard_set.remote, cache)
 
 
@@ -77,10 +77,10 @@ class LocalShards:
         """Do nothing: the kernel reads ahead."""
 
     def read(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes from *start* to *end*; fewer where the shard ends.
+        """Return the bytes from *start* to *end*; fewer if the shard ends earlier.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the bytes cannot be read.
         """
         return os.pread(self._descriptors[shard], end - start, start)
 

@@ -1,11 +1,11 @@
-"""Shard sets copied to node-local disk before they are read, each completely or not at all, within a limit.
+"""Copy shard sets to node-local disk before they are read, each completely or not at all, within a limit.
 
 <root>/tta_pipeline-staged/
-  <manifest sha256>/        a shard set; readers hold a shared lock on it, and it is not removed meanwhile
-  unfinished-<hex digits>/  what is being copied or removed
-  lock                      held while something is copied or removed
+  <manifest sha256>/        a shard set; while readers hold a shared lock on it, it is not removed
+  unfinished-<hex digits>/  a set that is being copied or removed
+  lock                      held while a set is copied or removed
 
-The kernel frees both locks when a process ends, however it ends. Only folders with these names are removed.
+The kernel frees both locks when a process ends, even if it is killed. Only folders with these names are removed.
 """
 
 import fcntl
@@ -35,31 +35,32 @@ _STAGED_NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A folder on node-local disk below which shard sets are kept for the next reader."""
+    """A folder on node-local disk that keeps copies of shard sets for the next reader."""
 
     root: Path
     """Folder on node-local disk; it may contain other files too."""
     limit_bytes: int
-    """Most bytes of all staged shards together."""
+    """Largest size of all staged shards together."""
     tell: Callable[[str], None]
     """Function that is called with a message when a shard set is not staged but read in place."""
 
     @property
     def folder(self) -> Path:
-        """The folder below the root that has the sets and nothing else."""
+        """The folder below the root that contains only the sets."""
         return self.root / OWN_FOLDER
 
     @contextmanager
     def shard_set(self, location: str) -> Iterator[ShardSet]:
-        """Yield the shard set at *location*, a folder or a URL, on local disk, where it stays until the block ends.
+        """Yield the shard set at *location*, a folder or a URL, on local disk; it stays there until the block ends.
 
-        The set is copied unless it is there; the least recently used sets make room. A set that does not fit is read
-        in place if its location is a folder; so is a folder that has only the URLs of its shards, which are streamed.
+        The set is copied unless it is staged already; the least recently used sets make room. A set that does not fit
+        is read in place if its location is a folder. A folder that has only the URLs of its shards is read in place
+        too, and its shards are streamed.
 
         Raises:
-            ManifestError: the set has no sound manifest.
-            StreamError: the set cannot be read, is not what its manifest says, is remote and does not fit, or the
-                stage cannot be written to.
+            ManifestError: the set has no valid manifest.
+            StreamError: the set cannot be read, differs from its manifest, is remote and does not fit, or the stage
+                cannot be written to.
         """
         origin = folder_at(location)
         manifest = origin.manifest()
@@ -70,7 +71,7 @@ class Stage:
             yield self._staged(origin, manifest, stack) or self._in_place(origin, manifest)
 
     def _staged(self, origin: Folder, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
-        """Return the staged set, held against removal until *stack* closes; None if there is no room for it."""
+        """Return the staged set, protected from removal until *stack* closes; None if there is no room for it."""
         if manifest.shard_bytes > self.limit_bytes:
             return None
         try:
@@ -88,11 +89,11 @@ class Stage:
         except OSError as error:
             raise StreamError(
                 f"{self.folder}: found {error.strerror} while {origin} was staged; expected a folder with room for "
-                f"{manifest.shard_bytes} bytes: {advice(error)}, or give another folder, or a lower limit"
+                f"{manifest.shard_bytes} bytes: {advice(error)}, or set another folder, or a lower limit"
             ) from error
 
     def _present(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
-        """Return the set if it is there and sound, held until *stack* closes."""
+        """Return the set, protected from removal until *stack* closes; None if it is not staged or not intact."""
         folder = self.folder / manifest.sha256
         with ExitStack() as holding:
             try:
@@ -111,14 +112,14 @@ class Stage:
 
     def _in_place(self, origin: Folder, manifest: Manifest) -> ShardSet:
         found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.folder} has no room"
-        expected = f"limit {self.limit_bytes} bytes, sets in use stay"
+        expected = f"limit {self.limit_bytes} bytes, and sets in use stay"
         if not isinstance(origin, LocalFolder):
-            raise StreamError(f"{found}; expected them to fit ({expected}): raise the limit")
+            raise StreamError(f"{found}; expected shards that fit ({expected}): raise the limit")
         self.tell(f"{found} ({expected}); it is read in place")
         return ShardSet.open(origin.path)
 
     def _make_room(self, manifest: Manifest) -> bool:
-        """Remove sets until that of *manifest* fits, and any with its name; return whether it fits now."""
+        """Remove sets until the set of *manifest* fits, and any set of the same name; return whether it fits now."""
         kept = sorted(_named(self.folder, _STAGED_NAME), key=lambda folder: folder.stat().st_mtime_ns)
         kept.sort(key=lambda folder: folder.name != manifest.sha256)  # a set of that name can only be a damaged one
         total_bytes = manifest.shard_bytes + sum(map(_shard_bytes, kept))
@@ -153,7 +154,7 @@ class Stage:
             self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
-        """Remove what failed or killed copies left behind: only the holder of the lock copies."""
+        """Remove the remains of failed or killed copies; no copy is running, since the caller holds the lock."""
         for folder in _named(self.folder, _UNFINISHED_NAME):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""A subset of the samples of a shard set, chosen by name or number and never by shard or machine."""
+"""Choose a subset of the samples of a shard set, by name or number and never by shard or machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,14 +23,15 @@ def first(index: SampleIndex, count: int) -> Indices:
 
 
 def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
-    """Return the positions of *count* samples drawn with *seed*, or of all if fewer, in stored order, shape (M,)."""
+    """Return positions, in stored order, of *count* samples drawn with *seed*, or of all if there are fewer, (M,)."""
     return np.sort(shuffled(index, seed=seed).indices[:count])
 
 
 def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
-    """Return the positions of *count* samples drawn with *seed*, equally many of each class but for one.
+    """Return the positions of *count* samples drawn with *seed*, where classes differ by at most one sample.
 
-    A class with fewer leaves its share to the others. All samples if there are fewer; in stored order, shape (M,).
+    A class with too few samples leaves its share to the others. If there are fewer than *count* samples, all are
+    returned. Positions are in stored order, shape (M,).
     """
     drawn_order = shuffled(index, seed=seed).indices
     labels = index.labels[drawn_order]
@@ -42,10 +43,10 @@ def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
 
 
 def listed(shard_set: ShardSet, path: Path) -> Indices:
-    """Return the positions of the samples that *path* names, one source name per line, in stored order, shape (M,).
+    """Return the positions of the samples in the list *path*, one source name per line; in stored order, shape (M,).
 
     Raises:
-        StreamError: the file cannot be read, or names a sample twice or one that the set does not have.
+        StreamError: the file cannot be read, names a sample twice, or names a sample that the set does not have.
     """
     names = _names(path)
     position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
@@ -58,7 +59,7 @@ def listed(shard_set: ShardSet, path: Path) -> Indices:
 
 
 def subset_sha256(index: SampleIndex, positions: Indices) -> str:
-    """Return the hash of the chosen samples' sorted source names, one per line: the same for every cell and machine."""
+    """Return the hash of the sorted source names of the samples at *positions*; it is the same for every cell."""
     names = _source_names(index)
     chosen = sorted(names[position] for position in positions.tolist())
     return hashlib.sha256("\n".join(chosen).encode()).hexdigest()

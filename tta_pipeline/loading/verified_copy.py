@@ -1,6 +1,6 @@
-"""Shard sets copied from a folder or a URL: every byte is checked against the manifest's hashes during the copy.
+"""Copy shard sets from a folder or a URL, checking every byte against the manifest's hashes during the copy.
 
-Files are read in pieces, several files and pieces at a time, so that a distant origin still fills the connection.
+Files are read in pieces, several files and pieces at a time, so that even a distant origin fills the connection.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from tta_pipeline.util.progress import Progress, Reporter
 _PIECE_BYTES = 2**22
 _NUM_FILES_AT_ONCE = 4
 _NUM_PIECES_AHEAD = 4
-"""Pieces of each file that are read ahead, so that about 64 MiB are in transit."""
+"""Number of pieces of each file that are read ahead, so that about 64 MiB are in transit."""
 _NUM_TRIES = 2
-"""Attempts to copy a file, since it may be replaced meanwhile."""
+"""Number of attempts to copy a file, since it may be replaced during a copy."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[ShardSet, bool]:
-    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it exists.
+    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there already.
 
     Returns:
         The set, and whether it was copied.
 
     Raises:
-        ManifestError, StreamError: the set cannot be read, or is not what its manifest says.
+        ManifestError, StreamError: the set cannot be read, or differs from its manifest.
     """
     origin = folder_at(location)
     manifest = origin.manifest()
@@ -67,7 +67,7 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: P
     The samples' checksums are copied too, or computed if the origin has none.
 
     Raises:
-        ManifestError, StreamError: a file cannot be read or is not what the manifest says.
+        ManifestError, StreamError: a file cannot be read, or differs from the manifest.
     """
     (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
     checksums = waited_for(_copy_files(origin, manifest, folder, progress))
@@ -95,7 +95,7 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
 
     Raises:
-        StreamError: a file cannot be read or is not what the manifest says.
+        StreamError: a file cannot be read, or differs from the manifest.
     """
     places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
     files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
@@ -126,13 +126,13 @@ async def _copy_file(
             if found == file.sha256:
                 return
     raise StreamError(
-        f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest: it was damaged or "
-        "replaced: put the file there that the manifest describes"
+        f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest, so the file was "
+        "damaged or replaced: put the file there that the manifest describes"
     )
 
 
 async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
-    """Copy a file piece by piece while the next pieces are read; return the hash of what was written."""
+    """Copy a file piece by piece while the next pieces are read, and return the hash of the written bytes."""
     digest = hashlib.sha256()
     spans = iter(_spans(file.size_bytes))
     reading: deque[asyncio.Task[bytes]] = deque()

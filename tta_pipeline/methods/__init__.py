@@ -38,7 +38,8 @@ def build(
             on ImageNet "imagenet_vit", whose learning rates are in proportion to *batch_size* (None: as for 64).
         source_data: Batches of clean images and their labels, for methods that need some; see `method`.
         seed: Seed of all random draws of the method.
-        batch_size: Images in a batch of the stream, if known; a method that needs larger batches is refused.
+        batch_size: Number of images in a batch of the stream, or None if unknown. A method that needs larger batches
+            is refused.
         hyperparameters: Hyperparameters that replace those of the preset.
 
     Raises:

@@ -1,18 +1,20 @@
-"""AdaContrast: pseudo labels refined by neighbours, contrastive learning between views, and diversity.
+"""AdaContrast: pseudo labels refined by neighbours, a contrastive loss between views, and a diversity loss.
 
 Chen et al. 2022, "Contrastive test-time adaptation", section 3:
 
-- Pseudo labels: predicted for the weak view; after 1024 samples, the class of greatest mean probability among the 10
-  nearest neighbours by cosine in a bank of the latest 16384 features and probabilities (equations 1 and 2).
-- Loss (equation 8): cross entropy of a strong view with the pseudo label, plus InfoNCE (equations 4 and 5, temperature
-  0.07) of that view's features with the key model's features of another strong view, against a queue of 16384 keys
-  without those of the same pseudo label, plus the negative entropy of the mean prediction (equation 7).
-- The key model follows with momentum 0.999; after the update, it also fills the bank from the weak view.
+- Pseudo labels: at first the prediction for the weak view. After 1024 samples, the class of greatest mean probability
+  among the 10 nearest neighbours by cosine, in a bank of the latest 16384 features and probabilities (equations 1
+  and 2).
+- Loss (equation 8), a sum of three terms: the cross entropy of a strong view with the pseudo label; InfoNCE (equations
+  4 and 5, temperature 0.07) between that view's features and the key model's features of another strong view, against a
+  queue of 16384 keys without those of the same pseudo label; and the negative entropy of the mean prediction
+  (equation 7).
+- The key model follows with momentum 0.999. After the update, it also fills the bank from the weak view.
 
-All parameters are adapted. Batch norm is in training mode for views, so that running statistics move, and in
-evaluation mode for the prediction, which is made after the update. Constants from the authors' code; the queue starts
-with random directions and labels, as there. Both banks hold only the stream. The authors put a batch's pseudo labels
-into the queue before they compute its loss, and so exclude keys by labels of others; here the loss comes first.
+All parameters adapt. Batch norm is in training mode for views, so that running statistics move, and in evaluation mode
+for the prediction, which is made after the update. Constants are from the authors' code; as there, the queue starts
+with random directions and labels. Bank and queue hold only the stream. The authors put a batch's pseudo labels into the
+queue before they compute its loss, and so exclude keys by the labels of other keys; here the loss comes first.
 """
 
 from copy import deepcopy
@@ -32,7 +34,7 @@ from tta_pipeline.methods.method import GradientMethod
 
 
 class AdaContrast(GradientMethod):
-    """Adapts all parameters by pseudo labels and contrast between views, and predicts after each update."""
+    """Trains all parameters by pseudo labels and contrast between views, and predicts after each update."""
 
     name = "adacontrast"
     keeps = ("_key_model", "_bank", "_keys", "_num_seen")
@@ -57,7 +59,7 @@ class AdaContrast(GradientMethod):
         return list(model.requires_grad_(True).parameters())
 
     def _first_keys(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return random directions (Q, D) and labels, int64 (Q,)."""
+        """Return random directions (Q, D) and labels, int64 (Q,), to fill the queue of keys."""
         size, device = self._settings.queue_size, self.device
         generator = torch.Generator(device).manual_seed(self.seed)
         directions = torch.randn(size, self._num_features, generator=generator, device=device)
@@ -109,7 +111,7 @@ class AdaContrast(GradientMethod):
         return normalize(self._key_features.take().float(), dim=1), logits
 
     def _instance_loss(self, queries: torch.Tensor, keys: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean InfoNCE of *queries* and *keys*, both (B, D), against stored keys of other classes."""
+        """Return the mean InfoNCE loss of *queries* and *keys*, both (B, D), against stored keys of other classes."""
         others, their_labels = self._keys.rows()
         positive = (queries * keys).sum(1, keepdim=True)
         negative = (queries @ others.T).masked_fill(labels.unsqueeze(1) == their_labels, float("-inf"))

@@ -1,16 +1,16 @@
 """Parameters that are added to a transformer and adapt in place of its own: low-rank updates and adapters.
 
 - LoRA: Hu et al. 2022, "LoRA: Low-rank adaptation of large language models", section 4.1: the weight W of a linear
-  layer becomes W + (alpha / r) B A, with B (outputs, r) and A (r, inputs). The rank r is 8 by default, and alpha always
-  8, theirs for RoBERTa; alpha stays when r changes, so that the learning rate may stay too. A starts as in the authors'
-  code, uniform within 1 / sqrt(inputs). They update weights of attention only; here each linear layer has an update,
-  and the joint weight of query, key and value has one.
+  layer becomes W + (alpha / r) B A, with B (outputs, r) and A (r, inputs). The rank r is 8 by default. alpha is always
+  8, the authors' value for RoBERTa; it stays when r changes, so that the learning rate can stay too. A starts as in the
+  authors' code, uniform within 1 / sqrt(inputs). The authors update weights of attention only; here each linear layer
+  has an update, and the joint weight of query, key and value has one.
 - Adapters: Houlsby et al. 2019, "Parameter-efficient transfer learning for NLP": h becomes h + U gelu(D h + d) + u,
   with D (size, features) and U (features, size). Each block has one, after its feed-forward network, as in Pfeiffer et
   al. 2021, "AdapterFusion: Non-destructive task composition for transfer learning". The size is 64 by default, as in
   Chen et al. 2022, "AdaptFormer: Adapting vision transformers for scalable visual recognition". D starts as A does.
 
-B, U, d and u start at zero, so that the model predicts as it did. Whoever adds these freezes its own parameters.
+B, U, d and u start at zero, so that the model predicts as before. The caller freezes the model's own parameters.
 Updates or adapters that an earlier method added to the same model are replaced.
 """
 
@@ -31,8 +31,8 @@ _ALPHA = 8.0
 class LowRankUpdate(nn.Module):
     """Adds a product of two small matrices to *weight* (outputs, inputs).
 
-    It is a parametrization: torch calls it wherever the weight is read, also by attention that reads the weights of its
-    linear layers without calling them, as in torchvision. The price is the gradient of the whole product in between.
+    This is a parametrization: torch calls it wherever the weight is read, including by attention that reads the weights
+    of its linear layers without calling the layers, as in torchvision. The price is a gradient of the whole product.
     """
 
     def __init__(self, weight: torch.Tensor, *, rank: int, generator: torch.Generator) -> None:
@@ -49,7 +49,7 @@ class LowRankUpdate(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A bottleneck with a skip connection, for features like the outputs of a layer with *weight* (features, ...)."""
+    """A bottleneck with a skip connection, for the output features of a layer with *weight* (features, ...)."""
 
     def __init__(self, weight: torch.Tensor, *, size: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Adapter(nn.Module):
 
 
 def add_low_rank_updates(model: nn.Module, *, num_classes: int, rank: int, seed: int, method: str) -> None:
-    """Update the weights of attention and linear layers in *model*, but for those with *num_classes* outputs.
+    """Add updates to attention and linear layers of *model*, except to linear layers with *num_classes* outputs.
 
     Raises:
         AdaptationError: *model* has no such layer.
@@ -74,8 +74,8 @@ def add_low_rank_updates(model: nn.Module, *, num_classes: int, rank: int, seed:
     weights = list(_weights(model, num_classes))
     if not weights:
         raise AdaptationError(
-            f"{type(model).__name__} has no linear layer but its classifier; {method}, params lora expects some to "
-            "update: use a transformer such as ViT, Swin or ConvNeXt, or other params"
+            f"{type(model).__name__} has no linear layer but its classifier; {method} with params lora expects others "
+            "to update: use a transformer such as ViT, Swin or ConvNeXt, or other params"
         )
     for layer, name in weights:
         weight = getattr(layer, name)
@@ -93,7 +93,7 @@ def add_adapters(model: nn.Module, *, size: int, seed: int, method: str) -> None
     layers = list(_ends_of_feed_forward_networks(model))
     if not layers:
         raise AdaptationError(
-            f"{type(model).__name__} has no feed-forward network of two linear layers; {method}, params adapters "
+            f"{type(model).__name__} has no feed-forward network of two linear layers; {method} with params adapters "
             "expects one in each block: use a transformer such as ViT, Swin or ConvNeXt, or other params"
         )
     for layer in layers:
@@ -125,7 +125,7 @@ def _put_on(layer: Any, name: str, update: LowRankUpdate) -> None:
 
 
 def _ends_of_feed_forward_networks(model: nn.Module) -> Iterator[nn.Linear]:
-    """Yield the second of each two linear layers that widen and narrow what passes through them."""
+    """Yield the second of each pair of linear layers that widen and then narrow the features."""
     for parent in model.modules():
         layers = [layer for layer in parent.children() if isinstance(layer, nn.Linear)]
         for first, second in pairwise(layers):
@@ -134,6 +134,6 @@ def _ends_of_feed_forward_networks(model: nn.Module) -> Iterator[nn.Linear]:
 
 
 def _uniform(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
-    """Return (rows, inputs) uniform within 1 / sqrt(inputs), drawn on the host: the same on every device."""
+    """Return numbers (rows, inputs), uniform within 1 / sqrt(inputs), drawn on the host: the same on every device."""
     values = torch.empty(num_rows, num_inputs).uniform_(-(num_inputs**-0.5), num_inputs**-0.5, generator=generator)
     return values.to(like)

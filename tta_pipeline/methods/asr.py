@@ -1,20 +1,21 @@
-"""ASR: a reset when predictions concentrate on few classes, of the layers near the output.
+"""ASR: resets the layers near the output when predictions concentrate on few classes.
 
 Lim et al. 2026, "When and where to reset matters for long-term test-time adaptation":
 
-- When: the concentration of a batch is C = sum_k p_k log p_k, p being the softmax of its mean logits. A reset follows
-  if C is above its moving average A; otherwise A = mu A + (1 - mu) C. After a reset, as in the beginning, A is
-  -ln(alpha K) with alpha = 0.5.
-- Where: the share r = r_0 + lambda_r (C - A), at most 1, of the adapted parameters, counted from the output, returns to
-  the source model; the others stay as they are. r_0 = 0.5, lambda_r = 20. Optimiser and memory start over.
-- What is remembered: lambda_F sum_i F_i (theta_i - m_i)^2 is added to the loss. Between two resets, the squared
-  gradients of the method's own loss and the parameters are averaged over all updates; at a reset these averages enter
-  the moving averages F and m, of momentum 0.9. Before the first reset there is no penalty.
-- How fast: the share phi of a batch that the source model labels differently sets mu = 1 - mu_0 + mu_0 phi, and for the
+- When: the concentration of a batch is C = sum_k p_k log p_k, where p is the softmax of its mean logits. A reset
+  follows if C is above its moving average A; otherwise A = mu A + (1 - mu) C. A starts at -ln(alpha K) with
+  alpha = 0.5, and returns to this value at each reset.
+- Where: the last share r = r_0 + lambda_r (C - A), at most 1, of the adapted parameters returns to the source model;
+  the parameters before them stay as they are. r_0 = 0.5, lambda_r = 20. Optimiser and memory start over.
+- Penalty: lambda_F sum_i F_i (theta_i - m_i)^2 is added to the loss. Between two resets, the parameters and the squared
+  gradients of the method's own loss are averaged over all updates; at a reset these averages enter the moving averages
+  m and F, with momentum 0.9. Before the first reset there is no penalty.
+- Rates: the share phi of a batch that the source model labels differently sets mu = 1 - mu_0 + mu_0 phi, and for the
   next batch lambda_F = lambda_0 phi^2; mu_0 = 0.15, lambda_0 = 5.
 
-The constants are those of the authors' code. The gradient of the penalty is added to that of the loss, whose own is
-needed for F: the authors run backward twice. A batch without an update does not enter the averages.
+The constants are those of the authors' code. Here the gradient of the penalty is added directly to the gradient of the
+loss, since F needs the loss's own gradient; the authors run backward twice instead. A batch without an update does not
+enter the averages.
 """
 
 import math
@@ -28,11 +29,11 @@ from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.resets import ResetRule
 
 _MOMENTUM = 0.9
-"""Weight of what was known before a reset in F and m."""
+"""Weight of the values before a reset in the moving averages F and m."""
 
 
 class AdaptiveReset(ResetRule):
-    """Resets part of *parameters*, which are in the order of the network, where predictions concentrate."""
+    """Resets the last part of *parameters*, given in the order of the network, when predictions concentrate."""
 
     keeps = (
         "_average", "_penalty", "_num_updates", "_num_resets", "_squares", "_sums", "_importance", "_remembered",
@@ -62,7 +63,7 @@ class AdaptiveReset(ResetRule):
 
     @torch.no_grad()
     def before_update(self) -> None:
-        """Note the gradients and parameters, and add the gradient of the penalty."""
+        """Add gradients and parameters to the averages, and the gradient of the penalty to the gradients."""
         gradients = [_gradient(parameter) for parameter in self._parameters]
         parameters = list[torch.Tensor](self._parameters)
         torch._foreach_addcmul_(self._squares, gradients, gradients)
@@ -75,7 +76,7 @@ class AdaptiveReset(ResetRule):
 
     @torch.no_grad()
     def after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
-        """Reset some parameters if the predictions for this batch are more concentrated than those before."""
+        """Reset some parameters if the predictions for this batch are more concentrated than earlier ones."""
         by_source = self._predict_by_source(images)
         concentration = -entropy(logits.float().mean(0, keepdim=True)).squeeze(0)
         differing = (logits.argmax(1) != by_source.argmax(1)).float().mean()
@@ -90,7 +91,7 @@ class AdaptiveReset(ResetRule):
             self._average = momentum * self._average + (1 - momentum) * concentrated
 
     def _reset(self, share: float) -> None:
-        """Reset the last *share* of the parameters, and all else that the method keeps but what is remembered here."""
+        """Reset the last *share* of the parameters, and all other state of the method except this rule's averages."""
         self._remember()
         self._average = self._first_average
         own = self.state_dict()
@@ -102,7 +103,7 @@ class AdaptiveReset(ResetRule):
         self.load_state_dict(own)
 
     def _remember(self) -> None:
-        """Let the averages since the last reset enter those over all resets."""
+        """Add the averages since the last reset to the moving averages over all resets."""
         if not self._num_updates:
             return
         weight = 1 - _MOMENTUM if self._num_resets else 1.0

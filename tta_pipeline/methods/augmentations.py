@@ -2,11 +2,11 @@
 
 Every view takes images, float (B, 3, H, W) in [0, 1], and a generator, draws independently for each image, and returns
 float32 images of the same shape in [0, 1], computed in float32 under autocast too. Whole batches are changed at once,
-on their device, and the host never waits for it. One affine map with bilinear interpolation does all that moves pixels
-in one step.
+on their device, and the host never waits for the device. All steps that move pixels are one affine map with bilinear
+interpolation.
 
-The generator is on the device of the images. That of AugMix is on the host: what is drawn decides which operation runs
-on which image, and the host must know this before it can submit any work.
+The generator is on the device of the images. For AugMix it is on the host: the draws decide which operation runs on
+which image, and the host must know this before it can submit any work.
 
 `augmix_views` and `cotta_views` draw many views of images in groups: a small image keeps a device busy for less time
 than the host needs to submit its work.
@@ -27,14 +27,14 @@ Crop = Literal["resized", "padded"]
 _AUGMIX_CHAINS = 3
 _AUGMIX_MAX_DEPTH = 3
 _AUGMIX_NUMBERS = [1, _AUGMIX_CHAINS, _AUGMIX_CHAINS, *[_AUGMIX_CHAINS * _AUGMIX_MAX_DEPTH] * 2, 5]
-"""What is drawn for a view: share of the original, weights and depths of the chains, their operations and levels, crop
+"""Numbers drawn for a view: share of the original, weights and depths of the chains, their operations and levels, crop
 and flip."""
 
 _GROUP_BYTES = 2**25
-"""Bytes of views that are drawn at once: more only where one image, or one view of a batch, has more.
+"""Largest number of bytes of views that are drawn at once, except where one image, or one view of a batch, has more.
 
-Larger groups need more memory and gain nothing: on an accelerator, work on so many bytes takes longer than its
-submission. The limit is the same on every device, since the draws of CoTTA depend on it.
+Larger groups need more memory and gain nothing: on an accelerator, work on this many bytes already takes longer than
+its submission. The limit is the same on every device, since the draws of CoTTA depend on it.
 """
 
 _Settings = ParamSpec("_Settings")
@@ -57,7 +57,7 @@ _MOCO_JITTER = _Jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
 
 
 def in_float32(view: _View[_Settings]) -> _View[_Settings]:
-    """Make *view* compute without gradients and in float32, whatever autocast says."""
+    """Make *view* compute without gradients and in float32, even under autocast."""
 
     @wraps(view)
     def exact(images: torch.Tensor, /, *args: _Settings.args, **kwargs: _Settings.kwargs) -> torch.Tensor:
@@ -70,17 +70,17 @@ def in_float32(view: _View[_Settings]) -> _View[_Settings]:
 def augmix_views(
     images: torch.Tensor, generator: torch.Generator, *, num_views: int, crop: Crop
 ) -> Iterator[torch.Tensor]:
-    """Yield the *num_views* AugMix views (V, 3, H, W) of each image, for which *generator* is the host's.
+    """Yield the *num_views* AugMix views (V, 3, H, W) of each image; *generator* must be on the host.
 
-    They are those that `augmix_view` would draw for one image after the other, however images are grouped.
+    The views are the same as if `augmix_view` drew them for one image after the other, however images are grouped.
     """
     yield from _views_of_each(images, num_views, lambda copies: augmix_view(copies, generator, crop=crop))
 
 
 def crop_views(images: torch.Tensor, generator: torch.Generator, *, num_views: int) -> Iterator[torch.Tensor]:
-    """Yield the *num_views* crops (V, 3, H, W) of each image, for which *generator* is the host's.
+    """Yield the *num_views* crops (V, 3, H, W) of each image; *generator* must be on the host.
 
-    They are those that `crop_view` would draw for one image after the other, however images are grouped.
+    The crops are the same as if `crop_view` drew them for one image after the other, however images are grouped.
     """
     yield from _views_of_each(images, num_views, lambda copies: crop_view(copies, generator))
 
@@ -94,7 +94,7 @@ def _views_of_each(
 
 
 def cotta_views(images: torch.Tensor, generator: torch.Generator, *, num_views: int) -> Iterator[torch.Tensor]:
-    """Yield *num_views* CoTTA views (B, 3, H, W) of all images, for which *generator* is on their device."""
+    """Yield *num_views* CoTTA views (B, 3, H, W) of all images; *generator* must be on the device of the images."""
     group_size = _group_size(images.numel())
     for first in range(0, num_views, group_size):
         copies = images.repeat(min(group_size, num_views - first), 1, 1, 1)
@@ -102,7 +102,7 @@ def cotta_views(images: torch.Tensor, generator: torch.Generator, *, num_views: 
 
 
 def _group_size(numbers_each: int) -> int:
-    """Return how many things to draw at once whose views have *numbers_each* float32 numbers each."""
+    """Return how many items to draw at once, if the views of each item have *numbers_each* float32 numbers."""
     return max(1, _GROUP_BYTES // (4 * numbers_each))
 
 
@@ -110,9 +110,9 @@ def _group_size(numbers_each: int) -> int:
 def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
 
-    Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. They draw
-    once per batch, with colour steps in random order; here each image has its own draws, in fixed
-    order. Theirs is `batch_views.cotta_batch_view`.
+    Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. The
+    authors draw once per batch, with colour steps in random order, as in `batch_views.cotta_batch_view`. Here each
+    image has its own draws, and the order is fixed.
     """
     moved = _jittered_and_moved(images, generator, padding="border")
     blurred = gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)
@@ -133,8 +133,8 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
     Hendrycks et al. 2020, "AugMix", algorithm 1, of width 3 with Dirichlet(1, 1, 1) and Beta(1, 1) weights; operations
     at severity 1, as in Zhang et al. 2022, "MEMO", appendix A, with the crop that is usual for the benchmark.
 
-    *generator* is the host's. All numbers for a view are drawn in a row, so that views are the same on every device,
-    and however many are drawn at once.
+    *generator* must be on the host. All numbers for a view are drawn in a row, so that views are the same on every
+    device, and for any number of views drawn at once.
     """
     numbers = torch.rand(len(images), sum(_AUGMIX_NUMBERS), generator=generator)
     share, weights, depths, choices, levels, crops = torch.split(numbers, _AUGMIX_NUMBERS, 1)
@@ -159,9 +159,9 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
 
 @in_float32
 def crop_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return a crop of at least 8 % of the area, resized to the image, and a flip, as methods for a CLIP use it.
+    """Return the view of the methods for CLIP: a crop of at least 8 % of the area, resized to the image, and a flip.
 
-    *generator* is the host's, so that views are the same on every device.
+    *generator* must be on the host, so that views are the same on every device.
     """
     numbers = torch.rand(len(images), 5, generator=generator)
     (maps,) = sent([_flipped(_resized_crop(numbers, min_area=0.08), numbers[:, 4])], images.device)
@@ -239,15 +239,15 @@ def _maps(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -> to
 
 
 def _flipped(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Mirror each output left to right whose number (B,) from 0 to 1 is below 1/2."""
+    """Mirror an output left to right if its number of *numbers* (B,), from 0 to 1, is below 1/2."""
     sign = torch.where(numbers < 0.5, -1.0, 1.0).unsqueeze(1)
     return torch.stack([maps[:, :, 0] * sign, maps[:, :, 1], maps[:, :, 2]], 2)
 
 
 def _crop(width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    """Return the map of a crop to full size; all are (B,).
+    """Return the map that enlarges a crop to full size; all arguments are (B,).
 
-    *width* and *height* are fractions of the sides. *across* and *down* say from 0 to 1 where it lies.
+    *width* and *height* are fractions of the sides. *across* and *down*, from 0 to 1, say where the crop lies.
     """
     nothing = torch.zeros_like(width)
     return _maps(((width, nothing, (2 * across - 1) * (1 - width)), (nothing, height, (2 * down - 1) * (1 - height))))
@@ -256,7 +256,7 @@ def _crop(width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down:
 def _resized_crop(numbers: torch.Tensor, *, min_area: float) -> torch.Tensor:
     """Return the crop of Szegedy et al. 2015, "Going deeper with convolutions", section 6: aspect ratio 3/4 to 4/3.
 
-    The first four of each image's *numbers* from 0 to 1 decide.
+    The crop depends on the first four of each image's *numbers*, from 0 to 1.
     """
     area = _between(min_area, 1, numbers[:, 0])
     ratio = _between(math.log(3 / 4), math.log(4 / 3), numbers[:, 1]).exp()
@@ -265,7 +265,7 @@ def _resized_crop(numbers: torch.Tensor, *, min_area: float) -> torch.Tensor:
 
 
 def _padded_crop(numbers: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """Return a shift by -4 to 4 whole pixels in both directions; the first two of *numbers* from 0 to 1 decide."""
+    """Return a shift by -4 to 4 whole pixels in both directions, set by the first two of *numbers*, from 0 to 1."""
     across, down = ((numbers[:, :2] * 9).floor() - 4).unbind(1)
     one, nothing = torch.ones_like(across), torch.zeros_like(across)
     return _maps(((one, nothing, 2 * across / images.shape[3]), (nothing, one, 2 * down / images.shape[2])))
@@ -340,22 +340,22 @@ def gaussian_blur(images: torch.Tensor, sigma: torch.Tensor, *, radius: int) -> 
 
 
 class _Part(NamedTuple):
-    """What is done to some images at once in one step of their chains; tensors are on the host."""
+    """One operation on some of the images, in one step of their chains; tensors are on the host."""
 
     operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     rows: torch.Tensor
-    """Which images, int64 (N,)."""
+    """Indices of the images, int64 (N,)."""
     settings: torch.Tensor
-    """What the operation is told, float32 (N, ...): levels, or maps."""
+    """Second argument of the operation, float32 (N, ...): levels or maps."""
 
 
 def _chain_parts(
     depths: torch.Tensor, choices: torch.Tensor, levels: torch.Tensor, images: torch.Tensor
 ) -> Iterator[_Part]:
-    """Yield, in their order, the parts of chains of one to three operations.
+    """Yield, in order, the parts of chains of one to three operations.
 
-    Numbers from 0 to 1 decide: *depths* (B, chains), *choices* and *levels* (B, chains x steps). Rows of a part are
-    those of B images for the first chain, then for the next.
+    *depths* (B, chains), *choices* and *levels* (B, chains x steps) are numbers from 0 to 1. Rows number the B images
+    for the first chain, then for the next.
     """
 
     def by_step(numbers: torch.Tensor) -> torch.Tensor:
@@ -375,12 +375,12 @@ def _chain_parts(
 
 
 def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
-    """Return one of *numbers* for each image, (B, 1, 1, 1)."""
+    """Return *numbers*, one for each image, in the shape (B, 1, 1, 1)."""
     return numbers.reshape(-1, 1, 1, 1)
 
 
 def sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
+    """Copy the host's *tensors*, of one dtype, to *device* at once, without a wait of the host."""
     sizes = [each.numel() for each in tensors]
     copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
     packed = torch.empty(sum(sizes), dtype=tensors[0].dtype, pin_memory=copies_by_itself)
@@ -434,4 +434,4 @@ def _equalized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
 _ON_VALUES = (_autocontrast, _equalized, _posterized, _solarized)
 _ROTATED, _SHEARED_ACROSS, _SHEARED_DOWN, _SHIFTED_ACROSS, _SHIFTED_DOWN = range(len(_ON_VALUES), len(_ON_VALUES) + 5)
 _NUM_OPERATIONS = len(_ON_VALUES) + 5
-"""Operations have numbers: first those on values, then those that move pixels, which differ in their map only."""
+"""Number of operations: first the operations on values, then those that move pixels, which differ only in their map."""

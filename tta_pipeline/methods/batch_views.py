@@ -1,12 +1,13 @@
 """Random views with one draw for a whole batch, as the authors of CoTTA, RoTTA, RMT, ROID and CMF make them.
 
-Every view takes images and a generator like those of `augmentations`, but the numbers that decide are drawn once, and
-hold for all images; only the noise is of each pixel. They are drawn as in the authors' code, the order of the colour
-steps first, so that the same seed gives their view. So the generator is the host's on every device, and the noise is
-drawn there too, which for large images takes longer than all else. The host waits for nothing.
+Each view takes images and a generator, like the views in `augmentations`. The difference is that each random number is
+drawn once and used for all images; only the noise is drawn for each pixel. Numbers are drawn in the order of the
+authors' code, starting with the order of the colour steps, so that the same seed gives the authors' view. The generator
+is therefore on the host for every device. The noise is drawn on the host too, which takes most of the time for large
+images. The host never waits for the device.
 
-The image is padded to twice its size, moved by whole pixels, blurred and cropped. The views of `augmentations` do this
-in fewer steps, and differ at the border; their colour steps are in fixed order.
+The image is padded to twice its size, moved by whole pixels, blurred and cropped. The views in `augmentations` do this
+in fewer steps and differ at the border; their colour steps are in fixed order.
 """
 
 import math
@@ -34,7 +35,7 @@ _COLOUR_STEPS: tuple[tuple[Callable[[torch.Tensor, float], torch.Tensor], float,
     (colour.adjust_hue, -0.06, 0.06),
     (_gamma_adjusted, 0.7, 1.3),
 )
-"""What changes the colours, and the range of its factor."""
+"""Functions that change the colours, each with the range of its factor."""
 
 
 @in_float32
@@ -90,6 +91,6 @@ def _drawn_map(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 
 
 def _middle(padded: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """Return the middle of *padded*, of the size of *images*."""
+    """Return the middle of *padded*, cropped to the size of *images*."""
     height, width = images.shape[2:]
     return padded[:, :, height // 2 :, width // 2 :][:, :, :height, :width]

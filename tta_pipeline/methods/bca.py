@@ -1,12 +1,14 @@
-"""BCA: class embeddings, and the prior of the classes given each of them, follow the stream.
+"""BCA: a CLIP's class embeddings, and the class prior of each embedding, become running means over the stream.
 
 Zhou et al. 2025, "Bayesian test-time adaptation for vision-language models", section 3: the prediction is
-P(y|x) = sum over m of P(y|m) P(m|x). P(m|x) is the softmax of the scaled cosines with class embeddings m, which begin
-as the text features (the likelihood); P(y|m), the prior, begins as one-hot. Where the nearest embedding is probable
-enough, the image enters its running mean, and the prediction enters the running mean of its prior.
+P(y|x) = sum over m of P(y|m) P(m|x). The likelihood P(m|x) is the softmax of the scaled cosines between the image and
+the class embeddings m, which start as the text features. The prior P(y|m) starts as one-hot. If the nearest embedding
+is probable enough, the image enters the running mean of this embedding, and the prediction enters the running mean of
+its prior.
 
-The paper was not at hand: this follows what public summaries and an implementation by others agree on, and has the
-values of the latter. Images are processed in their order, so that the size of the batch changes nothing.
+The paper was not at hand. This file follows the points on which public summaries and an implementation by others agree,
+and takes the constants of that implementation. Images are processed in order, so the batch size does not change the
+predictions.
 """
 
 from typing import Any
@@ -42,7 +44,7 @@ class Bca(Method):
             return torch.stack([self._predict_one(feature) for feature in self._towers.take_image_features()])
 
     def _predict_one(self, feature: torch.Tensor) -> torch.Tensor:
-        """Return the logits (K,) for the image with *feature* (D,), and learn from it; the host waits for nothing."""
+        """Return the logits (K,) for the image with *feature* (D,), and learn from it; the host never waits."""
         settings = self._settings
         likelihoods = (self._towers.scale * self._embeddings @ feature).softmax(0)
         posterior = likelihoods @ self._priors
@@ -58,7 +60,7 @@ class Bca(Method):
 def _enter(
     means: torch.Tensor, counts: torch.Tensor, row: torch.Tensor, value: torch.Tensor, enters: torch.Tensor
 ) -> None:
-    """Take *value* (N,) into the running mean in *row* (1,) of *means* (K, N), where *enters* (1,) says so."""
+    """Add *value* (N,) to the running mean in *row* (1,) of *means* (K, N) if *enters* (1,) is true."""
     mean, count = means.index_select(0, row), counts.index_select(0, row).unsqueeze(1)
     means.index_copy_(0, row, ((count * mean + value) / (count + 1)).where(enters, mean))
     counts.index_add_(0, row, enters.to(counts.dtype))

@@ -1,8 +1,8 @@
-"""Batch norm with a mixture of source and batch statistics (BN-alpha).
+"""BN-alpha: batch norm with a mixture of source and batch statistics.
 
 Schneider et al. 2020, "Improving robustness against common corruptions by covariate shift adaptation", section 3: mean
-and variance are (1 - alpha) * source + alpha * batch, alpha = n / (N + n) for batches of n and a prior strength N. The
-default alpha 0.1 is what the benchmark of Doebler et al. uses for a batch of one.
+and variance are (1 - alpha) * source + alpha * batch, with alpha = n / (N + n) for batches of n images and a prior
+strength N. The default alpha, 0.1, is the value that the benchmark of Doebler et al. uses for a batch of one.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tta_pipeline.methods.norm_layers import require_batch_norm, use_mixed_stati
 
 
 class BnAlpha(Method):
-    """Corrects the source statistics by those of the current batch; it keeps no state between batches."""
+    """Mixes source statistics with those of the current batch, and keeps no state between batches."""
 
     is_stateless = True
     name = "bn_alpha"

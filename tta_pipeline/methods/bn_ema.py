@@ -1,8 +1,8 @@
-"""Batch norm whose running statistics keep updating at test time (BN-EMA).
+"""BN-EMA: batch norm whose running statistics keep following the stream.
 
-Every batch first updates the running statistics, running = (1 - momentum) * running + momentum * batch, in a forward
-pass whose layers normalise by the batch as in training; a second pass normalises with the new statistics and predicts.
-The default momentum is that of PyTorch's batch norm.
+Each batch passes the network twice. The first pass normalises by the batch, as in training, and updates the running
+statistics: running = (1 - momentum) * running + momentum * batch. The second pass normalises with the new running
+statistics and predicts. The default momentum, 0.1, is the default of PyTorch's batch norm.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from tta_pipeline.methods.norm_layers import require_batch_norm
 
 
 class BnEma(Method):
-    """Updates the running statistics with the stream, and predicts with them."""
+    """Updates the running statistics with each batch, and then predicts with them."""
 
     name = "bn_ema"
     keeps = ("model",)

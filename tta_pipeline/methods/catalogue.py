@@ -1,7 +1,7 @@
 """The methods by name, with their hyperparameters: everything that a benchmark file needs, without torch.
 
-A new method is a file beside this one and an entry in `METHODS`; outside the package, a `MethodEntry` in the user's
-own module, named by its import path.
+To add a method, write a file beside this one and an entry in `METHODS`. A method outside the package is a
+`MethodEntry` in the user's own module, named by its import path.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -51,74 +51,75 @@ class GradientHyperparameters(Hyperparameters):
 
 
 class TopHyperparameters(GradientHyperparameters):
-    """Hyperparameters of every method that leaves the norm layers at the top of a network as they are."""
+    """Hyperparameters of every method that does not adapt the norm layers at the top of a network."""
 
     frozen_layers: tuple[str, ...] | None = None
-    """Names of norm layers that stay as they are, or of what holds them, such as `encoder.blocks.9`, in place of the
-    top that is found; an empty list lets all adapt. A transformer whose blocks are not found needs it."""
+    """Names of the norm layers that do not adapt, or of modules that hold them, such as `encoder.blocks.9`; by default
+    the top is found. With an empty list all adapt. Required for a transformer whose blocks are not found."""
 
 
 class BnAlphaHyperparameters(Hyperparameters):
-    """What BN-alpha can be told."""
+    """Hyperparameters of BN-alpha."""
 
     alpha: float = Field(default=0.1, ge=0, le=1)
     """Weight of the batch statistics; n / (N + n) for batches of n and a prior strength N."""
 
 
 class BnEmaHyperparameters(Hyperparameters):
-    """What BN-EMA can be told."""
+    """Hyperparameters of BN-EMA."""
 
     momentum: float = Field(default=0.1, gt=0, le=1)
     """Weight of a batch in the running statistics."""
 
 
 class RplHyperparameters(GradientHyperparameters):
-    """What RPL can be told."""
+    """Hyperparameters of RPL."""
 
     q: float = Field(default=0.8, gt=0, le=1)
     """Exponent of the generalised cross entropy: near 0, the cross entropy; at 1, 1 minus the probability."""
 
 
 class EntropyHyperparameters(GradientHyperparameters):
-    """Hyperparameters of every method that minimises entropy, and of the pieces it is made of."""
+    """Hyperparameters of every method that minimises entropy: its loss, its parameters and its resets."""
 
     loss: Literal["entropy", "come", "gce"] = "entropy"
-    """What is minimised: the entropy of the prediction, COME's entropy of the opinion, or RPL's generalised cross
-    entropy of the predicted label with q = 0.8."""
+    """Loss: the entropy of the prediction, COME's entropy of the opinion, or RPL's generalised cross entropy of the
+    predicted label with q = 0.8."""
     params: Literal["norm", "last", "all", "lora", "adapters"] = "norm"
-    """What adapts: weight and bias of the norm layers, the last linear layer, all parameters, or what is added to a
-    transformer: low-rank updates of its linear layers, or an adapter after each feed-forward network."""
+    """Parameters that adapt: weight and bias of the norm layers, the last linear layer, all parameters, or parameters
+    added to a transformer: low-rank updates of its linear layers, or an adapter after each feed-forward network."""
     lora_rank: int = Field(default=8, ge=1, le=MOST)
     """Rank of the updates with `params` lora."""
     adapter_size: int = Field(default=64, ge=1, le=MOST)
     """Size of the bottleneck of each adapter with `params` adapters."""
     reset: Literal["never", "periodic", "asr"] = "never"
-    """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
+    """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
     reset_every: int = Field(default=1000, ge=1, le=MOST)
     """Number of steps after which the rule `periodic` resets."""
     asr_alpha: float = Field(default=0.5, gt=0, le=1)
-    """Share of the classes; ASR starts with the concentration of predictions that are spread evenly over so many."""
+    """Share of the classes: ASR's average starts at the concentration of predictions spread evenly over this share."""
     asr_mu_0: float = Field(default=0.15, ge=0, le=1)
-    """Weight of a batch in ASR's average of concentration, if all its labels are the source model's."""
+    """Weight of a batch in ASR's average of concentration, if the source model predicts all the same labels."""
     asr_r_0: float = Field(default=0.5, ge=0, le=1)
     """Smallest share of the adapted parameters that ASR resets."""
     asr_lambda_r: float = Field(default=20.0, ge=0, allow_inf_nan=False)
-    """Further share for each nat of concentration above the average."""
+    """Additional share of the parameters that ASR resets for each nat of concentration above the average."""
     asr_lambda_0: float = Field(default=5.0, ge=0, allow_inf_nan=False)
-    """Weight of ASR's penalty on leaving what was remembered, if no label of a batch is the source model's."""
+    """Weight of ASR's penalty on distance from the remembered parameters, if the source model predicts no label of a
+    batch the same."""
 
 
 class EtaHyperparameters(EntropyHyperparameters):
-    """What ETA can be told."""
+    """Hyperparameters of ETA."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
     """Entropy below which a sample is reliable, as a fraction of ln K."""
     d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Cosine to earlier samples at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
+    """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
 
 
 class EataHyperparameters(EtaHyperparameters):
-    """What EATA can be told."""
+    """Hyperparameters of EATA."""
 
     fisher_alpha: float = Field(default=2000.0, ge=0, allow_inf_nan=False)
     """Weight of the penalty on forgetting."""
@@ -127,19 +128,19 @@ class EataHyperparameters(EtaHyperparameters):
 
 
 class RdumbHyperparameters(EtaHyperparameters):
-    """What RDumb can be told."""
+    """Hyperparameters of RDumb."""
 
     reset: Literal["never", "periodic", "asr"] = "periodic"
-    """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
+    """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
 
 
 class SarHyperparameters(EntropyHyperparameters, TopHyperparameters):
-    """What SAR can be told."""
+    """Hyperparameters of SAR."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
     """Entropy below which a sample is reliable, as a fraction of ln K."""
     rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Distance uphill at which the second gradient is computed."""
+    """Distance of the ascent step, after which the second gradient is computed."""
     reset_margin: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     """Moving average of the entropy, in nats, below which the model is reset."""
 
@@ -147,38 +148,38 @@ class SarHyperparameters(EntropyHyperparameters, TopHyperparameters):
     def _freezes_norm_layers(self) -> "SarHyperparameters":
         if self.frozen_layers is not None and self.params != "norm":
             raise ValueError(
-                f"frozen_layers is set, params is {self.params}; expected params norm, of which layers stay as they are"
+                f"frozen_layers is set, params is {self.params}; expected params norm, since only norm layers freeze"
             )
         return self
 
 
 class DeyoHyperparameters(TopHyperparameters):
-    """What DeYO can be told."""
+    """Hyperparameters of DeYO."""
 
     deyo_margin: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample may be adapted on, as a fraction of ln K."""
+    """Entropy below which the model may adapt on a sample, as a fraction of ln K."""
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
     """Entropy at which a sample's weight is 1, as a fraction of ln K."""
     plpd_threshold: float = Field(default=0.2, ge=-1, le=1)
-    """Drop in probability by shuffling above which a label depends on the shape."""
+    """Drop in the label's probability, when patches are shuffled, above which the label depends on the shape."""
     patch_len: int = Field(default=4, ge=2, le=MOST)
     """Number of patches in a row and in a column."""
 
 
 class ZeroSiamHyperparameters(GradientHyperparameters):
-    """What ZeroSiam can be told."""
+    """Hyperparameters of ZeroSiam."""
 
     predictor_lr_factor: float = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """Learning rate of the predictor over `lr`."""
+    """Learning rate of the predictor, as a multiple of `lr`."""
 
 
 class SpaHyperparameters(GradientHyperparameters):
-    """What SPA can be told."""
+    """Hyperparameters of SPA."""
 
     predictor_lr_factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
-    """Learning rate of the predictor over `lr`."""
+    """Learning rate of the predictor, as a multiple of `lr`."""
     mask_region: float = Field(default=0.2, gt=0, le=1)
-    """Side of the region of low frequencies over that of the spectrum (alpha in the paper)."""
+    """Side of the region of low frequencies, as a fraction of the spectrum's side (alpha in the paper)."""
     mask_ratio: float = Field(default=0.2, ge=0, le=1)
     """Share of the amplitudes in this region that are masked (m in the paper)."""
     noise_ratio: float = Field(default=0.4, ge=0, le=1)
@@ -186,16 +187,16 @@ class SpaHyperparameters(GradientHyperparameters):
 
 
 class RemHyperparameters(TopHyperparameters):
-    """What REM can be told."""
+    """Hyperparameters of REM."""
 
     num_predictions: int = Field(default=3, ge=2, le=MOST)
-    """Number of predictions of each image, the one with all patches included (n in the paper)."""
+    """Number of predictions of each image, including the prediction with all patches (n in the paper)."""
     mask_ratio: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the patches that each prediction lacks beyond the one before it (m in the paper)."""
+    """Share of the patches that each prediction masks in addition to the previous one (m in the paper)."""
     lambda_rank: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the entropy ranking loss."""
     margin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Entropy by which a prediction should be less sure than one with more patches, as a fraction of ln K."""
+    """Margin by which the entropy should grow when more patches are masked, as a fraction of ln K."""
 
     @model_validator(mode="after")
     def _leaves_patches(self) -> "RemHyperparameters":
@@ -208,32 +209,34 @@ class RemHyperparameters(TopHyperparameters):
 
 
 class FoaHyperparameters(Hyperparameters):
-    """What FOA can be told."""
+    """Hyperparameters of FOA."""
 
     num_prompts: int = Field(default=3, ge=1, le=MOST)
     """Number of prompt tokens."""
     population_size: int = Field(default=28, ge=4, le=MOST)
-    """Number of candidates that predict each batch, among them the best of the batch before (K in the paper)."""
+    """Number of candidates that predict each batch, including the best of the previous batch (K in the paper)."""
     step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Standard deviation of the first candidates, in the units of a token."""
     fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
-    """Weight of the discrepancy of activations for a batch of 64, in proportion for others; entropies are summed."""
+    """Weight of the discrepancy of activations for a batch of 64, and in proportion for other sizes; entropies are
+    summed."""
     source_size: int = Field(default=50_000, ge=1, le=MOST)
-    """Number of source images for the statistics of activations, or all if there are fewer: as many as the authors'
-    program takes, the validation set of ImageNet."""
+    """Number of source images for the statistics of activations, or all if there are fewer. The default is as many as
+    the authors' program takes, the validation set of ImageNet."""
     shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Part of the way to the source's mean that features are shifted by (gamma in the paper)."""
+    """Fraction of the way to the source's mean by which features are shifted (gamma in the paper)."""
     shift_momentum: float = Field(default=0.1, gt=0, le=1)
     """Weight of a batch in the moving average of the features (alpha in the paper)."""
 
 
 class LameHyperparameters(Hyperparameters):
-    """What LAME can be told."""
+    """Hyperparameters of LAME."""
 
     affinity: Literal["rbf", "knn"] = "rbf"
     """Affinity of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
     knn: int = Field(default=5, ge=2, le=MOST)
-    """Number of neighbours; for "rbf", the one whose mean distance is the width. A sample is its own first."""
+    """Number of neighbours; for "rbf", the width is the mean distance to the neighbour of this number. A sample is its
+    own first neighbour."""
     force_symmetry: bool = False
     """Whether the affinity is made symmetric."""
     max_steps: int = Field(default=100, ge=1, le=MOST)
@@ -241,7 +244,7 @@ class LameHyperparameters(Hyperparameters):
 
 
 class T3aHyperparameters(Hyperparameters):
-    """What T3A can be told."""
+    """Hyperparameters of T3A."""
 
     filter_k: int = Field(default=100, ge=1, le=MOST)
     """Number of features of lowest entropy that are kept for each class (M in the paper)."""
@@ -259,7 +262,7 @@ class ViewsHyperparameters(Hyperparameters):
 
 
 class MemoHyperparameters(GradientHyperparameters, ViewsHyperparameters):
-    """What MEMO can be told."""
+    """Hyperparameters of MEMO."""
 
     episodic: bool = True
     """Whether the method is reset before every image."""
@@ -273,12 +276,12 @@ class ViewHyperparameters(GradientHyperparameters):
 
 
 class CottaHyperparameters(ViewHyperparameters):
-    """What CoTTA can be told."""
+    """Hyperparameters of CoTTA."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
     """Weight of the teacher before a step."""
     restore_probability: float = Field(default=0.01, ge=0, le=1)
-    """Probability of each weight to be restored to the source model's after a step."""
+    """Probability that a weight is restored to the source model's value after a step."""
     anchor_threshold: float = Field(default=0.92, ge=0, le=1)
     """Mean confidence of the source model below which the teacher uses views; 0.72 for CIFAR-100."""
     num_augmentations: int = Field(default=32, ge=1, le=MOST)
@@ -288,7 +291,7 @@ class CottaHyperparameters(ViewHyperparameters):
 
 
 class RottaHyperparameters(ViewHyperparameters):
-    """What RoTTA can be told."""
+    """Hyperparameters of RoTTA."""
 
     steps: Literal[1] = 1
     """Number of updates for every `update_frequency` images."""
@@ -307,20 +310,21 @@ class RottaHyperparameters(ViewHyperparameters):
 
 
 class PettaHyperparameters(RottaHyperparameters):
-    """What PeTTA can be told."""
+    """Hyperparameters of PeTTA."""
 
     nu: float = Field(default=0.001, ge=0, le=1)
-    """Weight of the student in the teacher's moving average where nothing diverges (alpha_0 in the paper)."""
+    """Weight of the student in the teacher's moving average at a divergence of 0 (alpha_0 in the paper)."""
     lambda_0: float = Field(default=10.0, ge=0, allow_inf_nan=False)
-    """Weight of the distance of the parameters from the source's where everything diverges."""
+    """Weight of the regulariser towards the source's parameters at a divergence of 1."""
     anchor_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the cross entropy with the source model's predictions."""
     symmetric: bool = False
-    """Whether the cross entropy with the teacher is symmetric, and also of the images without a view."""
+    """Whether the cross entropy with the teacher is symmetric, and computed for the images as well as for their views.
+    """
 
 
 class CertaintyHyperparameters(ViewHyperparameters):
-    """What ROID and CMF can be told."""
+    """Hyperparameters of ROID and CMF."""
 
     momentum_probs: float = Field(default=0.9, ge=0, le=1)
     """Momentum of the moving average of the batches' mean probabilities."""
@@ -331,14 +335,14 @@ class CertaintyHyperparameters(ViewHyperparameters):
 
 
 class RoidHyperparameters(CertaintyHyperparameters):
-    """What ROID can be told."""
+    """Hyperparameters of ROID."""
 
     momentum_src: float = Field(default=0.99, ge=0, le=1)
     """Weight of the adapted model in its average with the source model."""
 
 
 class CmfHyperparameters(CertaintyHyperparameters):
-    """What CMF can be told."""
+    """Hyperparameters of CMF."""
 
     alpha: float = Field(default=0.99, ge=0, le=1)
     """Weight of the hidden model in its average with the source model."""
@@ -349,7 +353,7 @@ class CmfHyperparameters(CertaintyHyperparameters):
 
 
 class AdaContrastHyperparameters(GradientHyperparameters):
-    """What AdaContrast can be told."""
+    """Hyperparameters of AdaContrast."""
 
     queue_size: int = Field(default=16384, ge=1, le=MOST)
     """Number of stored keys, and of stored features for neighbours."""
@@ -364,7 +368,7 @@ class AdaContrastHyperparameters(GradientHyperparameters):
 
 
 class TdaHyperparameters(Hyperparameters):
-    """What TDA can be told."""
+    """Hyperparameters of TDA."""
 
     positive_size: int = Field(default=3, ge=1, le=MOST)
     """Number of images of each class in the positive cache."""
@@ -389,29 +393,29 @@ class TdaHyperparameters(Hyperparameters):
 
 
 class BcaHyperparameters(Hyperparameters):
-    """What BCA can be told."""
+    """Hyperparameters of BCA."""
 
     embedding_threshold: float = Field(default=0.05, ge=0, le=1)
-    """Probability of the nearest class embedding above which the image moves it."""
+    """Probability of the nearest class embedding above which the image enters its mean."""
     embedding_count: float = Field(default=20_000.0, gt=0, allow_inf_nan=False)
     """Number of images that the text counts for in the mean of a class embedding."""
     prior_threshold: float = Field(default=0.65, ge=0, le=1)
-    """Probability of the nearest class embedding above which the prediction changes its prior."""
+    """Probability of the nearest class embedding above which the prediction enters the embedding's prior."""
     prior_count: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Number of predictions that the prior counts for at the beginning."""
+    """Number of predictions that the one-hot prior counts for in the mean."""
 
 
 class ZeroHyperparameters(Hyperparameters):
-    """What ZERO can be told."""
+    """Hyperparameters of ZERO."""
 
     num_views: int = Field(default=64, ge=2, le=MOST)
-    """Number of views of each image, the image itself among them."""
+    """Number of views of each image, including the image itself."""
     kept_share: float = Field(default=0.3, gt=0, le=1)
-    """Share of the views, the surest, that vote (gamma in the paper)."""
+    """Share of the views, those of lowest entropy, that vote (gamma in the paper)."""
 
 
 class TptHyperparameters(Hyperparameters):
-    """What TPT can be told."""
+    """Hyperparameters of TPT."""
 
     takes_gradients: ClassVar[bool] = True
 
@@ -422,13 +426,13 @@ class TptHyperparameters(Hyperparameters):
     steps: int = Field(default=1, ge=1, le=MOST)
     """Number of updates for each image."""
     num_views: int = Field(default=64, ge=2, le=MOST)
-    """Number of views of each image, the image itself among them."""
+    """Number of views of each image, including the image itself."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
-    """Share of the views, the surest, that enter the loss."""
+    """Share of the views, those of lowest entropy, that enter the loss."""
 
 
 class RmtHyperparameters(ViewHyperparameters):
-    """What RMT can be told."""
+    """Hyperparameters of RMT."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
     """Weight of the teacher before a step."""
@@ -448,7 +452,7 @@ class RmtHyperparameters(ViewHyperparameters):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodEntry:
-    """One method: its code, and its authors' settings by benchmark."""
+    """One method: its code, and its authors' settings for each family of benchmarks."""
 
     implementation: str
     """`<module>:<class>`, imported only when an evaluation starts."""
@@ -459,23 +463,23 @@ class MethodEntry:
     source_data: Literal["unused", "optional", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
     needs: Literal["any", "vit", "clip"] = "any"
-    """Kind of model that the method needs: any with the layers that it adapts or reads, a ViT, or a CLIP."""
+    """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
     min_batch_size: int = 1
-    """Smallest batch size of a stream that is accepted; the last batch may be smaller."""
+    """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
-    """For presets whose authors let the learning rate depend on the batch size: the rate for a batch size."""
+    """Learning rate as a function of the batch size, for the presets whose authors let it depend on the batch size."""
 
     def configure(
         self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None
     ) -> Hyperparameters:
-        """Return the preset's hyperparameters for *batch_size* (None: unknown) with *changes* applied and validated.
+        """Return the preset's hyperparameters for *batch_size* (None: unknown), with *changes* applied and validated.
 
         Raises:
-            pydantic.ValidationError: a change names no hyperparameter, or its value is out of range.
+            pydantic.ValidationError: a change names an unknown hyperparameter, or its value is out of range.
             ValueError: the method lacks the preset.
         """
         if preset not in self.presets:
-            raise ValueError(f"preset is {preset!r}; expected one of {', '.join(self.presets)}, which the method has")
+            raise ValueError(f"preset is {preset!r}; the method expects one of {', '.join(self.presets)}")
         defaults = self.presets[preset]
         values = defaults.model_dump()
         if batch_size is not None and preset in self.lr_of_batch_size:
@@ -483,13 +487,13 @@ class MethodEntry:
         return type(defaults).model_validate({**values, **changes})
 
     def is_published(self, settings: Hyperparameters, *, batch_size: int | None, but_for: Collection[str] = ()) -> bool:
-        """Return whether *settings* are exactly those of a preset for *batch_size*, *but_for* some hyperparameters."""
+        """Return whether *settings* equal a preset for *batch_size*, ignoring the hyperparameters in *but_for*."""
         found = settings.model_dump(exclude=set(but_for))
         presets = (self.configure(preset, {}, batch_size=batch_size) for preset in self.presets)
         return any(found == preset.model_dump(exclude=set(but_for)) for preset in presets)
 
     def named(self, method: str, preset: str, settings: Hyperparameters) -> str:
-        """Return the name of *method* with these settings: with each piece that is not the preset's, as tent+come."""
+        """Return the name of *method* plus each piece in which *settings* differ from the preset, such as tent+come."""
         usual = self.presets[preset]
         pieces = [(getattr(settings, piece, None), getattr(usual, piece, None)) for piece in PIECES]
         return "+".join([method, *(str(found) for found, expected in pieces if found != expected)])
@@ -505,26 +509,29 @@ class MethodEntry:
 
 
 PRESETS = ("imagenet", "cifar", "imagenet_vit")
-"""Names of presets; `imagenet_vit`, for a ViT-B, has only methods that fit one and whose authors say how."""
+"""Names of presets; only methods that fit a ViT-B, and whose authors publish settings for it, have `imagenet_vit`."""
 PIECES = ("loss", "params", "reset")
-"""Hyperparameters that make another method of a method: a name, and the names of tables, have them."""
+"""Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 _RESNET = ("imagenet", "cifar")
 _NOTHING_TO_SET = dict.fromkeys(_RESNET, Hyperparameters())
 _NEVER_ANYTHING_TO_SET = dict.fromkeys(PRESETS, Hyperparameters())
 
 
 def _lr_of_vit(batch_size: int) -> float:
-    """Return the rate of SAR's and DeYO's authors for Tent, EATA and their own methods: 1e-3 for batches of 64."""
+    """Return the learning rate of SAR's and DeYO's authors for a ViT-B: 1e-3 for batches of 64, and in proportion.
+
+    They use it for Tent, EATA and their own methods.
+    """
     return 1e-3 * batch_size / 64
 
 
 def _lr_of_vit_doubled_alone(batch_size: int) -> float:
-    """Return the same, twice as high for single images, as they have it for SAR and DeYO."""
+    """Return the same learning rate, doubled for single images, as these authors do for SAR and DeYO."""
     return _lr_of_vit(batch_size) * (2 if batch_size == 1 else 1)
 
 
 def _lr_of_vit_five_times(batch_size: int) -> float:
-    """Return the rate of ZeroSiam's authors for a ViT-B: five times that of the others."""
+    """Return the learning rate of ZeroSiam's authors for a ViT-B: five times the rate of the other methods."""
     return 5 * _lr_of_vit(batch_size)
 
 
@@ -563,7 +570,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "come": MethodEntry(
         implementation="tta_pipeline.methods.tent:Tent",
-        summary="Tent with the entropy of an opinion, which has room for uncertainty.",
+        summary="Tent with the entropy of an opinion, which includes uncertainty.",
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
@@ -638,7 +645,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "zerosiam": MethodEntry(
         implementation="tta_pipeline.methods.zerosiam:ZeroSiam",
-        summary="Entropy behind a learned predictor, which absorbs shortcuts and is left out of the prediction.",
+        summary="Entropy minimisation through a learned predictor, which absorbs shortcuts; predictions do not use it.",
         presets={
             "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
             "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
@@ -648,7 +655,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "spa": MethodEntry(
         implementation="tta_pipeline.methods.spa:Spa",
-        summary="The prediction for an image teaches those for views without low frequencies and with noise.",
+        summary="The prediction for an image is the target for views without low frequencies, and with noise.",
         presets={
             **dict.fromkeys(
                 _RESNET, SpaHyperparameters(lr=2.5e-3, predictor_lr_factor=10.0, mask_ratio=0.1, noise_ratio=0.1)
@@ -658,7 +665,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "rem": MethodEntry(
         implementation="tta_pipeline.methods.rem:Rem",
-        summary="Predictions of a ViT without its most attended patches agree with the whole, and are not surer.",
+        summary="Predictions of a ViT without its most attended patches agree with the full ones, and are no surer.",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
         needs="vit",
     ),
@@ -686,7 +693,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "neo": MethodEntry(
         implementation="tta_pipeline.methods.neo:Neo",
-        summary="The classifier applied to features from which the mean of the stream's features is taken.",
+        summary="The classifier applied to features minus the mean of the stream's features.",
         presets=_NEVER_ANYTHING_TO_SET,
     ),
     "ttaug": MethodEntry(
@@ -767,25 +774,25 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "tda": MethodEntry(
         implementation="tta_pipeline.methods.tda:Tda",
-        summary="The zero-shot prediction of a CLIP corrected by caches of sure and of unsure images.",
+        summary="The zero-shot prediction of a CLIP corrected by caches of certain and of less certain images.",
         presets=dict.fromkeys(PRESETS, TdaHyperparameters()),
         needs="clip",
     ),
     "bca": MethodEntry(
         implementation="tta_pipeline.methods.bca:Bca",
-        summary="Class embeddings of a CLIP, and what each says of the class, become running means.",
+        summary="Class embeddings of a CLIP, and the class prior of each, become running means over the stream.",
         presets=dict.fromkeys(PRESETS, BcaHyperparameters()),
         needs="clip",
     ),
     "zero": MethodEntry(
         implementation="tta_pipeline.methods.zero:Zero",
-        summary="A vote of the surest of many views of an image, under a CLIP; nothing is adapted.",
+        summary="A vote of a CLIP's most certain predictions for many views of an image, without adaptation.",
         presets=dict.fromkeys(PRESETS, ZeroHyperparameters()),
         needs="clip",
     ),
     "tpt": MethodEntry(
         implementation="tta_pipeline.methods.tpt:Tpt",
-        summary="The context of a CLIP's prompts, tuned to each image so that views of it agree.",
+        summary="The context of a CLIP's prompts is tuned to each image, so that views of the image agree.",
         presets=dict.fromkeys(PRESETS, TptHyperparameters()),
         needs="clip",
     ),
@@ -806,7 +813,7 @@ def find_method(method: str) -> MethodEntry:
     try:
         entry = load_reference(method)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        raise ValueError(f"method is {method!r}, whose import raised {error!r}; expected {choices}") from error
+        raise ValueError(f"method is {method!r}, and its import raised {error!r}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):
-        raise ValueError(f"method is {method!r}, which is a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
+        raise ValueError(f"method is {method!r}, a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
     return entry

@@ -1,11 +1,11 @@
-"""CMA-ES: minimisation of a function of real vectors by the order of its values alone.
+"""CMA-ES: minimises a function of real vectors, using only the order of its values.
 
 Hansen 2016, "The CMA evolution strategy: A tutorial", appendix A (the (mu/mu_w, lambda) strategy), with the default
 constants of its table 1. The worse half has negative weights in the covariance (equations 46, 47, 50 to 53). As in
-appendix B.2, the decomposition of the covariance is renewed only every so many generations that its cost, cubic in the
-dimension, does not exceed that of the rest: for 2304 dimensions and 27 candidates every 16.
+appendix B.2, the covariance is decomposed only once in several generations, since the cost is cubic in the dimension
+and should not exceed the cost of everything else: every 16 generations for 2304 dimensions and 27 candidates.
 
-All numbers are float64 and on the host. The state has 2 n^2 of them for n dimensions, 85 MB for 2304.
+All numbers are float64 and on the host. The state has 2 n^2 numbers for n dimensions: 85 MB for 2304.
 """
 
 import math
@@ -16,9 +16,9 @@ from tta_pipeline.methods.snapshot import Keeper
 
 
 class CmaEs(Keeper):
-    """A search that begins around *mean*, float64 (n,), with the standard deviation *step_size* in every direction.
+    """A search that starts around *mean*, float64 (n,), with the standard deviation *step_size* in every direction.
 
-    Its draws are from the generator that is given to `ask`, whose state is not kept here.
+    Random numbers come from the generator passed to `ask`; the search does not keep the generator's state.
     """
 
     keeps = (
@@ -38,7 +38,7 @@ class CmaEs(Keeper):
         self._decomposed_at = 0
 
     def _set_constants(self, n: int, population_size: int) -> None:
-        """Set those of table 1, under the names of the tutorial."""
+        """Set the constants of table 1, under the names of the tutorial."""
         self._population_size = population_size
         self._mu = population_size // 2
         raw = math.log((population_size + 1) / 2) - torch.arange(1, population_size + 1, dtype=torch.float64).log()
@@ -67,8 +67,8 @@ class CmaEs(Keeper):
     def tell(self, candidates: torch.Tensor, values: torch.Tensor) -> None:
         """Learn from the *values* (M,) of *candidates* (M, n); a NaN is worse than any number.
 
-        They are the latest ones, and may be more, of any origin: the weights are then those of the best and the worst,
-        and all between have none.
+        *candidates* are those of the latest `ask`, and possibly more from any origin. In that case only the best and
+        the worst have weights, and those between have none.
         """
         self._num_generations += 1
         steps = (candidates[values.argsort(stable=True)] - self._mean) / self._step_size
@@ -99,7 +99,7 @@ class CmaEs(Keeper):
         told = torch.cat([best, worst])
 
         c_1, c_mu = self._c_1, self._c_mu
-        missing = 0.0 if is_short else c_1 * self._c_c * (2 - self._c_c)  # what a stalled path lacks in variance
+        missing = 0.0 if is_short else c_1 * self._c_c * (2 - self._c_c)  # the variance that a stalled path lacks
         self._covariance *= 1 - c_1 - c_mu * (1 - self._weight_of_worst) + missing
         self._covariance.addr_(self._path, self._path, alpha=c_1)
         self._covariance.addmm_((told * weights.unsqueeze(1)).T, told, alpha=c_mu)
@@ -114,5 +114,5 @@ class CmaEs(Keeper):
 
 
 def _effective(weights: torch.Tensor) -> float:
-    """Return to how many equal weights *weights* are worth (equations of mu_eff)."""
+    """Return the effective number of *weights* (the equations of mu_eff)."""
     return float(weights.sum() ** 2 / (weights**2).sum())

@@ -1,15 +1,16 @@
-"""CMF: ROID's losses, but weights are averaged with a filtered model instead of the source model.
+"""CMF: ROID, with weights averaged with a Kalman-filtered model instead of the source model.
 
-Lee and Chang 2024, "Continual momentum filtering on parameter space for online test-time adaptation", section 3: a
-hidden model is estimated over the stream by a Kalman filter whose state decays towards the source model and whose
-observations are the adapted models. After each step, with v the variance of the hidden model (0 at first):
+Lee and Chang 2024, "Continual momentum filtering on parameter space for online test-time adaptation", section 3. A
+Kalman filter estimates a hidden model over the stream. Its state decays towards the source model, and its observations
+are the adapted models. After each step, where v is the variance of the hidden model (0 at first):
 
 - predict: hidden = alpha hidden + (1 - alpha) source, v = alpha^2 v + q;
 - update: beta = r / (v + r) with r = 1 - q, hidden = beta hidden + (1 - beta) theta, v = beta v;
 - ensemble: theta = gamma theta + (1 - gamma) hidden.
 
-Constants from the authors' code: alpha and gamma 0.99; q 0.005 for 38400 adapted parameters (those of a ViT-B), in
-proportion for others; beta at least 0.89, and 1 from 0.9999 on. Losses, weights and prior correction are ROID's.
+Constants are from the authors' code: alpha and gamma are 0.99; q is 0.005 for 38400 adapted parameters (those of a
+ViT-B), and in proportion for other numbers; beta is at least 0.89, and 1 from 0.9999 on. Losses, weights and prior
+correction are ROID's.
 """
 
 from typing import Any

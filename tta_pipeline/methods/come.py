@@ -1,13 +1,13 @@
-"""COME: the entropy of an opinion, which knows that it may be uncertain, in place of that of the softmax.
+"""COME: the entropy of an opinion with explicit uncertainty, in place of the entropy of the softmax.
 
-Zhang et al. 2025, "COME: Test-time adaption by conservatively minimizing entropy": the logits z are the evidence exp(z)
-of a Dirichlet distribution; of its strength S = sum_k (exp(z_k) + 1), class k has the belief b_k = exp(z_k) / S, and
-u = K / S is the uncertainty. The loss is the entropy of the opinion (b_1, ..., b_K, u). What holds u near the source
-model's is that the length of z is a constant (p = 2, tau = 1): z / ||z|| times ||z|| without a gradient, so that only
-the direction of z is learned.
+Zhang et al. 2025, "COME: Test-time adaption by conservatively minimizing entropy". The logits z are read as the
+evidence exp(z) of a Dirichlet distribution of strength S = sum_k (exp(z_k) + 1). Class k has the belief
+b_k = exp(z_k) / S, and the uncertainty is u = K / S. The loss is the entropy of the opinion (b_1, ..., b_K, u). To keep
+u near the source model's uncertainty, the length of z is a constant (p = 2, tau = 1): z / ||z|| times ||z|| without a
+gradient, so that only the direction of z is learned.
 
-It takes the place of the entropy in Tent, EATA and SAR, also where these choose samples by it, weight them with it and
-notice a collapse by it, as in the authors' code; the thresholds stay those of the softmax.
+This entropy replaces the softmax entropy in Tent, EATA and SAR. As in the authors' code, it also replaces the entropy
+by which these methods choose and weight samples and detect a collapse; the thresholds stay those of the softmax.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The update of an optimiser, compiled as a function of tensors.
 
-`torch.compile(optimizer.step)` is compiled for one optimiser and the tensors of its state: anew in each stream, whose
-start empties the state, and for each seed, until torch gives up at the eighth time. A function of tensors is compiled
-once for all of the same sizes; it needs a state that is there before the first step.
+`torch.compile(optimizer.step)` compiles for one optimiser and the tensors of its state. It compiles again for each seed
+and for each stream, since the start of a stream empties the state, and torch gives up at the eighth time. A function of
+tensors is compiled once for all tensors of the same sizes, but needs a state that exists before the first step.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from torch.optim.sgd import sgd
 
 
 def compiled_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
-    """Return what does a step of *optimizer*, an SGD or Adam, after giving each of its parameters a state.
+    """Give each parameter of *optimizer*, an SGD or Adam, a state, and return a function that takes a compiled step.
 
-    The state is zero: with it, the first step is what it is without any.
+    The state is zero, so the first step is the same as without a state.
     """
     is_adam = isinstance(optimizer, torch.optim.Adam)
     for group in optimizer.param_groups:

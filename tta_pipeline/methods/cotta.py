@@ -1,13 +1,13 @@
-"""CoTTA: a student taught by its own moving average over many views, and randomly restored to the source.
+"""CoTTA: a student learns from its moving average over many views, and is randomly restored to the source model.
 
 Wang et al. 2022, "Continual test-time domain adaptation", section 3 and algorithm 1:
 
-- Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). Its prediction
-  before the update is the method's.
+- Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). The method
+  predicts with the teacher, before the update.
 - Views (equations 3 and 4): if the source model's mean confidence in the batch is below a threshold, the target is
-  the mean of the teacher's logits over 32 random views, otherwise its logits for the images. Several views of the
-  batch are drawn at once, on the device; each has a forward pass of its own.
-- Loss: cross entropy of student and target (equation 1), symmetric on ImageNet-C, as in the authors' code.
+  the mean of the teacher's logits over 32 random views; otherwise it is the teacher's logits for the images. Several
+  views of the batch are drawn at once, on the device; each has its own forward pass.
+- Loss: cross entropy between student and target (equation 1), symmetric on ImageNet-C, as in the authors' code.
 - Restoration (equations 7 and 8): after each step, every weight is restored to the source model's with probability p.
 
 Constants from the authors' code: threshold 0.92 and p 0.01 for CIFAR-10-C, 0.1 and 0.001 for ImageNet-C. Batch norm
@@ -30,7 +30,7 @@ from tta_pipeline.methods.view_method import ViewMethod
 
 
 class Cotta(ViewMethod):
-    """Adapts all parameters to a teacher, and predicts with the teacher."""
+    """Trains all parameters of the student towards the teacher, and predicts with the teacher."""
 
     name = "cotta"
     keeps = ("_teacher",)

@@ -1,11 +1,11 @@
-"""DeYO: selects samples by entropy and by how much the prediction depends on the shape of the object.
+"""DeYO: entropy minimisation on samples of low entropy whose prediction depends on the shape of the object.
 
-Lee et al. 2024, "Entropy is not enough for test-time adaptation: from the perspective of disentangled factors": a
-sample is adapted on if its entropy H is below tau = deyo_margin * ln K and its pseudo-label probability difference
-PLPD = p_y(x) - p_y(x') is above `plpd_threshold`, y being the predicted label and x' the image with its patches
-shuffled; the loss is the mean over these samples of [exp(E0 - H) + exp(PLPD)] * H, the weight being a constant and E0
-= e_margin * ln K. Parameters are SAR's. The x' of the samples below tau form a separate batch, with its own batch
-statistics, as in the authors' code.
+Lee et al. 2024, "Entropy is not enough for test-time adaptation: from the perspective of disentangled factors". The
+model adapts on a sample if its entropy H is below tau = deyo_margin * ln K and its pseudo-label probability difference
+PLPD = p_y(x) - p_y(x') is above `plpd_threshold`, where y is the predicted label and x' the image with shuffled
+patches. The loss is the mean over these samples of [exp(E0 - H) + exp(PLPD)] * H, where the weight in brackets has no
+gradient and E0 = e_margin * ln K. Parameters are SAR's. The x' of the samples below tau form a separate batch, with its
+own batch statistics, as in the authors' code.
 """
 
 import math
@@ -24,7 +24,7 @@ from tta_pipeline.methods.top import top_layers
 
 
 class Deyo(GradientMethod):
-    """Adapts norm layers below the top by the weighted entropy of samples whose label depends on their shape."""
+    """Minimises, over norm layers below the top, the weighted entropy of samples whose label depends on their shape."""
 
     name = "deyo"
 
@@ -70,7 +70,8 @@ class Deyo(GradientMethod):
 def shuffle_patches(images: torch.Tensor, patch_len: int, generator: torch.Generator) -> torch.Tensor:
     """Return *images* (B, C, H, W), each cut into *patch_len* x *patch_len* patches and reassembled in random order.
 
-    If the patches do not divide an image, it is first reduced and finally restored to its size, bilinearly.
+    If the patches do not divide an image evenly, the image is reduced first and restored to its size at the end, both
+    bilinearly.
     """
     count, channels, height, width = images.shape
     rows, columns = height // patch_len, width // patch_len

@@ -1,10 +1,10 @@
 """EATA: ETA with a penalty on forgetting.
 
-Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation: ETA's loss plus
-fisher_alpha * sum over parameters of F * (theta - theta_0)^2, F being the diagonal Fisher information of the source
-model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and EATA becomes ETA, as
-its authors call it. The constants for ImageNet are theirs, fisher_alpha for CIFAR is that of the benchmark of Doebler
-et al.
+Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation. The loss is ETA's
+plus fisher_alpha * sum over parameters of F * (theta - theta_0)^2, where F is the diagonal Fisher information of the
+source model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and the method is
+ETA, as the authors call it. The constants for ImageNet are the authors'; fisher_alpha for CIFAR is from the benchmark
+of Doebler et al.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from tta_pipeline.methods.fisher import diagonal_fisher
 
 
 class Eata(Eta):
-    """Adapts as ETA, with a penalty on changes of parameters that matter to the source model's predictions."""
+    """ETA with a penalty on changes of the parameters that matter to the source model's predictions."""
 
     name = "eata"
 

@@ -1,10 +1,11 @@
 """ETA: entropy minimisation on reliable samples that are not redundant.
 
-Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on sample-efficient entropy minimisation: a
-sample is adapted on if its entropy H is below E0 = e_margin * ln K and it is unlike earlier ones (`DiverseSamples`);
-the loss is the mean over these samples of exp(E0 - H) * H, the weight being a constant. Parameters, statistics and the
-order of prediction and update are Tent's. The backward pass covers the whole batch, as in the authors' code;
-`num_adapted_samples` counts what the paper calls backwards. A reset also forgets the samples seen.
+Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on sample-efficient entropy minimisation.
+The model adapts on a sample if its entropy H is below E0 = e_margin * ln K and its prediction is unlike earlier ones
+(`DiverseSamples`). The loss is the mean over these samples of exp(E0 - H) * H, where the weight exp(E0 - H) has no
+gradient. Parameters, statistics and the order of prediction and update are Tent's. The backward pass covers the whole
+batch, as in the authors' code; `num_adapted_samples` counts the samples that the paper calls backwards. A reset also
+forgets the earlier predictions.
 """
 
 import math
@@ -20,7 +21,7 @@ from tta_pipeline.methods.selection import DiverseSamples
 
 
 class Eta(EntropyMethod, SelectiveMethod):
-    """Adapts the affine parameters of all norm layers by the weighted entropy of chosen samples."""
+    """Minimises the weighted entropy of chosen samples over the affine parameters of all norm layers."""
 
     name = "eta"
     keeps: ClassVar[tuple[str, ...]] = ("_seen",)

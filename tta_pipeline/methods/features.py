@@ -15,7 +15,7 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
     """Return the last linear layer of *model* with *num_classes* outputs.
 
     Raises:
-        AdaptationError: *model* has no such layer, or a second classifier beside it, as a distilled DeiT of timm.
+        AdaptationError: *model* has no such layer, or has a second classifier, as the distilled DeiT of timm does.
     """
     named = {
         name: layer
@@ -25,13 +25,13 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
     layers = list(named.values())
     if not layers:
         raise AdaptationError(
-            f"{type(model).__name__} has no linear layer with {num_classes} outputs; {method} expects one, whose input "
-            "are the features: use another model"
+            f"{type(model).__name__} has no linear layer with {num_classes} outputs; {method} expects one, and uses "
+            "its input as the features: use another model"
         )
     if _OF_DISTILLATION in (name.rpartition(".")[2] for name in named):
         raise AdaptationError(
             f"{type(model).__name__} has a second classifier, {_OF_DISTILLATION}, and returns the mean of both; "
-            f"{method} expects one, whose input are the features: use a model without a distillation token"
+            f"{method} expects one, and uses its input as the features: use a model without a distillation token"
         )
     return layers[-1]
 
@@ -75,7 +75,7 @@ def class_moments(
 
 
 class Features:
-    """Keeps the input of *layer* in the latest forward pass, (B, D), until it is taken."""
+    """Keeps the input of *layer* from the latest forward pass, (B, D), until `take` returns it."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self._latest: torch.Tensor | None = None

@@ -1,4 +1,4 @@
-"""How much each parameter matters to a model's own predictions: the diagonal of the Fisher information."""
+"""The diagonal of the Fisher information: how much each parameter matters to a model's own predictions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,10 +11,10 @@ from torch.nn.utils import parameters_to_vector
 def diagonal_fisher(
     model: nn.Module, parameters: Sequence[nn.Parameter], batches: Iterable[torch.Tensor]
 ) -> torch.Tensor:
-    """Return the mean over *batches* of the squared gradient of the cross entropy to the predicted label.
+    """Return the mean over *batches* of the squared gradient of the cross entropy with the predicted label.
 
     Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation. As in
-    the authors' code, each gradient is of a batch's mean loss, not of a sample's loss.
+    the authors' code, each gradient is that of a batch's mean loss, not of a single sample's loss.
 
     Returns:
         The values for all *parameters*, flattened and concatenated, (P,).

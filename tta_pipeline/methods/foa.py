@@ -1,25 +1,26 @@
-"""FOA: prompts for a ViT, found without gradients, and features moved back to where those of the source were.
+"""FOA: finds prompts for a ViT by forward passes alone, and shifts its features back towards the source's mean.
 
 Niu et al. 2024, "Test-time model adaptation with only forward passes", section 3:
 
-- Forward-only prompt adaptation: prompts, tokens beside those of an image, are the only thing that is learned, by
-  CMA-ES (`cma_es`). K candidates predict each batch once: those that the search proposes, and the best of the batch
-  before, of which the search is told too. The fitness (equation 5), which is to be small, is the sum of the entropies
-  of the predictions, and lambda B / 64 times the discrepancy: the squared differences of mean and standard deviation
-  of the class token over the batch from those over source images, without prompts, summed over features and layers.
-- Back-to-source activation shifting (equations 7 to 9): the features, those of the class token that the classifier
+- Forward-only prompt adaptation: the method learns only prompts, tokens beside those of an image, by CMA-ES (`cma_es`).
+  Each of K candidates predicts each batch once: the candidates that the search proposes, and the best candidate of the
+  previous batch, which also enters the search. The fitness (equation 5), which is minimised, is the sum of the
+  entropies of the predictions plus lambda B / 64 times the discrepancy. The discrepancy compares the mean and standard
+  deviation of the class token over the batch with those over source images, without prompts: squared differences,
+  summed over features and layers.
+- Back-to-source activation shifting (equations 7 to 9): the features, that is the class token that the classifier
   reads, move by gamma (mu_S - mu(t - 1)), where mu(t) = alpha mu(batch) + (1 - alpha) mu(t - 1), and mu(batch) is the
   mean over the images and over all candidates.
 
-The prediction is that of the best candidate, shifted. Fitness is of features and predictions before the shift. No
-weight of the model changes. Where the paper leaves it open, this is what the authors' program did that gave the
-published numbers (mr-eggplant/FOA, facts only, since its code is not free):
+The prediction is the best candidate's, after the shift. The fitness uses features and predictions before the shift. No
+weight of the model changes. Where the paper leaves details open, this file does what the authors' program for the
+published numbers did (mr-eggplant/FOA, facts only, since its code is not free):
 
-- The class token is taken where it enters the attention of the next block, behind that block's first norm, and for the
-  last layer where it enters the classifier, behind the last norm. Standard deviations are unbiased.
-- The search begins at prompts of zero with step size 1. The first batch has no batch before it: its best prompts so
-  far are uniform, within Xavier's bound for a linear layer from a patch's pixels to a token; it is not shifted; and
-  mu(1) is its mean.
+- The class token is read where it enters the attention of the next block, after that block's first norm. For the last
+  layer it is read where it enters the classifier, after the last norm. Standard deviations are unbiased.
+- The search starts at prompts of zero with step size 1. For the first batch, which has no previous batch, the prompts
+  in place of the best candidate are uniform, within Xavier's bound for a linear layer from a patch's pixels to a token.
+  The features of the first batch are not shifted, and mu(1) is their mean.
 """
 
 import math
@@ -43,7 +44,7 @@ _BATCH_SIZE_OF_LAMBDA = 64
 
 
 class Foa(Method):
-    """Adapts prompts of a ViT by the fitness of candidates, and shifts its features towards the source's."""
+    """Searches prompts of a ViT by the fitness of candidates, and shifts the features towards the source's mean."""
 
     name = "foa"
     keeps = ("_search", "_best", "_mean", "_num_batches")
@@ -68,9 +69,9 @@ class Foa(Method):
 
     @torch.no_grad()
     def _of_source(self) -> "_Moments":
-        """Return the moments of each activation over the first source images."""
+        """Return the moments of each activation over the first `source_size` source images."""
         source = self._require_source_data("the statistics of its activations")
-        # Compiled code is for images with prompts, and takes long to make.
+        # Compilation takes long, and compiled code is needed only for images with prompts.
         with torch.compiler.set_stance("force_eager"):
             return reduce(_joined, map(self._passed, self._first_images(source, self._settings.source_size)))
 
@@ -80,8 +81,8 @@ class Foa(Method):
         return _moments(self._activations())
 
     def _activations(self) -> torch.Tensor:
-        """Return those of all layers in the latest forward pass, float32 (B, A), the features being the last."""
-        # This copies them, since a CUDA graph overwrites them when it runs again.
+        """Return the activations of all layers in the latest forward pass, float32 (B, A); the features come last."""
+        # The concatenation copies the activations, since a CUDA graph overwrites them when it runs again.
         return torch.cat([each.float() for each in (*self._class_tokens.latest(), self._features.take())], 1)
 
     @torch.no_grad()
@@ -93,16 +94,16 @@ class Foa(Method):
         candidates = torch.cat([self._search.ask(self.generator), self._best.unsqueeze(0)])
         (prompts,) = sent([candidates.view(len(candidates), -1, self._tokens.width).float()], self.device)
         found = [self._try(images, each) for each in prompts]
-        # The host waits for the device: the values decide the next candidates, and the prediction.
+        # The host waits for the device, since the values decide the next candidates and the prediction.
         values = torch.stack([value for value, _ in found]).cpu().double()
         self._search.tell(candidates, values)
-        # To `argmin` a NaN is the least of all numbers.
+        # `argmin` takes a NaN for the smallest number.
         best = int(values.nan_to_num(torch.inf).argmin())
         self._best.copy_(candidates[best])
         return self._shifted([features for _, features in found], best)
 
     def _try(self, images: torch.Tensor, prompts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the fitness of *prompts* (N, D), a scalar, and the features (B, D) that they give."""
+        """Return the fitness of *prompts* (N, D), a scalar, and the features (B, D) with these prompts."""
         with self._tokens.prompted(prompts):
             logits = self._forward(images)
         activations = self._activations()
@@ -112,7 +113,7 @@ class Foa(Method):
         return entropy(logits).sum().float() + weight * discrepancy, activations[:, -len(self._mean) :]
 
     def _shifted(self, features: Sequence[torch.Tensor], best: int) -> torch.Tensor:
-        """Return the logits of the *best* of *features*, (B, D) each, after the shift, and take them all into mu."""
+        """Return the logits of the *best* of *features*, (B, D) each, after the shift; update mu with all of them."""
         shifted = features[best]
         if self._num_batches:
             shifted = shifted + self._settings.shift_weight * (self._source.mean[-len(self._mean) :] - self._mean)
@@ -123,7 +124,7 @@ class Foa(Method):
 
 
 class _Moments(NamedTuple):
-    """Of *num_rows* rows (A,): their mean, and the sum of the squared distances from it."""
+    """Mean of *num_rows* rows (A,), and the sum of their squared distances from the mean."""
 
     num_rows: int
     mean: torch.Tensor
@@ -131,7 +132,7 @@ class _Moments(NamedTuple):
 
     @property
     def deviation(self) -> torch.Tensor:
-        """The unbiased standard deviation; of one row 0."""
+        """The unbiased standard deviation; 0 for one row."""
         return (self.squares / max(1, self.num_rows - 1)).sqrt()
 
 

@@ -1,10 +1,11 @@
 """LAME: corrects a batch's predictions so that samples with similar features get similar predictions.
 
-Boudiaf et al. 2022, "Parameter-free online test-time adaptation", section 4: the model stays unchanged; the assignments
-of a batch minimise KL(y_i || p_i) - sum_j w_ij y_i . y_j, a Laplacian that draws similar samples together, by the
-concave-convex steps of equation 8, Y = softmax(log p + W Y). Constants (5 neighbours, 100 steps, relative change of
-1e-8, 1e-10 within the logarithm) and the radial kernel, whose width is the mean distance to the fifth neighbour,
-counting the sample itself, come from the authors' code.
+Boudiaf et al. 2022, "Parameter-free online test-time adaptation", section 4. The model stays unchanged. The assignments
+y of a batch minimise the sum over samples of KL(y_i || p_i) - sum_j w_ij y_i . y_j, where p are the model's predictions
+and the second term, a Laplacian, draws similar samples together. The minimum is found by the concave-convex steps of
+equation 8, Y = softmax(log p + W Y). Constants (5 neighbours, 100 steps, relative change of 1e-8, 1e-10 within the
+logarithm) come from the authors' code. So does the radial kernel; its width is the mean distance to the fifth
+neighbour, counting the sample itself.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ from tta_pipeline.methods.method import Method
 
 
 class Lame(Method):
-    """Corrects the predictions of the source model by the affinity of the batch's features."""
+    """Corrects the source model's predictions for a batch by the affinities of its features."""
 
     is_stateless = True
     reads_only_features = True

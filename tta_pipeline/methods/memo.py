@@ -1,12 +1,12 @@
 """MEMO: adapts to each image separately, so that all its views get the same prediction.
 
-Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 3: the loss is the entropy of
-the mean of the probabilities over AugMix views of one image (equation 3); one step on all parameters; then the image is
-predicted, and the model is reset for the next. Batch norm mixes source statistics, of prior strength 16, with those
-of its input, with alpha = 1 / (16 + 1): of the image alone for the prediction, of all its views for the loss.
+Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 3. For each image, the model
+takes one step on all parameters, predicts the image, and is reset. The loss is the entropy of the mean probabilities
+over AugMix views of the image (equation 3). Batch norm mixes source statistics, of prior strength 16, with those of its
+input, with alpha = 1 / (16 + 1): the input is the image alone for the prediction, and all its views for the loss.
 The step is SGD without momentum, as in the authors' code.
 
-Views of many images are drawn at once, by a generator on the host; images are adapted to one by one.
+Views of many images are drawn at once, by a generator on the host; the model adapts to one image after the other.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from tta_pipeline.methods.norm_layers import use_mixed_statistics
 
 
 class Memo(GradientMethod):
-    """Adapts all parameters to each image by the entropy of its views' mean prediction, and predicts after that."""
+    """Minimises the entropy of the mean prediction over an image's views, and then predicts the image."""
 
     name = "memo"
 

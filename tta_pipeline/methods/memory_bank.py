@@ -9,7 +9,7 @@ from tta_pipeline.methods.snapshot import Keeper, StateDict
 
 
 class Queue(Keeper):
-    """The latest *capacity* rows of several tensors, kept in step, in memory that is allocated once."""
+    """The latest *capacity* rows of several parallel tensors, in memory that is allocated once."""
 
     def __init__(self, capacity: int, *, device: torch.device | None = None) -> None:
         self._capacity = capacity
@@ -63,10 +63,10 @@ class _Entry:
 
 
 class BalancedBank(Keeper):
-    """At most *capacity* images, about equally many of each predicted class, young and certain ones preferred.
+    """At most *capacity* images, about equally many of each predicted class; recent and certain images are preferred.
 
     Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3.3 (category-balanced sampling with
-    timeliness and uncertainty), equation 7 and algorithm 1. Images are on the device, all else on the host.
+    timeliness and uncertainty), equation 7 and algorithm 1. Images are on the device, everything else on the host.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class BalancedBank(Keeper):
             self._write(slot, image)
 
     def add(self, image: torch.Tensor, *, label: int, uncertainty: float) -> None:
-        """Offer *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats; it is copied."""
+        """Offer a copy of *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats."""
         entry = _Entry(len(self._entries), label, uncertainty)
         if self._make_room(entry):
             self._entries.append(entry)
@@ -115,7 +115,7 @@ class BalancedBank(Keeper):
         return self._images[[entry.slot for entry in self._entries]]
 
     def ages(self) -> torch.Tensor:
-        """Return the number of images offered since each kept one was added, over the capacity, (N,) on the host."""
+        """Return each kept image's age, (N,) on the host: the number of images offered since, over the capacity."""
         return torch.tensor([entry.age / self._capacity for entry in self._entries])
 
     def _make_room(self, new: _Entry) -> bool:

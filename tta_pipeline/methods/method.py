@@ -2,25 +2,27 @@
 
 What all methods share:
 
-- **Building.** `Method.__init__` takes the arguments of `adaptation.build`. A method that does not fit the model, or
+- **Building.** `Method.__init__` takes the arguments of `methods.build`. A method that does not fit the model, or
   lacks source data that it needs, raises `AdaptationError` while it is built, before any image is read.
-- **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; `norm_layers` sets what
-  batch norm normalises with. It belongs to the method: a second model is a `frozen_copy` (`ema`).
+- **Model.** The model is put into evaluation mode (no dropout, no stochastic depth) and stays there. `norm_layers` sets
+  the statistics that batch norm uses. The method owns the model: a second model is a `frozen_copy` (`ema`).
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
   any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
   method uses it.
 - **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
   starts from the seed; never the global generator.
-- **State.** A method that keeps state between batches names it once, in `keeps` (`snapshot`). From this follow
-  `state_dict()` and `load_state_dict()`, with which a killed run continues where it was, and `reset()`, which restores
-  model, optimiser, memory and generator to the moment after building. A reset by the method itself (episodic, RDumb,
-  SAR) is `_start_over()`: it is counted, but the generator continues, so that no two batches share their draws.
-- **Gradient steps.** A `GradientMethod` defines the loss (`_loss`), and the parameters (`_select`) if not those of all
-  norm layers; one that adapts only on some samples selects them (`SelectiveMethod._reliable`); one with another kind of
-  step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is the one before the update.
-- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
-  of the last linear layer; `predictor`: a learned layer before it; `ema`: teacher; `memory_bank`: memories of the
-  stream.
+- **State.** A method that keeps state between batches names the attributes once, in `keeps` (`snapshot`). These names
+  give `state_dict()` and `load_state_dict()`, with which a killed run continues where it stopped, and `reset()`, which
+  restores model, optimiser, memory and generator to the moment after building. When the method resets itself (episodic,
+  RDumb, SAR), it calls `_start_over()`: the reset is counted, but the generator continues, so that no two batches share
+  their draws.
+- **Gradient steps.** A `GradientMethod` defines the loss (`_loss`), and the parameters (`_select`) unless it adapts all
+  norm layers. A method that adapts only on some samples selects them (`SelectiveMethod._reliable`). A method with
+  another kind of step overrides `_adapt` and uses `_forward` and `_step`, which count samples and updates. The
+  prediction comes from the forward pass before the update.
+- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: parameters and samples to adapt; `features`:
+  input of the last linear layer; `predictor`: a learned layer before it; `ema`: teacher; `memory_bank`: memories of
+  the stream.
 """
 
 from abc import ABC, abstractmethod
@@ -45,16 +47,16 @@ class Method(Keeper, ABC):
     """A model that may change while it predicts.
 
     Counters start with the first prediction and continue over resets. `num_forwards` and `num_backwards` count samples
-    in forward and backward passes, `num_adapted_samples` those that entered a loss, which papers call
-    backwards; `num_updates`, `num_resets` and `num_nonfinite_batches` are events.
+    in forward and backward passes. `num_adapted_samples` counts the samples that entered a loss, which papers call
+    backwards. `num_updates`, `num_resets` and `num_nonfinite_batches` count events.
     """
 
     is_stateless: ClassVar[bool] = False
-    """Whether each batch is treated independently, so that several processes can share a stream; random draws, which
-    depend on earlier ones, count as state."""
+    """Whether each batch is treated independently, so that several processes can share a stream. Random draws count as
+    state, since each depends on earlier draws."""
 
     reads_only_features: ClassVar[bool] = False
-    """Whether nothing before the classifier is changed or read, so that kept features can take the place of images."""
+    """Whether nothing before the classifier is changed or read, so that cached features can replace images."""
 
     keeps: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
@@ -62,10 +64,10 @@ class Method(Keeper, ABC):
     )  # fmt: skip
 
     name: str
-    """Name of the method in the catalogue; for messages."""
+    """Name of the method in the catalogue, for messages."""
 
     frozen_layers: tuple[str, ...] | None = None
-    """Names of the norm layers at the top of the model that stay as they are; None: the method knows no top."""
+    """Names of the norm layers at the top of the model that do not adapt. None: the method freezes no top layers."""
 
     def __init__(
         self,
@@ -103,16 +105,16 @@ class Method(Keeper, ABC):
         return self._checked(self._predict(images))
 
     def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for *images* by the network as it is now, without adaptation; counted as `predict` is.
+        """Return logits (B, K) of the network as it is now for *images*, without adaptation; counted as in `predict`.
 
-        A teacher, prototypes or other things that a method keeps beside the network have no part in it.
+        A teacher, prototypes or other state that a method keeps beside the network are not used.
         """
         self._remember_start()
         with torch.inference_mode():
             return self._checked(self._forward(images))
 
     def compile_step(self) -> None:
-        """Compile what a step does outside the network; call it before the first prediction.
+        """Compile the loss and the update of a step, but not the network. Call this before the first prediction.
 
         Raises:
             AdaptationError: the method takes no gradient step.
@@ -127,8 +129,9 @@ class Method(Keeper, ABC):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`: later logits and counters are the same, bit for bit.
 
-        *state* must come from a method with the same model, source data in the same order, seed and settings. It is the
-        result of `torch.load(path, map_location="cpu", weights_only=True)`; tensors are moved to the model's device.
+        *state* must come from a method with the same model, source data in the same order, seed and settings. Read it
+        from a file by `torch.load(path, map_location="cpu", weights_only=True)`; tensors are moved to the model's
+        device.
 
         Raises:
             AdaptationError: *state* belongs to another method or model.
@@ -144,12 +147,12 @@ class Method(Keeper, ABC):
             raise AdaptationError(f"the state does not fit {self.name} on this model: {error}") from error
 
     def _remember_start(self) -> None:
-        """Copy the kept state for resets, after all constructors and before any change."""
+        """Copy the state that resets restore, after all constructors and before any change."""
         if self._start is None:
             self._start = {name: value for name, value in self.state_dict().items() if name not in Method.keeps}
 
     def _start_over(self) -> None:
-        """Reset to the source model at the method's own request; random draws and counters continue."""
+        """Return to the state after building, at the method's own request; random draws and counters continue."""
         self.num_resets += 1
         if self._start is not None:  # otherwise nothing was predicted yet
             Keeper.load_state_dict(self, self._start)
@@ -158,21 +161,20 @@ class Method(Keeper, ABC):
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
 
     def _checked(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return *logits* (B, K), and count their batch if one is not finite."""
+        """Return *logits* (B, K) unchanged; if any of them is not finite, count the batch."""
         self._num_nonfinite_batches += ~torch.isfinite(logits).all()
         return logits
 
     def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
-        """Return the logits of *model*, by default the method's own, and count the samples."""
+        """Return the logits of *model*, by default the method's own model, and count the samples."""
         self.num_forwards += len(images)
         logits: torch.Tensor = (model or self.model)(images)
         return logits.clone()  # a CUDA graph overwrites its output when it runs again
 
     def _forward_some(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits of a number of images that changes from batch to batch.
+        """Return the logits of *images* whose number changes from batch to batch, without compiled code.
 
-        They are not computed by compiled code, which would be compiled for each number anew, and would take the place
-        of the code for whole batches.
+        Compiled code would be compiled again for each number, and would replace the code for whole batches.
         """
         with torch.compiler.set_stance("force_eager"):
             return self._forward(images)
@@ -181,7 +183,7 @@ class Method(Keeper, ABC):
         """Return the source data.
 
         Raises:
-            AdaptationError: there is none, and the method needs it for *purpose*.
+            AdaptationError: there is no source data, which the method needs for *purpose*.
         """
         if self.source_data is None:
             raise AdaptationError(
@@ -194,7 +196,7 @@ class Method(Keeper, ABC):
         """Yield batches of the first *num_samples* images, or of all if there are fewer, on the model's device.
 
         Raises:
-            AdaptationError: there is none.
+            AdaptationError: *source_data* gives no image.
         """
         missing = num_samples
         for images, _ in source_data:
@@ -227,17 +229,17 @@ class GradientMethod(Method):
         self._move: Callable[[], object] = self._optimizer.step
 
     def compile_step(self) -> None:
-        """Compile what a step does outside the network: the loss, and the update; the network is not touched."""
+        """Compile the loss and the update of a step; the network stays as it is."""
         self._move = compiled_update(self._optimizer)
         for owner, name in self._compiled():
             setattr(owner, name, torch.compile(getattr(owner, name)))
 
     def _compiled(self) -> list[tuple[object, str]]:
-        """Return the functions that `compile_step` compiles besides the update, each by its owner and its name."""
+        """Return owner and name of each function that `compile_step` compiles besides the update."""
         return [(self, "_loss")]
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        """Prepare *model* for adaptation, freeze the other parameters, and return those to adapt.
+        """Prepare *model* for adaptation, and return the parameters to adapt; freeze all others.
 
         The default is Tent's: batch statistics, and the affine parameters of all norm layers.
         """
@@ -245,7 +247,7 @@ class GradientMethod(Method):
         return affine_parameters(model, self.name)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the loss, a scalar, of *logits* (B, K); a method with its own `_adapt` needs none."""
+        """Return the loss, a scalar, of *logits* (B, K); a method that overrides `_adapt` need not define it."""
         raise NotImplementedError
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -258,7 +260,7 @@ class GradientMethod(Method):
         return logits.detach()
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits for *images* from before the update, and take one step; gradients are enabled."""
+        """Take one step on *images*, and return their logits from before the update; gradients are enabled."""
         logits = self._forward(images)
         self._step(self._loss(logits), num_samples=len(images))
         return logits
@@ -267,7 +269,7 @@ class GradientMethod(Method):
         """Look at each step once it is taken: *logits* (B, K) predict *images* from before it. A hook; does nothing."""
 
     def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
-        """Take a step on *loss* over a forward pass of *num_samples*; *num_adapted* of them (None: all) entered it."""
+        """Take a step on *loss*, which *num_adapted* (None: all) of the *num_samples* of a forward pass entered."""
         self._backward(loss, num_samples=num_samples, num_adapted=num_adapted)
         self._update()
 
@@ -283,7 +285,7 @@ class GradientMethod(Method):
 
 
 class SelectiveMethod(GradientMethod):
-    """A gradient method that adapts only on some samples of each batch; a batch without any causes no step."""
+    """A gradient method that adapts on selected samples of each batch, and takes no step if none is selected."""
 
     @abstractmethod
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:

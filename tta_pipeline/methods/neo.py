@@ -1,9 +1,10 @@
-"""NEO: the mean of the stream's features becomes their origin.
+"""NEO: centres the features by subtracting their mean over the stream.
 
-Murphy et al. 2026, "NEO: No-optimization test-time adaptation through latent re-centering": a shift moves the features
+Murphy et al. 2026, "NEO: No-optimization test-time adaptation through latent re-centering". A shift moves the features
 of all images, the inputs of the classifier, in much the same direction. The mean of all features of the stream so far,
-those of the current batch included, is subtracted before the classifier, whose weight and bias stay as they are. There
-is nothing to set. The features of the first image of all are their own mean: alone in its batch, it gets the bias.
+including the current batch, is subtracted before the classifier; weight and bias of the classifier stay as they are.
+There are no hyperparameters. The features of the very first image are their own mean: if this image is alone in its
+batch, its logits are the bias.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from tta_pipeline.methods.method import Method
 
 
 class Neo(Method):
-    """Predicts from features whose mean over the stream is zero."""
+    """Predicts from features minus their running mean over the stream."""
 
     name = "neo"
     reads_only_features = True

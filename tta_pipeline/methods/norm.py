@@ -1,4 +1,4 @@
-"""Batch norm with the statistics of the current batch (BN-1).
+"""Norm: batch norm with the statistics of the current batch (BN-1).
 
 Schneider et al. 2020, "Improving robustness against common corruptions by covariate shift adaptation", section 3, with
 no weight on the source statistics; also Nado et al. 2020, "Evaluating prediction-time batch normalization".
@@ -13,7 +13,7 @@ from tta_pipeline.methods.norm_layers import require_batch_norm, use_batch_stati
 
 
 class Norm(Method):
-    """Normalises each batch by its own mean and variance; it keeps no state between batches."""
+    """Normalises each batch by its own mean and variance, and keeps no state between batches."""
 
     is_stateless = True
     name = "norm"

@@ -49,7 +49,7 @@ def replace_batch_norm(model: nn.Module, replacement: Callable[[_BatchNorm], nn.
 class OwnBatchNorm(_BatchNorm):
     """A batch norm layer for any number of dimensions, with weight, bias and running statistics from *layer*.
 
-    Its output passes through the layers within it, as in timm's `BatchNormAct2d`, which ends with an activation.
+    The output passes through the child layers of *layer*, as in timm's `BatchNormAct2d`, which ends with an activation.
 
     Raises:
         AdaptationError: *layer* has no running statistics.
@@ -58,14 +58,14 @@ class OwnBatchNorm(_BatchNorm):
     def __init__(self, layer: _BatchNorm) -> None:
         if layer.running_mean is None or layer.running_var is None:
             raise AdaptationError(
-                f"{type(layer).__name__} has no running statistics; expected those of the source data to start from: "
+                f"{type(layer).__name__} has no running statistics; expected the statistics of the source data: "
                 "use another model, or a method that needs none, such as norm"
             )
         nn.Module.__init__(self)  # allocates no parameters
         self.__dict__.update(layer.__dict__)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return *inputs* (B, C, ...), normalised and passed through the layers within."""
+        """Return *inputs* (B, C, ...), normalised and passed through the child layers."""
         outputs = self._normalized(inputs)
         for layer in self.children():
             outputs = layer(outputs)

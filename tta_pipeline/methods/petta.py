@@ -1,18 +1,20 @@
-"""PeTTA: RoTTA that senses how far its teacher has gone from the source, and adapts less and holds back more there.
+"""PeTTA: RoTTA that measures how far its teacher has diverged from the source, and adapts less where it has.
 
 Hoang et al. 2024, "Persistent test-time adaptation in recurring testing scenarios", section 4 and algorithm 1:
 
-- Memory, robust batch norm, teacher and the time of a step are RoTTA's; its weights by timeliness are not used.
-- Sensing: the mean features of each class, as the teacher predicts it, move by 0.05 with those of a batch, starting
-  from the source's. The divergence of a class is 1 - exp(-d), d being the squared distance of its mean from the
-  source's in units of the source's variances. That of the classes which a batch has, before it is entered, is averaged.
-- Adapting: of a divergence g, the regulariser has the weight lambda_0 g, and the teacher follows with alpha_0 (1 - g).
-- Loss: the cross entropy of the student for random views of the memory with the teacher's predictions (symmetric, and
-  also for the images, in the preset `cifar`); minus the cosine of each parameter tensor with the source's, averaged;
-  and the anchor loss, the cross entropy for the views with the source model's predictions for the images.
+- Memory, robust batch norm, teacher and the time of a step are RoTTA's; RoTTA's weights by timeliness are not used.
+- Sensing: each class, as predicted by the teacher, has mean features, which start from the source's and move by 0.05
+  towards those of each batch. The divergence of a class is 1 - exp(-d), where d is the squared distance of its mean
+  from the source's mean, in units of the source's variances. The divergence g of a batch is the average over the
+  classes in the batch, computed before the batch enters the means.
+- Adapting: the regulariser has the weight lambda_0 g, and the teacher follows the student with alpha_0 (1 - g).
+- Loss: the cross entropy between the student's predictions for random views of the memory and the teacher's (symmetric,
+  and also for the images, in the preset `cifar`); the regulariser, minus the mean cosine between each parameter tensor
+  and the source's; and the anchor loss, the cross entropy between the predictions for the views and the source model's
+  predictions for the images.
 
-Constants are the authors'. d is the mean over features and not their sum, as in the authors' code: with the sum the
-divergence of hundreds of features is 1 from the first batch on.
+Constants are the authors'. d is a mean over features, not a sum, as in the authors' code: with a sum over hundreds of
+features, the divergence would be 1 from the first batch on.
 """
 
 from typing import Any
@@ -32,7 +34,7 @@ _LEAST_VARIANCE = 1e-6
 
 
 class Petta(Rotta):
-    """Adapts as RoTTA, the less and the closer to the source, the more the teacher's features diverge from it."""
+    """RoTTA that adapts less, and stays closer to the source, the more the teacher's features diverge."""
 
     name = "petta"
     keeps = ("_source_model", "_means", "_divergence")
@@ -57,12 +59,12 @@ class Petta(Rotta):
         return logits
 
     def _sense(self, features: torch.Tensor, labels: torch.Tensor) -> None:
-        """Set the divergence from the classes of a batch, and enter its *features* (B, D) into their means."""
+        """Set the divergence of a batch from its *labels* (B,), and add its *features* (B, D) to the class means."""
         counts = torch.zeros_like(self._means[:, 0]).index_add_(0, labels, torch.ones_like(features[:, 0]))
         is_seen = counts > 0
         distances = ((self._means - self._source_means) ** 2 / self._scales).mean(1)
         divergence = ((1 - (-distances).exp()) * is_seen).sum() / is_seen.sum()
-        self._divergence.copy_(divergence.nan_to_num(1.0))  # features that are no numbers are as far as can be
+        self._divergence.copy_(divergence.nan_to_num(1.0))  # non-finite features count as the largest divergence
         totals = torch.zeros_like(self._means).index_add_(0, labels, features)
         of_batch = totals / counts.clamp(min=1).unsqueeze(1)
         self._means.lerp_(of_batch, (_MEAN_MOMENTUM * is_seen).unsqueeze(1))
@@ -83,11 +85,11 @@ class Petta(Rotta):
         follow_statistics(*models, follows=False)
         loss = self._persistent_loss(seen, target, anchor)
         self._step(loss, num_samples=len(seen) * len(images), num_adapted=len(images))
-        divergence = float(self._divergence)  # The host waits: an average over many tensors takes a number of its own.
+        divergence = float(self._divergence)  # The host waits: the average over many tensors takes a Python number.
         follow(self._teacher, self.model, momentum=1 - self._persistence.nu * (1 - divergence))
 
     def _persistent_loss(self, seen: list[torch.Tensor], target: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
-        """Return the loss of the student's logits, of the images if they enter and then of the views, each (M, K)."""
+        """Return the loss; *seen* are the student's logits for the images, if used, and then for the views, (M, K)."""
         cross_entropy = symmetric_cross_entropy if self._persistence.symmetric else soft_cross_entropy
         taught = torch.stack([cross_entropy(logits, target) for logits in seen]).mean()
         cosines = [

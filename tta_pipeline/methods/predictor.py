@@ -1,6 +1,6 @@
-"""A learned predictor between features and classifier, for a branch that the prediction does not use.
+"""A learned predictor between features and classifier, used by the loss but not by the prediction.
 
-It is linear, without bias, starts as the identity, and belongs to the optimiser of the method.
+The predictor is linear, has no bias, starts as the identity, and is trained by the method's optimiser.
 """
 
 import torch
@@ -12,10 +12,10 @@ from tta_pipeline.methods.snapshot import Keeper
 
 
 class Predictor(Keeper):
-    """The predictor in front of the classifier of *model*, which *optimizer* adapts from now on with the rate *lr*.
+    """A predictor in front of the classifier of *model*; *optimizer* trains it with the learning rate *lr*.
 
     Raises:
-        AdaptationError: *model* has no classifier with *num_classes* outputs, or two.
+        AdaptationError: *model* has no classifier with *num_classes* outputs, or has two.
     """
 
     keeps = ("_layer",)
@@ -31,5 +31,5 @@ class Predictor(Keeper):
         optimizer.add_param_group({"params": list(self._layer.parameters()), "lr": lr})
 
     def logits(self) -> torch.Tensor:
-        """Return the logits (B, K) of the latest forward pass, its features having passed the predictor."""
+        """Return the logits (B, K) of the latest forward pass, with the predictor applied to its features."""
         return linear(self._layer(self._features.take()), self._classifier.weight, self._classifier.bias)

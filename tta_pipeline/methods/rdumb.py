@@ -1,13 +1,13 @@
-"""RDumb: ETA that resets itself every thousand steps.
+"""RDumb: ETA that resets to the source model every 1000 steps.
 
-Press et al. 2023, "RDumb: A simple approach that questions our progress in continual test-time adaptation": ETA with
-the rule "periodic" (`resets`), which also forgets the samples seen.
+Press et al. 2023, "RDumb: A simple approach that questions our progress in continual test-time adaptation". This is
+ETA with the reset rule "periodic" (`resets`); a reset also forgets the earlier predictions.
 """
 
 from tta_pipeline.methods.eta import Eta
 
 
 class Rdumb(Eta):
-    """Adapts as ETA and, by its preset, resets at regular intervals."""
+    """ETA that, by its preset, resets at regular intervals."""
 
     name = "rdumb"

@@ -1,16 +1,16 @@
-"""REM: predictions without the patches that matter most, which may not be surer than those with them.
+"""REM: predictions with more and more patches masked should agree, and should not become more certain.
 
 Han et al. 2025, "Ranked entropy minimization for continual test-time adaptation", section 3:
 
-- Explicit mask chaining: the patches that the class token attends to most in the last block, the mean over its heads,
-  are left out, in a share of 0, m, 2 m, ... (n predictions of each image, harder and harder); the others pass through
-  all blocks.
-- Masked consistency loss: the cross entropy of each prediction with every one of a smaller share, which is a constant,
-  summed over the pairs.
-- Entropy ranking loss, weighted by lambda: for each such pair max(0, H(smaller) - H(larger) + margin), with the entropy
-  of the larger share a constant, so that nothing is surer with less to see.
+- Explicit mask chaining: each image is predicted n times, without a share of 0, m, 2 m, ... of its patches. The patches
+  left out are those that the class token attends to most in the last block, on average over the heads. The other
+  patches pass through all blocks.
+- Masked consistency loss: the cross entropy between each prediction and every prediction with a smaller share left out,
+  which has no gradient; summed over the pairs.
+- Entropy ranking loss, weighted by lambda: max(0, H(smaller) - H(larger) + margin) for each such pair, where the
+  entropy for the larger share has no gradient. So no prediction becomes more certain when it sees less of the image.
 
-The norm layers below the top adapt, as in SAR. Constants are the authors', for a ViT-B. The prediction is that of the
+The norm layers below the top adapt, as in SAR. Constants are the authors', for a ViT-B. The method predicts from the
 whole image, before the update.
 """
 
@@ -30,7 +30,7 @@ from tta_pipeline.methods.top import top_layers
 
 
 class Rem(GradientMethod):
-    """Adapts the norm layers of a ViT below its top, to predictions that stay the same and get less sure."""
+    """Adapts the norm layers of a ViT below its top, so that masked predictions agree and are less certain."""
 
     name = "rem"
 
@@ -59,7 +59,7 @@ class Rem(GradientMethod):
         return logits
 
     def _ranked(self, chain: list[torch.Tensor]) -> torch.Tensor:
-        """Return the loss of the logits of one batch, each (B, K), from the whole images to the fewest patches."""
+        """Return the loss of a batch; *chain* holds logits (B, K), from the whole images to the fewest patches."""
         margin = self._settings.margin * log(self.num_classes)
         loss = torch.zeros((), device=self.device)
         for seen, hidden in combinations(chain, 2):

@@ -1,7 +1,7 @@
-"""When a method starts over: a rule that is asked after each step, and may act on gradients before it.
+"""Rules that decide when a method resets itself; a rule is called before each update and after each step.
 
-RDumb's rule is Press et al. 2023, "RDumb: A simple approach that questions our progress in continual test-time
-adaptation": model, optimiser and memory return to the source model every T = 1000 steps.
+The rule of RDumb is from Press et al. 2023, "RDumb: A simple approach that questions our progress in continual
+test-time adaptation": model, optimiser and memory return to the source model every T = 1000 steps.
 """
 
 from abc import ABC, abstractmethod
@@ -13,13 +13,13 @@ from tta_pipeline.methods.snapshot import Keeper
 
 
 class ResetRule(Keeper, ABC):
-    """Calls *start_over*, which restores all that the method keeps, this rule included."""
+    """Calls *start_over*, which restores the whole state of the method, including this rule, when it is time."""
 
     def __init__(self, start_over: Callable[[], None]) -> None:
         self._start_over = start_over
 
     def before_update(self) -> None:
-        """See, or change, the gradients of the update that follows."""
+        """Read or change the gradients just before an update."""
 
     @abstractmethod
     def after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
@@ -27,7 +27,7 @@ class ResetRule(Keeper, ABC):
 
 
 class PeriodicReset(ResetRule):
-    """Starts over every so many steps, those without a sample to adapt on included."""
+    """Starts over every *every* steps; a step without a sample to adapt on counts too."""
 
     keeps = ("_num_steps",)
 

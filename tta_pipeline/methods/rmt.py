@@ -2,15 +2,18 @@
 
 Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time adaptation", section 3:
 
-- Mean teacher: symmetric cross entropy of the student's predictions, for the images and for a random view of them, with
-  the teacher's (equations 3 to 5); the teacher follows with momentum 0.999.
-- Contrastive loss (equation 6): each image, its view and the source prototype nearest to its features are positives of
-  each other, everything else in the batch is negative; through a projector of two linear layers, at temperature 0.1.
-- Source replay: cross entropy of one labelled source batch in each step.
-- Warm-up: before the stream, the mean teacher is trained on 50,000 source samples, the learning rate rising linearly.
+- Mean teacher: the symmetric cross entropy between the teacher's predictions for the images and the student's for the
+  images and for a random view of them (equations 3 to 5). The teacher follows with momentum 0.999.
+- Contrastive loss (equation 6): an image, its view and the source prototype nearest to its features are positives of
+  each other; everything else in the batch is a negative. Features pass a projector of two linear layers; the
+  temperature is 0.1.
+- Source replay: the cross entropy of one labelled source batch in each step.
+- Warm-up: before the stream, student and teacher are trained on 50,000 source samples, with a linearly rising learning
+  rate.
 
-The prediction is the sum of the student's and teacher's logits before the update. Source batches with labels are
-always needed; the authors have no variant without them. Batch norm uses batch statistics; constants are the authors'.
+The prediction is the sum of the student's and the teacher's logits before the update. The method always needs source
+batches with labels; the authors have no variant without them. Batch norm uses batch statistics; constants are the
+authors'.
 """
 
 from copy import deepcopy
@@ -32,7 +35,7 @@ from tta_pipeline.methods.view_method import ViewMethod
 
 
 class Rmt(ViewMethod):
-    """Adapts all parameters to a teacher, to source prototypes and to source images."""
+    """Trains all parameters towards the teacher's predictions, source prototypes and labels of source images."""
 
     name = "rmt"
     keeps = ("_teacher", "_projector", "_replay")
@@ -75,7 +78,7 @@ class Rmt(ViewMethod):
         return logits.detach() + target
 
     def _seen(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the student's logits (B, K) and features (B, D)."""
+        """Return the student's logits (B, K) and features (B, D) for *images*."""
         return self._forward(images), self._features.take().float()
 
     def _contrastive_loss(self, features: torch.Tensor, features_of_view: torch.Tensor) -> torch.Tensor:
@@ -92,7 +95,7 @@ class Rmt(ViewMethod):
         return -log_probability[positive].mean()  # every anchor has two
 
     def _warm_up(self) -> None:
-        """Train the mean teacher on source samples; this precedes the stream and is not counted."""
+        """Train student and teacher on source samples before the stream; the counters leave this out."""
         planned, seen = self._settings.num_samples_warm_up, 0
         groups = self._optimizer.param_groups
         batches = _Replay(self._source, self.device)
@@ -114,7 +117,7 @@ class Rmt(ViewMethod):
 
 
 class _Replay(Keeper):
-    """Source batches on *device*, repeated endlessly; its state is the position in the source data."""
+    """Source batches on *device*, repeated endlessly; the state is the position in the source data."""
 
     def __init__(self, source: SourceData, device: torch.device) -> None:
         self._source = source

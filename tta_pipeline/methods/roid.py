@@ -3,19 +3,20 @@
 Marsden et al. 2024, "Universal test-time adaptation through weight ensembling, diversity weighting, and prior
 correction", section 4:
 
-- Weights: w = exp(d * c / T), T = 1/3, with the diversity d = 1 - cos(p, m), m the moving average (0.9) of the batches'
-  mean probabilities, and the certainty c = -entropy, both scaled to [0, 1] within the batch; samples below mean
-  diversity are left out.
-- Loss: w times the soft likelihood ratio, -sum_k p_k log(p_k / (1 - p_k)), probabilities clipped at 0.99 and 1e-5
-  within the logarithm, plus w times the symmetric cross entropy of the prediction for a random view; summed over the
-  kept samples, and divided by the size of the batch.
+- Weights: w = exp(d * c / T) with T = 1/3. The diversity is d = 1 - cos(p, m), where m is the moving average (0.9) of
+  the batches' mean probabilities; the certainty is c = -entropy. Both are scaled to [0, 1] within the batch. Samples
+  below the mean diversity are left out.
+- Loss: w times the soft likelihood ratio, -sum_k p_k log(p_k / (1 - p_k)), with probabilities clipped at 0.99 and 1e-5
+  within the logarithm, plus w times the symmetric cross entropy with the prediction for a random view. The loss is
+  summed over the kept samples and divided by the size of the batch.
 - Weight ensembling: after the step, theta = 0.99 theta + 0.01 theta_source.
 - Prior correction: probabilities times the smoothed mean q = (mean(p) + s) / (1 + s K) of the batch, with
   s = max(1/B, 1/K) / max(mean(p)).
 
-Constants from the authors' code, which differs in two points. It multiplies logits by q: that scales them down by about
-K, so that no confidence is left. Here probabilities are multiplied, as the derivation by Bayes' rule requires, unless
-`prior_correction` is "logits". It also divides by the nominal batch size; here the actual size is used.
+Constants are from the authors' code, which differs from this file in two points. It multiplies logits by q, which
+scales them down by about K, so that no confidence is left. Here probabilities are multiplied, as the derivation by
+Bayes' rule requires, unless `prior_correction` is "logits". The authors' code also divides by the nominal batch size;
+here it is the actual size.
 """
 
 from abc import abstractmethod
@@ -65,7 +66,7 @@ class CertaintyMethod(ViewMethod):
         return self._corrected(logits.detach())
 
     def _weighted(self, logits: torch.Tensor, of_view: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the weighted losses of the kept samples, given their logits (M, K), twice."""
+        """Return the sum of the weighted losses of the kept samples, from the logits (M, K) of images and views."""
         return (weights * (soft_likelihood_ratio(logits) + symmetric_cross_entropy(of_view, logits))).sum()
 
     def _corrected(self, logits: torch.Tensor) -> torch.Tensor:
@@ -75,7 +76,7 @@ class CertaintyMethod(ViewMethod):
 
     @torch.no_grad()
     def _weights(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weights (B,), and which samples (B,) to adapt on, and update the moving average."""
+        """Return weights (B,) and a mask (B,) of the samples to adapt on, and update the moving average."""
         probabilities = logits.softmax(1)
         diversity = _scaled(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
         certainty = _scaled(-entropy(logits))
@@ -85,7 +86,7 @@ class CertaintyMethod(ViewMethod):
 
 
 class Roid(CertaintyMethod):
-    """Adapts the affine parameters of all norm layers on certain and diverse samples, and stays close to the source."""
+    """Adapts the affine parameters of all norm layers on certain and diverse samples, close to the source model."""
 
     name = "roid"
 

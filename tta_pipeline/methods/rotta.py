@@ -1,16 +1,17 @@
-"""RoTTA: a mean teacher that learns from a class-balanced memory, with batch norm statistics that follow it.
+"""RoTTA: a mean teacher and its student, which learns from a class-balanced memory of the stream.
 
 Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3:
 
-- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 with the memory's; both models
-  normalise with the running statistics in training and for the prediction.
+- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 towards those of the memory; both
+  models normalise with the running statistics, in training and for the prediction.
 - Memory: 64 images, see `BalancedBank`; the teacher's predictions give classes and uncertainties.
-- Every 64 images of the stream, one step: the cross entropy of the student for random views of the memory with the
-  teacher's predictions for the memory, weighted by timeliness, exp(-age) / (1 + exp(-age)) (equations 8 and 9).
-- The teacher follows with nu = 0.001 (equation 6), and predicts before the update.
+- One step every 64 images of the stream: the loss is the cross entropy between the student's predictions for random
+  views of the memory and the teacher's predictions for the memory, weighted by timeliness,
+  exp(-age) / (1 + exp(-age)) (equations 8 and 9).
+- The teacher follows the student with nu = 0.001 (equation 6), and predicts before the update.
 
-Constants are the authors'. The affine parameters of the norm layers are adapted; without batch norm, everything else
-applies, as in the benchmark of Doebler et al.
+Constants are the authors'. The affine parameters of the norm layers adapt. A model without batch norm uses everything
+else, as in the benchmark of Doebler et al.
 """
 
 from copy import deepcopy
@@ -31,7 +32,7 @@ from tta_pipeline.methods.view_method import ViewMethod
 
 
 class Rotta(ViewMethod):
-    """Adapts to a teacher on images in memory, and predicts with the teacher."""
+    """Trains the student towards the teacher on images in memory, and predicts with the teacher."""
 
     name = "rotta"
     keeps = ("_teacher", "_bank", "_num_seen")
@@ -107,7 +108,7 @@ class RobustBatchNorm(OwnBatchNorm):
 
 
 def follow_statistics(*models: nn.Module, follows: bool) -> None:
-    """Let robust batch norm in *models* follow the batches that it sees, or stay."""
+    """Set whether robust batch norm in *models* updates its running statistics with each batch."""
     for model in models:
         for layer in model.modules():
             if isinstance(layer, RobustBatchNorm):

@@ -1,7 +1,7 @@
 """RPL: robust pseudo-labels.
 
-Rusak et al. 2022, "If your data distribution shifts, use self-learning": as Tent, but the loss is the generalised
-cross entropy of the model's own hard label, (1 - p^q) / q with q = 0.8.
+Rusak et al. 2022, "If your data distribution shifts, use self-learning": Tent with another loss, the generalised cross
+entropy (1 - p^q) / q of the model's own hard label, where p is the label's probability and q = 0.8.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tta_pipeline.methods.method import GradientMethod
 
 
 class Rpl(GradientMethod):
-    """Adapts the affine parameters of all norm layers by the generalised cross entropy of the predicted label."""
+    """Minimises the generalised cross entropy of the predicted label over the affine parameters of all norm layers."""
 
     name = "rpl"
 

@@ -1,4 +1,4 @@
-"""The ascent step of sharpness-aware minimisation, and its undoing."""
+"""The ascent step of sharpness-aware minimisation (SAM), and the return from it."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch.nn.utils import get_total_norm
 
 
 class Ascent:
-    """Moves parameters to approximately the worst point nearby, where the gradient of the next step is computed.
+    """Moves parameters to a nearby point of approximately the highest loss, where the step's gradient is computed.
 
     Foret et al. 2021, "Sharpness-aware minimization for efficiently improving generalization", equation 2 with p = 2:
     w + rho * g / ||g||, with the norm over all parameters together.
@@ -32,5 +32,5 @@ class Ascent:
 
     @torch.no_grad()
     def come_back(self) -> None:
-        """Restore the parameters; the gradients stay."""
+        """Move the parameters back to their values before `climb`; the gradients stay."""
         torch._foreach_copy_(self._parameters, self._originals)

@@ -1,14 +1,19 @@
 """SAR: sharpness-aware and reliable entropy minimisation.
 
-Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", algorithm 1: samples with entropy below
-E0 = e_margin * ln K; a first backward pass on their mean entropy moves the parameters to w + rho * g / ||g||; a second
-one there, on the samples that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
-this second loss below `reset_margin` means that the model collapsed; model and average are reset. The top
-layers stay frozen (`top`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a
-ViT-B and batches of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
+Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", algorithm 1:
 
-If no sample is left, no step is taken; in the authors' code, the momentum still moves the parameters. Their code also
-keeps the average over a reset, so that several resets follow each other; that of Doebler et al. does not.
+- Only samples with entropy below E0 = e_margin * ln K are used.
+- A first backward pass on their mean entropy moves the parameters from w to w + rho * g / ||g||. A second backward pass
+  there, on the samples that are still below E0, gives the gradient of the step from w.
+- If the moving average (0.9) of the second loss falls below `reset_margin`, the model has collapsed: model and average
+  are reset.
+- The top layers stay frozen (`top`).
+
+The authors' learning rate of 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a ViT-B and batches of B it is
+1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
+
+If no sample is below E0, no step is taken; in the authors' code, the momentum still moves the parameters. Their code
+also keeps the average over a reset, so that several resets follow each other; the code of Doebler et al. does not.
 """
 
 import math
@@ -25,7 +30,7 @@ from tta_pipeline.methods.top import top_layers
 
 
 class Sar(EntropyMethod):
-    """Adapts norm layers below the top by the entropy of reliable samples, towards flat minima."""
+    """Minimises the entropy of reliable samples over the norm layers below the top, towards flat minima."""
 
     name = "sar"
     keeps = ("_mean_entropy",)

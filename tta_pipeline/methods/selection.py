@@ -1,4 +1,4 @@
-"""Selection of what to adapt: affine parameters of norm layers, and diverse samples."""
+"""Selection of the parameters and samples to adapt: affine parameters of norm layers, and diverse samples."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from tta_pipeline.methods.snapshot import Keeper
 
 
 def affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] = ()) -> list[nn.Parameter]:
-    """Freeze *model* except weight and bias of its norm layers that are not *frozen*, and return these.
+    """Freeze *model* except weight and bias of its norm layers that are not *frozen*, and return these parameters.
 
     Raises:
         AdaptationError: *model* has no such parameters.
@@ -35,11 +35,11 @@ def affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] 
 
 
 class DiverseSamples(Keeper):
-    """Chooses samples that are unlike those seen: EATA's redundancy filter.
+    """Chooses samples whose predictions are unlike earlier ones: EATA's redundancy filter.
 
-    Niu et al. 2022, "Efficient test-time model adaptation without forgetting": a sample is kept if
-    the absolute cosine of its probabilities and the moving average m of the kept samples' probabilities is below
-    *d_margin*; then m = 0.9 m + 0.1 mean(kept). The first samples are kept, and initialise m.
+    Niu et al. 2022, "Efficient test-time model adaptation without forgetting": a sample is kept if the absolute cosine
+    between its probabilities and m is below *d_margin*, where m is the moving average of the kept samples'
+    probabilities; then m = 0.9 m + 0.1 mean(kept). The first samples are kept, and initialise m.
     """
 
     keeps = ("_mean", "_is_empty")
@@ -51,7 +51,10 @@ class DiverseSamples(Keeper):
         self._is_empty = True
 
     def choose(self, probabilities: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """Return indices (M,) of the kept among *candidates*, bool (B,), and add their *probabilities* (B, K) to m."""
+        """Return the indices (M,) of the samples kept of *candidates*, bool (B,), and update m.
+
+        *probabilities* are those of the whole batch, (B, K).
+        """
         cosines = torch.cosine_similarity(self._mean, probabilities, dim=1)
         kept = (candidates & (cosines.abs() < self._d_margin)).nonzero().squeeze(1)
         if len(kept):

@@ -1,4 +1,4 @@
-"""Copies of what adaptation changes, to restore and to write to a file."""
+"""Copies of the state that adaptation changes, to restore it or to write it to a file."""
 
 from collections import defaultdict
 from copy import deepcopy
@@ -8,16 +8,17 @@ import torch
 from torch import nn
 
 StateDict: TypeAlias = dict[str, Any]
-"""Like torch's state dicts: names with values that `torch.save` writes and `torch.load(weights_only=True)` reads."""
+"""Names with values that `torch.save` writes and `torch.load(weights_only=True)` reads, like torch's state dicts."""
 
 
 class Keeper:
-    """An object with state besides its settings; it names the state, and `state_dict()` copies it."""
+    """An object with state; the class names the attributes that hold it, and `state_dict()` copies them."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes, besides those of base classes, that change and affect later results.
+    """Names of the attributes that change and affect later results, without those that base classes name.
 
-    Tensors of a fixed shape, numbers or None, modules, optimisers, generators, other keepers, and lists of these.
+    Values may be tensors of a fixed shape, numbers or None, modules, optimisers, generators, other objects of this
+    class, and lists of these.
     """
 
     @classmethod
@@ -79,7 +80,7 @@ def _put_back(kept: Any, value: Any) -> Any:
 
 
 def _put_back_optimizer(optimizer: torch.optim.Optimizer, value: StateDict) -> None:
-    """Restore *optimizer*; in place if it has the same tensors, so that they stay on their device."""
+    """Restore *optimizer*, in place if it has the same tensors, so that they stay on their device."""
     present, wanted = _tensors(optimizer.state_dict()), _tensors(value)
     if present and present.keys() == wanted.keys():
         _overwrite([(tensor, wanted[name]) for name, tensor in present.items()])
@@ -88,14 +89,14 @@ def _put_back_optimizer(optimizer: torch.optim.Optimizer, value: StateDict) -> N
 
 
 def _tensors(state: StateDict) -> dict[tuple[int, str], torch.Tensor]:
-    """Return the tensors in an optimiser's *state*, by the number of their parameter and their name."""
+    """Return the tensors in an optimiser's *state*; a key is the number of the parameter and the name of the tensor."""
     return {(number, name): tensor for number, own in state["state"].items() for name, tensor in own.items()}
 
 
 def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Copy the second tensor of each pair into the first.
 
-    Those of one dtype and device take one kernel for all: a model has hundreds, and MEMO resets it for every image.
+    One kernel copies all tensors of one dtype and device: a model has hundreds, and MEMO resets it for every image.
     """
     alike = defaultdict(list)
     for kept, value in pairs:
@@ -110,5 +111,5 @@ def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def _changing(module: nn.Module) -> list[torch.Tensor]:
-    """Return what adaptation can change in *module*: trainable parameters, and all buffers."""
+    """Return the tensors of *module* that adaptation can change: trainable parameters and all buffers."""
     return [*(parameter for parameter in module.parameters() if parameter.requires_grad), *module.buffers()]

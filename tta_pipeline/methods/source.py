@@ -1,4 +1,4 @@
-"""The unchanged source model (BN-0)."""
+"""Source: the unchanged source model, with the running statistics of batch norm from training (BN-0)."""
 
 import torch
 
@@ -6,7 +6,7 @@ from tta_pipeline.methods.method import Method
 
 
 class Source(Method):
-    """Predicts with the source model in evaluation mode; the lower bound that every method is compared with."""
+    """Predicts with the source model in evaluation mode; the baseline that every method is compared with."""
 
     is_stateless = True
     reads_only_features = True

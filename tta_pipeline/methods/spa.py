@@ -1,21 +1,23 @@
-"""SPA: the prediction for an image teaches that for a deteriorated view of it, where it is the surer of the two.
+"""SPA: the prediction for an image is the target for worse views of it, if it is the more certain of the two.
 
-Niu et al. 2025, "Self-bootstrapping for versatile test-time adaptation", section 3. Two views of each image keep its
-geometry:
+Niu et al. 2025, "Self-bootstrapping for versatile test-time adaptation", section 3. Each image has two deteriorated
+views that keep its geometry:
 
-- Low-frequency amplitude mask (equation 4): a random share m of the amplitudes whose frequencies lie in the middle
-  alpha h x alpha w of the spectrum are zero; phases stay.
-- Noise (equation 5): (1 - gamma) x + gamma epsilon, with epsilon of a standard normal distribution.
+- Low-frequency amplitude mask (equation 4): in the middle alpha h x alpha w of the spectrum, a random share m of the
+  amplitudes is set to zero; phases stay.
+- Noise (equation 5): (1 - gamma) x + gamma epsilon, with epsilon from a standard normal distribution.
 
-Here x goes from -1 to 1, as in their ViT-B, whatever mean and std the model takes. Active self-bootstrapping (equations
-1 and 2): the loss is KL(p(x) || p(view)), with p(x) a constant, over the samples whose largest probability is higher
-without the deterioration; its mean for each view, summed. The views are predicted through a linear predictor between
-features and classifier, which keeps the model from trivial solutions and is left out of the prediction.
+Here x goes from -1 to 1, as in the authors' ViT-B, whatever mean and std the model takes. Active self-bootstrapping
+(equations 1 and 2): the loss is KL(p(x) || p(view)), where p(x) has no gradient, over the samples whose largest
+probability is higher for the image than for the view. It is averaged for each view, and summed over both views. The
+views are predicted through a linear predictor between features and classifier. The predictor keeps the model from
+trivial solutions; the prediction for the image does not use it.
 
-The norm layers adapt with the rate `lr`, the predictor with `predictor_lr_factor` times as much. The prediction is that
-of the image, before the update. Where the paper leaves it open, this is what the authors' program did that gave the
-published numbers (mr-eggplant/SPA, facts only, since its code is not free): epsilon is drawn once for all images of a
-batch, and gamma is learned for each patch of the image, to raise the loss, with its mean held (`NoiseShares`).
+The norm layers adapt with the learning rate `lr`, the predictor with `predictor_lr_factor` times `lr`. The method
+predicts from the image, before the update. Where the paper leaves details open, this file does what the authors'
+program for the published numbers did (mr-eggplant/SPA, facts only, since its code is not free): epsilon is drawn once
+for all images of a batch, and gamma is learned for each patch of the image so as to raise the loss, with a fixed mean
+(`NoiseShares`).
 """
 
 import math
@@ -32,11 +34,12 @@ from tta_pipeline.methods.predictor import Predictor
 from tta_pipeline.methods.snapshot import Keeper
 
 _NUM_PATCHES = 14
-"""Patches in a row and in a column that have a share of noise each: the authors' have 16 of 224 pixels a side."""
+"""Number of patches in a row and in a column, each with its own share of noise; the authors' patches have sides of 16
+of 224 pixels."""
 
 
 class Spa(GradientMethod):
-    """Adapts the affine parameters of all norm layers, and a predictor, to predict images from worse views of them."""
+    """Trains the affine parameters of all norm layers, and a predictor, to predict an image from its worse views."""
 
     name = "spa"
     keeps = ("_predictor", "_shares")
@@ -60,7 +63,7 @@ class Spa(GradientMethod):
         with torch.no_grad():
             logits = self._forward(images)
         weak = torch.stack([self._through_predictor(view) for view in self._views(images)])
-        # The host waits for the places: the step, including momentum, and the counters depend on them.
+        # The host waits for the indices: the step, including momentum, and the counters depend on them.
         is_chosen = _confidence(logits) > _confidence(weak.detach())
         views, rows = is_chosen.nonzero(as_tuple=True)
         if len(rows):
@@ -83,8 +86,11 @@ class Spa(GradientMethod):
         return self._predictor.logits()
 
     def _bootstrapping_loss(self, weak: torch.Tensor, strong: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """Return the loss of the chosen logits (M, K) of views and images; *counts*: how many each one's view has."""
-        # The divergence is the cross entropy less the entropy of the target, which has no gradient.
+        """Return the loss of the chosen logits (M, K) of views and images.
+
+        *counts* (M,) are the numbers of chosen samples of the view that each row belongs to.
+        """
+        # The divergence is the cross entropy minus the entropy of the target, which has no gradient.
         return (soft_cross_entropy(weak, strong) / counts).sum()
 
 
@@ -99,10 +105,10 @@ def low_frequencies_masked(
 ) -> torch.Tensor:
     """Return *images* (B, 3, H, W) without a share *mask_ratio* of their low frequencies; values may leave [0, 1].
 
-    Low are those of at most half of *region* in cycles per pixel, in both directions. Each image and channel has its
-    own draws, and a frequency shares its draw with its negative, without which the result would not be real.
+    A frequency is low if it is at most half of *region*, in cycles per pixel, in both directions. Each image and
+    channel has its own draws. A frequency shares its draw with its negative; otherwise the result would not be real.
     """
-    # The sum of two uniform numbers is uniform on the circle: so each frequency of a pair is masked as often as one.
+    # The sum of two uniform numbers is uniform on the circle, so a pair of frequencies is masked as often as a single.
     drawn = torch.rand(images.shape, generator=generator, device=images.device)
     is_kept = (drawn + drawn.flip((2, 3)).roll((1, 1), (2, 3))) % 1 >= mask_ratio
     rows, columns = (_is_low(side, region, images.device) for side in images.shape[2:])
@@ -118,9 +124,9 @@ def _is_low(side: int, region: float, device: torch.device) -> torch.Tensor:
 
 
 def with_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torch.Tensor) -> torch.Tensor:
-    """Return *images* (B, 3, H, W) mixed with normal noise of which each pixel has its share, cut off to [0, 1].
+    """Return *images* (B, 3, H, W) mixed with normal noise and clipped to [0, 1].
 
-    All images have the same noise. Gradients reach *shares* (H, W).
+    *shares* (H, W) is the share of noise in each pixel; gradients reach it. All images have the same noise.
     """
     noise = torch.empty(images.shape[1:], device=images.device).normal_(0.5, 0.5, generator=generator)
     with torch.autocast(images.device.type, enabled=False):
@@ -128,10 +134,11 @@ def with_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torc
 
 
 class NoiseShares(Keeper):
-    """The share of noise in each patch of a view, *mean_share* at first, then where it raises the loss.
+    """The share of noise in each patch of a view; it starts at *mean_share*, and learns to raise the loss.
 
-    Shares are squares of what is learned, by SGD with rate 1 and momentum 0.9, upwards; after each step this is scaled
-    so that the mean share is *mean_share* again, and cut off to [-1, 1]. All of it as in the authors' program.
+    The learned parameters are the roots of the shares. SGD with learning rate 1 and momentum 0.9 moves them up the
+    gradient of the loss. After each step they are scaled so that the mean share is *mean_share* again, and clipped to
+    [-1, 1]. All this is as in the authors' program.
     """
 
     keeps = ("_roots", "_ascent")
@@ -142,13 +149,13 @@ class NoiseShares(Keeper):
         self._ascent = torch.optim.SGD([self._roots], lr=1, momentum=0.9, maximize=True)
 
     def over(self, size: torch.Size) -> torch.Tensor:
-        """Return the share of each pixel of an image of *size*, (H, W); it has a gradient."""
+        """Return the share of noise in each pixel of an image of *size*, (H, W), with a gradient."""
         with torch.autocast(self._roots.device.type, enabled=False):
             return nn.functional.interpolate(self._roots[None, None] ** 2, size=tuple(size), mode="nearest")[0, 0]
 
     @torch.no_grad()
     def step(self) -> None:
-        """Learn from the gradient that the shares have got."""
+        """Take a step on the gradient that the latest loss gave the shares."""
         self._ascent.step()
         self._ascent.zero_grad()
         mean_share = (self._roots**2).mean().clamp(min=torch.finfo(self._roots.dtype).tiny)

@@ -1,10 +1,10 @@
 """T3A: the classifier's weights are replaced by means of the stream's features.
 
-Iwasawa and Matsuo 2021, "Test-time classifier adjustment module for model-agnostic domain generalization", section 4:
-the support set of class k begins with the classifier's weight for k (equation 3) and takes each feature that is
-predicted as k (equation 4); only the M of least entropy stay (equation 6); the logit of a class is the product of the
-feature with the mean of its support (equation 5), so that a batch is predicted after it was added. All members have
-length 1, and so does the mean, as in the authors' code.
+Iwasawa and Matsuo 2021, "Test-time classifier adjustment module for model-agnostic domain generalization", section 4.
+The support set of class k starts with the classifier's weight for k (equation 3), and each feature that is predicted as
+k is added to it (equation 4). Only the M features of lowest entropy stay (equation 6). The logit of a class is the
+product of the feature with the mean of the class's support set (equation 5). A batch is added before it is predicted.
+All members have length 1, and so has the mean, as in the authors' code.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from tta_pipeline.methods.method import Method
 
 
 class T3a(Method):
-    """Predicts by the nearest of the classes' mean features, which follow the stream."""
+    """Predicts the class whose mean feature is nearest; the means follow the stream."""
 
     name = "t3a"
     reads_only_features = True
@@ -35,9 +35,9 @@ class T3a(Method):
 
     @torch.no_grad()
     def _first_supports(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the supports (K, M, D), starting with each class's weight, and their entropies (K, M)."""
+        """Return the first supports (K, M, D), which hold each class's weight, and their entropies (K, M)."""
         weight, bias = self._classifier.weight, self._classifier.bias
-        # Free places have infinite entropy, so that any feature is preferred to them.
+        # Free places have infinite entropy, so that any feature replaces them.
         entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
         entropies[:, 0] = entropy(weight @ weight.T + (0 if bias is None else bias))
         supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])

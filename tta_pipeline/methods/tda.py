@@ -1,10 +1,10 @@
-"""TDA: caches of sure images correct the zero-shot prediction.
+"""TDA: caches of certain and of less certain images correct the zero-shot prediction of a CLIP.
 
-Karmanov et al. 2024, "Efficient test-time adaptation of vision-language models". For each class the positive cache
-keeps the features of the images that were predicted as it with least entropy, and votes for it, by affinity; the
-negative cache keeps images of middling entropy, and votes against the classes that were probable for them. Images are
-processed in their order, each with the caches that hold those before it and itself, so that the size of the batch
-changes nothing.
+Karmanov et al. 2024, "Efficient test-time adaptation of vision-language models". For each class, the positive cache
+keeps the features of the images that were predicted as this class with the lowest entropy, and votes for the class. The
+negative cache keeps images of medium entropy, and votes against the classes that were probable for them. Votes are
+weighted by the affinity to the image. Images are processed in order, and each image enters the caches before it is
+predicted, so the batch size does not change the predictions.
 """
 
 import math
@@ -20,7 +20,7 @@ from tta_pipeline.methods.two_towers import TwoTowers
 
 
 class Tda(Method):
-    """Adds what the positive cache says to the logits, and takes away what the negative cache says."""
+    """Adds the votes of the positive cache to the zero-shot logits, and subtracts those of the negative cache."""
 
     name = "tda"
     keeps = (
@@ -33,7 +33,7 @@ class Tda(Method):
         self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
         num_classes, width = self._towers.text_features.shape
         positive, negative = (num_classes, hyperparameters.positive_size), (num_classes, hyperparameters.negative_size)
-        # Free places have infinite entropy, so that any image is preferred to them.
+        # Free places have infinite entropy, so that any image replaces them.
         self._positive_features = torch.zeros(*positive, width, device=self.device)
         self._positive_entropies = torch.full(positive, math.inf, device=self.device)
         self._negative_features = torch.zeros(*negative, width, device=self.device)
@@ -55,7 +55,7 @@ class Tda(Method):
         label: torch.Tensor,
         uncertainty: torch.Tensor,
     ) -> torch.Tensor:
-        """Take one image, its entropy *uncertainty*, into the caches, and return its logits (K,)."""
+        """Offer one image, of entropy *uncertainty*, to the caches, and return its corrected logits (K,)."""
         settings = self._settings
         share = uncertainty / math.log2(self.num_classes)
         is_middling = (settings.entropy_lower < share) & (share < settings.entropy_upper)
@@ -80,12 +80,12 @@ def _take_in(
     uncertainty: torch.Tensor,
     *cached: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
-    """Put an image in the place of the one of its class with most entropy, if it has less; the host waits for nothing.
+    """Replace the image of highest entropy in the class's cache if the new image has less; the host never waits.
 
     Args:
-        entropies: Those of the cache, (K, M).
-        label: Class of the image, a scalar.
-        uncertainty: Its entropy, a scalar.
+        entropies: Entropies of the images in the cache, (K, M).
+        label: Class of the new image, a scalar.
+        uncertainty: Entropy of the new image, a scalar.
         cached: Tensors (K, M, ...) of the cache, each with the image's value.
     """
     index = label.view(1)
@@ -98,5 +98,5 @@ def _take_in(
 
 
 def _affinity(keys: torch.Tensor, entropies: torch.Tensor, feature: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return exp(-beta (1 - cosine)) of each kept image with *feature*, (K, M), 0 for free places."""
+    """Return exp(-beta (1 - cosine)) of each cached image with *feature*, (K, M); 0 for free places."""
     return (-beta * (1 - keys @ feature)).exp().where(entropies.isfinite(), 0.0)

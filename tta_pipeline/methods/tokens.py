@@ -1,8 +1,8 @@
-"""Tokens of a vision transformer: leaving out patches, adding prompts, and what its class token is and looks at.
+"""Tokens of a vision transformer: drop patches, add prompts, and read the class token and its attention.
 
-Known are the ViT and DeiT of timm and the ViT of torchvision: a class token, at the first place, and patches that go
-through a list of blocks, each with a self-attention. The order of patches does not matter there, since their positions
-were added before.
+Supported are the ViT and DeiT of timm and the ViT of torchvision: a class token in first place, and patches, pass
+through a list of blocks with self-attention. The order of patches does not matter to the blocks, since positions were
+added before.
 """
 
 import math
@@ -19,16 +19,15 @@ from tta_pipeline.errors import AdaptationError
 
 
 class Tokens:
-    """The tokens of *model*, on their way into its first block and its last attention.
+    """The tokens that enter the first block and the last attention of *model*.
 
     Raises:
-        AdaptationError: *model* is no ViT with a class token.
+        AdaptationError: *model* is not a ViT with a class token.
     """
 
     def __init__(self, model: nn.Module, method: str) -> None:
         self.blocks, self.num_prefix, self.patch_area = _found(model, method)
-        """Blocks, number of tokens before the patches, the class token being the first of these, and pixels of a patch.
-        """
+        """Blocks, number of tokens before the patches (the class token is the first), and pixels of a patch."""
         self.attentions = [_attention(block) for block in self.blocks]
         self._kept: torch.Tensor | None = None
         self._prompts: torch.Tensor | None = None
@@ -46,7 +45,7 @@ class Tokens:
 
     @contextmanager
     def only(self, patches: torch.Tensor) -> Iterator[None]:
-        """Let forward passes go on with the prefix and *patches* alone, indices, int64 (B, M)."""
+        """Make forward passes use only the prefix and the *patches* with these indices, int64 (B, M)."""
         self._kept = patches
         try:
             yield
@@ -55,7 +54,7 @@ class Tokens:
 
     @contextmanager
     def prompted(self, prompts: torch.Tensor) -> Iterator[None]:
-        """Let forward passes go on with *prompts*, (N, D), between the prefix and the patches of every image."""
+        """Make forward passes use *prompts*, (N, D), between the prefix and the patches of every image."""
         self._prompts = prompts
         try:
             yield
@@ -66,7 +65,7 @@ class Tokens:
     def class_attention(self) -> torch.Tensor:
         """Return how much the class token attends to each patch in the last block, (B, P), and release the tokens.
 
-        It is that of the latest forward pass, the mean over the heads.
+        The attention is from the latest forward pass, averaged over the heads.
         """
         assert self._latest is not None, "no forward pass since the last call"
         tokens, self._latest = self._latest.detach(), None
@@ -100,7 +99,7 @@ class Tokens:
 
 
 class ClassTokens:
-    """Keeps the class token that enters each of *attentions* in the latest forward pass."""
+    """Keeps the class token that entered each of *attentions* in the latest forward pass."""
 
     def __init__(self, attentions: Sequence[nn.Module]) -> None:
         self._latest: list[torch.Tensor] = [torch.empty(0)] * len(attentions)
@@ -116,7 +115,7 @@ class ClassTokens:
 
 
 def _attention(block: Any) -> nn.Module:
-    """Return the attention of *block*, whose input has passed the first norm layer of the block."""
+    """Return the attention layer of *block*; its input has passed the block's first norm layer."""
     attention: nn.Module = block.attn if hasattr(block, "attn") else block.self_attention
     return attention
 

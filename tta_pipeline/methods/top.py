@@ -1,16 +1,16 @@
-"""Top layers of a network, which SAR, DeYO and REM leave as they are.
+"""The top layers of a network, which SAR, DeYO and REM do not adapt.
 
 Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", freeze the last stage of a ResNet, and the
-last three of the twelve blocks of a ViT-B with the norm layer after them. By the same measure the top is:
+last three of the twelve blocks of a ViT-B with the norm layer after them. Following them, the top is:
 
 - the last quarter of the blocks of a transformer whose blocks are all as wide, at least one;
 - the last stage of a transformer or ConvNeXt with stages, with the reduction before it;
 - the last stage of a ResNet, by its name.
 
-All norm layers from there on belong to it, in the order in which the network registers its layers. Blocks and stages
-are found by structure, whatever a library calls them: numbered parts of the network that hold most of its layer norms.
-A network without attention and layer norms in its parts, and with other names than a ResNet's, has no top: so it is in
-the authors' code, where every norm layer of an EfficientNet or of a ResNet-20 adapts.
+All norm layers from there on belong to the top, in the order in which the network registers its layers. Blocks and
+stages are found by structure, whatever a library calls them: they are the numbered parts of the network that hold most
+of its layer norms. A network has no top if its parts have no attention and no layer norm and are not named as a
+ResNet's: in the authors' code, every norm layer of an EfficientNet or of a ResNet-20 adapts too.
 """
 
 import re
@@ -26,25 +26,26 @@ from tta_pipeline.methods.norm_layers import NORM_LAYERS
 _LAST_OF_RESNET = "layer4"
 """Last stage of a ResNet of torchvision and timm, and of the towers of CLIP."""
 _WITH_STAGES = {"ResNetV2", "ResNetEncoder"}
-"""Classes of ResNets, of timm and of transformers, that call it `stages.3`."""
+"""ResNet classes, of timm and of transformers, that call the last stage `stages.3`."""
 _ATTENTION = re.compile("Attention|Attn|MHSA|MSA|Transformer")
-"""What the names of classes in a transformer have; in small letters, Flatten has it too."""
+"""Found in the names of a transformer's classes. Case matters: `Flatten` contains `att`."""
 _NUMBERED = re.compile(r"(.*?)\d+")
 _WRAPPER = "network."
-"""What a model of this project puts before the names of its network's layers."""
+"""Prefix that a model of this project puts before the names of its network's layers."""
 _NUM_SHOWN = 6
 
 
 def top_layers(model: nn.Module, method: str, *, named: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the names of the norm layers in the top of *model*, as `named_modules` gives them; none: it has no top.
+    """Return the names of the norm layers in the top of *model*, as in `named_modules`; empty if it has no top.
 
     Args:
         model: The network.
         method: Name of the method, for messages.
-        named: Names of layers, or of what holds some, that take the place of the top; None: it is found.
+        named: Names of layers, or of modules that hold layers, to use as the top; None: find the top.
 
     Raises:
-        AdaptationError: *model* is a transformer whose blocks are not found, or a name of *named* holds no norm layer.
+        AdaptationError: *model* is a transformer whose blocks are not found, or a name in *named* is no norm layer
+            and holds none.
     """
     norms = {name: layer for name, layer in model.named_modules() if isinstance(layer, NORM_LAYERS)}
     if named is not None:
@@ -55,7 +56,7 @@ def top_layers(model: nn.Module, method: str, *, named: Sequence[str] | None = N
     if norms and _has_attention(model):
         raise AdaptationError(
             f"{type(model).__name__} has attention, but no numbered blocks with most of its norm layers: these are "
-            f"{_shown(list(norms))}; {method} leaves the last quarter of the blocks as they are: name what stays in "
+            f"{_shown(list(norms))}; {method} leaves the last quarter of the blocks as they are: name these layers in "
             "`frozen_layers`, or set it to an empty list to adapt every norm layer"
         )
     return ()
@@ -67,19 +68,19 @@ def _within(norms: Mapping[str, nn.Module], named: Sequence[str], method: str) -
     for name in named:
         if not any(_holds(bare_name(name), each) for each in bare.values()):
             raise AdaptationError(
-                f"frozen_layers names {name}, which is or holds no norm layer; {method} expects some of "
-                f"{_shown(list(bare.values()))}, or what holds them: correct it"
+                f"frozen_layers names {name}, which is no norm layer and holds none; {method} expects names among "
+                f"{_shown(list(bare.values()))}, or of modules that hold them: correct it"
             )
     return tuple(name for name, each in bare.items() if any(_holds(bare_name(other), each) for other in named))
 
 
 def _holds(part: str, name: str) -> bool:
-    """Return whether the layer *name* is in the part of the network called *part*, or is it."""
+    """Return whether the layer *name* is the part of the network called *part*, or lies in it."""
     return f"{name}.".startswith(f"{part}.")
 
 
 def bare_name(name: str) -> str:
-    """Return the *name* of a layer as the network itself has it, without the wrappers of this project."""
+    """Return the *name* of a layer in the network itself, without the wrappers of this project."""
     while name.startswith(_WRAPPER):
         name = name.removeprefix(_WRAPPER)
     return name
@@ -100,7 +101,7 @@ def _from_on(norms: Mapping[str, nn.Module], first: str) -> tuple[str, ...]:
 
 
 def _last_stage_of_resnet(model: nn.Module) -> str | None:
-    """Return the name of the fourth stage of a ResNet; None if *model* is something else, or has fewer."""
+    """Return the name of the fourth stage of a ResNet; None if *model* is no ResNet, or has fewer stages."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] == _LAST_OF_RESNET:
             return str(name)
@@ -127,7 +128,7 @@ class _Part(NamedTuple):
 
 
 def _first_of_top(model: nn.Module, norms: Mapping[str, nn.Module]) -> str | None:
-    """Return the name of the first block or stage in the top of a transformer or ConvNeXt; None: there are none."""
+    """Return the name of the first block or stage in the top of a transformer or ConvNeXt; None if there is none."""
     of_layer_norm = [name for name, layer in norms.items() if isinstance(layer, nn.LayerNorm) and _numbered(name)]
     if not of_layer_norm and not _has_attention(model):
         return None
@@ -137,7 +138,7 @@ def _first_of_top(model: nn.Module, norms: Mapping[str, nn.Module]) -> str | Non
     widths = [_width(norms[part.norms[-1]]) for part in parts]
     if len(set(widths)) == 1:
         return parts[-max(1, len(parts) // 4)].name
-    # In a plain list of blocks, the last stage is those that are as wide as the last.
+    # In a plain list of blocks, the last stage consists of the blocks that are as wide as the last one.
     is_before = (
         [not part.has_blocks for part in parts] if parts[-1].has_blocks else [width == widths[-1] for width in widths]
     )
@@ -161,9 +162,10 @@ def _blocks_or_stages(norms: Mapping[str, nn.Module], counted: Sequence[str]) ->
 
 
 def _numbered(name: str) -> list[tuple[tuple[str, str], str]]:
-    """Return the numbered parts of a network that hold the layer *name*, each after what it is numbered among.
+    """Return the numbered parts of a network that hold the layer *name*, each after the group it is numbered in.
 
-    That is its parent, and its own name without the number: `encoder` and `layer` for `encoder.layer3.norm`.
+    A group is the parent's name, and the part's name without the number: `encoder` and `layer` for
+    `encoder.layer3.norm`.
     """
     pieces = name.split(".")
     numbered = ((depth, _NUMBERED.fullmatch(piece)) for depth, piece in enumerate(pieces[:-1]))

@@ -1,11 +1,11 @@
 """TPT: tunes the words before the class names to each image, so that views of it agree.
 
-Shu et al. 2022, "Test-time prompt tuning for zero-shot generalization in vision-language models", section 3.2: of an
-image and random crops of it those with least entropy are kept; the loss is the entropy of their mean probabilities
-(equation 3); one step of AdamW on the context, which begins as "a photo of a" for each image; then the image is
-predicted with the tuned context. The context is all that changes. Image features are computed once.
+Shu et al. 2022, "Test-time prompt tuning for zero-shot generalization in vision-language models", section 3.2. Views
+are the image and random crops of it; those with the lowest entropy are kept. The loss is the entropy of their mean
+probabilities (equation 3). AdamW takes one step on the context, which starts as "a photo of a" for each image, and the
+image is predicted with the tuned context. Nothing but the context changes. Image features are computed once.
 
-Views of many images are drawn at once, by a generator on the host; images are adapted to one by one.
+Views of many images are drawn at once, by a generator on the host; the context is tuned to one image after the other.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from tta_pipeline.methods.two_towers import TwoTowers
 
 
 class Tpt(Method):
-    """Tunes the context of a CLIP's prompts to each image by itself, and predicts it after that."""
+    """Tunes the context of a CLIP's prompts to each image separately, and then predicts the image."""
 
     name = "tpt"
 
@@ -48,7 +48,7 @@ class Tpt(Method):
             return self._logits(features[:1], context)[0]
 
     def _tuned_context(self, features: torch.Tensor) -> nn.Parameter:
-        """Return the context after all steps for views with *features* (V, D); the first step says which are kept."""
+        """Return the context after all steps on views with *features* (V, D); the first step chooses the kept views."""
         settings = self._settings
         context = nn.Parameter(self._prompts.get_buffer("context").clone())
         optimizer = torch.optim.AdamW([context], lr=settings.lr, weight_decay=settings.weight_decay)
@@ -66,6 +66,6 @@ class Tpt(Method):
         return context
 
     def _logits(self, features: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        """Return logits (V, K) of *features* (V, D) with *context* in the prompts."""
+        """Return the logits (V, K) of views with *features* (V, D), with *context* in the prompts."""
         text_features: torch.Tensor = self._prompts(context)
         return self._towers.scale * features @ text_features.float().T

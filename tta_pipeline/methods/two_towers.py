@@ -1,9 +1,9 @@
-"""The two towers of a CLIP: features of images, and those of the classes' texts.
+"""The two towers of a CLIP: features of images, and features of the classes' texts.
 
-A zero-shot classifier is the image tower `tower`, a linear layer `head` without bias whose rows are the text features
-times `scale`, and `scale` itself. Its features are directions: image and text features have length 1. A classifier
-whose prompts can be tuned has `prompts`: a module with the buffer `context`, the embeddings (N, W) of the words before
-each class's name, that maps such a context to text features (K, D).
+A zero-shot classifier has the image tower `tower`, the number `scale`, and a linear layer `head` without bias, whose
+rows are the text features times `scale`. Image and text features have length 1. A classifier whose prompts can be tuned
+also has the module `prompts`. Its buffer `context` holds the embeddings (N, W) of the words before each class's name,
+and the module maps a context to text features (K, D).
 """
 
 from copy import deepcopy
@@ -17,10 +17,10 @@ from tta_pipeline.methods.features import Features
 
 
 class TwoTowers:
-    """What a zero-shot classifier within *model* makes of images and of classes.
+    """The image features, text features and prompts of the zero-shot classifier within *model*.
 
     Raises:
-        AdaptationError: *model* is no CLIP, or has not *num_classes* classes.
+        AdaptationError: *model* is no CLIP, or does not have *num_classes* classes.
     """
 
     def __init__(self, model: nn.Module, method: str, *, num_classes: int) -> None:
@@ -29,26 +29,26 @@ class TwoTowers:
         self._features = Features(self._classifier.head)
         if (found := len(self._classifier.head.weight)) != num_classes:
             raise AdaptationError(
-                f"the CLIP has text features of {found} classes; {method} expects {num_classes}, as it was told: load "
-                "the model with a name for each class"
+                f"the CLIP has text features of {found} classes; {method} expects {num_classes}, its num_classes: "
+                "load the model with a name for each class"
             )
 
     @property
     def scale(self) -> float:
-        """What the cosine of image and text is multiplied with."""
+        """Factor on the cosine of image and text features."""
         return float(self._classifier.scale)
 
     @property
     def text_features(self) -> torch.Tensor:
-        """One row of length 1 for each class, float32 (K, D)."""
+        """Text features of the classes, float32 (K, D), rows of length 1."""
         weight: torch.Tensor = self._classifier.head.weight
         return weight.detach().float() / self.scale
 
     def prompts(self, device: torch.device) -> nn.Module:
-        """Return a copy of the prompts on *device*, its parameters frozen.
+        """Return a copy of the prompts on *device*, with frozen parameters.
 
         Raises:
-            AdaptationError: there are none.
+            AdaptationError: the classifier has no prompts.
         """
         if self._classifier.prompts is None:
             raise AdaptationError(

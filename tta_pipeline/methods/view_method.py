@@ -1,7 +1,7 @@
-"""The common part of methods that learn from one random view, or several, of a batch.
+"""Base class of the methods that learn from random views of a batch.
 
-Who draws is a hyperparameter: by default each image has its own draws; with "batch", one draw holds for all images of a
-view, as in the authors' code (`batch_views`).
+The hyperparameter `draws` says what shares random numbers: by default each image has its own; with "batch", all images
+of a view have the same, as in the authors' code (`batch_views`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class ViewMethod(GradientMethod):
         "image": cotta_view,
         "batch": cotta_batch_view,
     }
-    """The view of the method by `draws`: from images, float (B, 3, H, W) in [0, 1], to as many."""
+    """The view of the method for each value of `draws`: maps images, float (B, 3, H, W) in [0, 1], to as many."""
 
     def __init__(self, model: nn.Module, hyperparameters: ViewHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)

@@ -1,9 +1,9 @@
-"""ZERO: the surest views of an image vote for its class.
+"""ZERO: the most certain views of an image vote for its class.
 
-Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language models", algorithm 1: an image and
-random crops of it are predicted; of these views those of least entropy are kept; at a temperature of zero each kept
-view has a vote, and the class with most votes wins. Where several have most, the surest of the other views that votes
-for one of them decides.
+Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language models", algorithm 1. The views, an
+image and random crops of it, are predicted, and those of lowest entropy are kept. At a temperature of zero, each kept
+view has one vote, and the class with most votes wins. If several classes are tied, the other views decide: the most
+certain one that votes for a tied class.
 
 Views of many images are drawn at once, by a generator on the host.
 """
@@ -21,7 +21,7 @@ from tta_pipeline.methods.two_towers import TwoTowers
 
 
 class Zero(Method):
-    """Predicts by a vote of the surest views; the logits are logarithms of the shares of votes."""
+    """Predicts by a vote of the most certain views; the logits are logarithms of the shares of votes."""
 
     name = "zero"
 
@@ -39,7 +39,7 @@ class Zero(Method):
             return torch.stack([self._voted(self._forward(torch.cat([image[None], of_it]))) for image, of_it in pairs])
 
     def _voted(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logarithms (K,) of the shares of votes of views with *logits* (V, K)."""
+        """Return the logarithms (K,) of the classes' shares of votes, from the *logits* (V, K) of the views."""
         logits = logits.float()
         logits = logits[entropy(logits).argsort(stable=True)]
         kept, others = logits.argmax(1).tensor_split((self._num_kept,))
@@ -53,9 +53,9 @@ class Zero(Method):
 
 
 def _first_of(is_tied: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the class, as (1,), of the first of some views whose label is one of those tied (K,).
+    """Return the label, as (1,), of the first view whose label is tied; *is_tied* (K,) marks the tied classes.
 
-    Where none is, the first view says which of them is likeliest. The host waits for nothing.
+    If no view has such a label, return the tied class that the first view finds most probable. The host never waits.
     """
     if not len(labels):
         return is_tied.float().argmax(0, keepdim=True)

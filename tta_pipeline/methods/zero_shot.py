@@ -1,4 +1,4 @@
-"""The unchanged zero-shot classifier, the control of the methods for CLIP."""
+"""Zero-shot: the unchanged zero-shot classifier of a CLIP, the baseline of the methods for CLIP."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class ZeroShot(Source):
     """Predicts as `source` does, and refuses a model that is no CLIP."""
 
     name = "zero_shot"
-    reads_only_features = False  # what takes the place of images has no towers
+    reads_only_features = False  # cached features come without the towers
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)

@@ -1,13 +1,14 @@
-"""ZeroSiam: entropy of what a learned predictor makes of the features, which may not leave what they were.
+"""ZeroSiam: entropy minimisation through a learned predictor, kept in agreement with the prediction without it.
 
-Chen et al. 2026, "ZeroSiam: An efficient asymmetry for test-time entropy optimization without collapse": the features,
-the inputs of the classifier, go to it twice. The target branch gives logits z, the online branch, through a linear
-predictor without bias that starts as the identity, logits z'. The loss is the entropy of z' plus the divergences
-KL(z || z') + KL(z' || z), in both of which z is a constant. Shortcuts, such as one class for everything, are absorbed
-by the predictor, which the prediction does not use: it is z, from before the update.
+Chen et al. 2026, "ZeroSiam: An efficient asymmetry for test-time entropy optimization without collapse". The features,
+the inputs of the classifier, take two branches. The target branch is the classifier alone, and gives logits z. The
+online branch puts a linear predictor, without bias and starting as the identity, before the classifier, and gives
+logits z'. The loss is the entropy of z' plus the divergences KL(z || z') + KL(z' || z), where z has no gradient. The
+predictor absorbs shortcuts, such as one class for everything. The prediction is z, from before the update, and does
+not use the predictor.
 
-The norm layers adapt with the rate `lr`, the predictor with `predictor_lr_factor` times as much. One pass through the
-network serves both branches. Rates are the authors' for a ViT-B and for a ResNet-50 with group norm.
+The norm layers adapt with the learning rate `lr`, the predictor with `predictor_lr_factor` times `lr`. One pass through
+the network serves both branches. Learning rates are the authors' for a ViT-B and for a ResNet-50 with group norm.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ from tta_pipeline.methods.predictor import Predictor
 
 
 class ZeroSiam(GradientMethod):
-    """Adapts the affine parameters of all norm layers, and a predictor between features and classifier."""
+    """Trains the affine parameters of all norm layers, and a predictor between features and classifier."""
 
     name = "zerosiam"
     keeps = ("_predictor",)
@@ -46,7 +47,7 @@ class ZeroSiam(GradientMethod):
         return logits
 
     def _asymmetric_loss(self, online: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the loss of the logits of both branches, (B, K); *target* is a constant."""
-        # Both divergences are the cross entropies less the entropies: that of the online branch is in the loss once
-        # with either sign, and that of the target has no gradient.
+        """Return the loss of the logits of both branches, (B, K); *target* has no gradient."""
+        # Each divergence is a cross entropy minus an entropy. The entropy of the online branch is in the loss once with
+        # each sign, and the entropy of the target has no gradient, so twice the symmetric cross entropy is left.
         return 2 * symmetric_cross_entropy(online, target).mean()

@@ -1,4 +1,4 @@
-"""A network without weights, whichever library or module makes it."""
+"""A network without weights, from any library or module."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ from tta_pipeline.util.json_values import JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A network of normalised images that can be made with any weights."""
+    """A network that takes normalised images, and can be made with any weights."""
 
     name: str
-    """Library and architecture as records have them, such as `timm resnet50`."""
+    """Library and architecture as in records, such as `timm resnet50`."""
     called: str
-    """The same in a sentence, such as `timm's resnet50`."""
+    """Library and architecture in a sentence, such as `timm's resnet50`."""
     library: str
-    """Package that defines it, with its version, such as `timm 1.0.15`."""
+    """Package that defines the network, with its version, such as `timm 1.0.15`."""
     make: Callable[[int], nn.Module]
-    """Function that returns the network with so many outputs, its weights drawn from torch's global seed."""
+    """Function that returns the network with this number of outputs, with weights drawn from torch's global seed."""
     needs_storage: bool = False
-    """Whether it can be made only with storage for its weights, since code that is not known here makes it."""
+    """Whether the network must be made with storage for its weights, because unknown code makes it."""
     code: JsonObject = field(default_factory=dict)
-    """What else determines the network, such as the hash of a factory's source; empty if nothing does."""
+    """Other facts that determine the network, such as the hash of a factory's source; empty if there are none."""
 
     def with_state(
         self,
@@ -40,9 +40,9 @@ class Architecture:
         weights_sha256: str | None = None,
         key: str | None = None,
     ) -> LoadedModel:
-        """Return the model *name* with weights *state*, hashed by their file if there is one, else by themselves.
+        """Return the model *name* with weights *state*; without *weights_sha256*, the hash of *state* takes its place.
 
-        *key* is where they lie in the file if the user chose among several.
+        *key* names the state dict in the file, if the user chose one of several.
         """
         return LoadedModel(
             name=name,

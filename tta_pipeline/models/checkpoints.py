@@ -26,10 +26,11 @@ def checkpoint_state(spec: CheckpointModel, *, num_classes: int | None) -> dict[
 
     Args:
         spec: The model in the benchmark file.
-        num_classes: Number of outputs that they must have; None: any number.
+        num_classes: Number of outputs that the weights must have; None: any number.
 
     Raises:
-        EvaluationError: the weights are missing, changed, unreadable or of something else; with the first names.
+        EvaluationError: the weights are missing, changed, unreadable or of another network. The message has the names
+            of the first weights that do not fit.
     """
     path = spec.path.expanduser()
     return require_fitting(

@@ -27,11 +27,11 @@ from tta_pipeline.models.trial import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
 
 _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
-"""Names of classes that say nothing to a text tower: numbers and WordNet ids."""
+"""Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
 
 
 _CONTEXT = "a photo of a"
-"""Words before the class's name in a prompt that is tuned, as in TPT's and CoOp's code."""
+"""Words before the class's name in a prompt to tune, as in TPT's and CoOp's code."""
 
 
 class Prompts(nn.Module):
@@ -40,9 +40,9 @@ class Prompts(nn.Module):
     Zhou et al. 2022, "Learning to prompt for vision-language models" (CoOp), section 3.2: one context for all classes.
 
     Args:
-        clip: A CLIP of open_clip, whose image tower is not used.
+        clip: A CLIP of open_clip; its image tower is not used.
         texts: Tokens of `a photo of a <class>.` for each class, (K, L).
-        num_words: Number N of tokens of the context; they come after the token that begins a text.
+        num_words: Number N of tokens of the context, which follow the start token of each text.
     """
 
     context: torch.Tensor
@@ -73,7 +73,7 @@ class Prompts(nn.Module):
 
 @dataclass(frozen=True)
 class _Shared:
-    """What copies of a classifier share, since nothing changes it."""
+    """Holds the prompts that all copies of a classifier share, since nothing changes them."""
 
     prompts: nn.Module | None
 
@@ -84,13 +84,13 @@ class _Shared:
 class ZeroShotClassifier(nn.Module):
     """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
 
-    Methods for a CLIP know it by `tower`, `head`, `scale` and `prompts`.
+    Methods for a CLIP recognise this class by `tower`, `head`, `scale` and `prompts`.
 
     Args:
         tower: Maps normalised images (B, 3, H, W) to features (B, D).
         text_features: One row of length 1 for each class, (K, D).
-        scale: What the cosine of image and text is multiplied with.
-        prompts: Maps a context to text features, such as `Prompts`; None: they cannot be tuned.
+        scale: Factor on the cosine of image and text features.
+        prompts: Maps a context to text features, such as `Prompts`; None: prompts cannot be tuned.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ZeroShotClassifier(nn.Module):
         super().__init__()
         self.tower = tower
         self.scale = scale
-        # Not a part: the text tower does not follow to the device, and is not among the parameters that adapt.
+        # No submodule: the text tower stays on the host, and its parameters do not adapt.
         self._shared = _Shared(prompts)
         num_classes, width = text_features.shape
         self.head = nn.Linear(width, num_classes, bias=False)
@@ -107,7 +107,7 @@ class ZeroShotClassifier(nn.Module):
 
     @property
     def prompts(self) -> nn.Module | None:
-        """What maps a context to text features, on the host and shared by all copies: copy it before a change."""
+        """Module that maps a context to text features, on the host and shared by all copies; copy before a change."""
         return self._shared.prompts
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -126,7 +126,7 @@ def clip_model(
 ) -> LoadedModel:
     """Return the zero-shot classifier of *classes* that *spec* describes.
 
-    Text features are kept in the folder *kept_features*, if there is one.
+    The folder *kept_features*, if given, caches text features.
 
     Raises:
         EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
@@ -176,7 +176,7 @@ def _imported_open_clip() -> Any:
 
 
 def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) -> tuple[str, ...]:
-    """Return what each of *classes* is called in texts."""
+    """Return the names of *classes* in texts."""
     if spec.class_names is not None:
         given = spec.class_names
         names = read_classes(given.expanduser()) if isinstance(given, Path) else given
@@ -191,8 +191,8 @@ def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) 
         return tuple(open_clip.IMAGENET_CLASSNAMES[imagenet.index(wnid)] for wnid in classes)
     if wordless := [name for name in classes if _NO_WORD.fullmatch(name)]:
         raise EvaluationError(
-            f"class {wordless[0]!r} of the class map is no word that a text tower knows; expected `class_names` with a "
-            "name for each class"
+            f"class {wordless[0]!r} of the class map is not a word that a text tower knows; expected `class_names` "
+            "with a name for each class"
         )
     return tuple(name.replace("_", " ") for name in classes)
 
@@ -211,7 +211,7 @@ def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str]
 def _computed(
     open_clip: Any, clip: nn.Module, tokenizer: Any, names: Sequence[str], templates: Sequence[Callable[[str], str]]
 ) -> torch.Tensor:
-    """Return the mean of the features of a class's texts, each and the mean of length 1, (K, D)."""
+    """Return the mean text features of each class, (K, D); the features of each text and the means have length 1."""
     features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, names, templates)
     return features.T.contiguous()
 
@@ -227,7 +227,7 @@ def _tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
 
 
 def _prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequence[str]) -> Prompts | None:
-    """Return the prompts of *clip*, or None if texts are not made of its own tokens and embeddings."""
+    """Return the prompts of *clip*, or None if it does not use open_clip's own tokenizer and text tower."""
     if not (isinstance(clip, open_clip.CLIP) and isinstance(tokenizer, open_clip.SimpleTokenizer)):
         return None
     num_words = len(tokenizer.encode(_CONTEXT))
@@ -238,7 +238,7 @@ def _made(open_clip: Any, spec: OpenClipModel) -> Any:
     """Return the whole CLIP with its weights.
 
     Raises:
-        EvaluationError: architecture or weights do not exist, are changed, or do not fit.
+        EvaluationError: architecture or weights do not exist, or the weights were changed or do not fit.
     """
     if spec.architecture not in open_clip.list_models():
         raise EvaluationError(
@@ -265,7 +265,7 @@ def _made(open_clip: Any, spec: OpenClipModel) -> Any:
 
 
 def _explain_misfit(open_clip: Any, architecture: str, path: Path, sha256: str) -> None:
-    """Raise an error with the first weights that do not fit, if some do not."""
+    """Raise an error that names the first weights that do not fit, if there are any."""
     whole = Architecture(
         name=f"open_clip {architecture}",
         called=f"open_clip's {architecture}",

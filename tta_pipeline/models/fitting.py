@@ -1,4 +1,4 @@
-"""Whether weights fit a network, and if not, why."""
+"""Check that weights fit a network, and explain why they do not."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
 
 ANY_NUMBER = 7919
-"""A number of classes that no network has; a shape that contains it is that of outputs."""
+"""A number of classes that no network has: weights whose shape contains it belong to the outputs."""
 _PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "net.")
-"""What DataParallel, `torch.compile` and usual training code put before the name of each weight."""
+"""Prefixes that DataParallel, `torch.compile` and usual training code put before the name of each weight."""
 _OF_WRAPPERS = frozenset({"n_averaged"})
-"""What torch's `AveragedModel` stores beside the weights."""
+"""Names that torch's `AveragedModel` stores beside the weights."""
 
 
 def require_fitting(
@@ -29,12 +29,13 @@ def require_fitting(
     Args:
         architecture: The network.
         state: Weights by name.
-        num_classes: Number of outputs that they must have; None: any number.
-        what: The weights and what they do not do, such as `mine.pth does not`, for the error.
-        advice: What the user can correct.
+        num_classes: Number of outputs that the weights must have; None: any number.
+        what: Beginning of the error message, the weights with `does not`, such as `mine.pth does not`.
+        advice: Part of the error message that says what the user can correct.
 
     Raises:
-        EvaluationError: weights are missing, unexpected or of another shape; with how many and the first of each.
+        EvaluationError: weights are missing, unexpected or of another shape. The message has their number, and the
+            first name of each kind.
     """
     network = shaped(architecture, num_classes=num_classes or ANY_NUMBER)
     renamed = _without_wrappers(state, network.state_dict())
@@ -50,7 +51,7 @@ def require_fitting(
 def _without_wrappers(
     state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return *state* with names as they were before training code wrapped the network."""
+    """Return *state* without the prefixes and entries that training code added when it wrapped the network."""
     renamed = {name: weights for name, weights in state.items() if name in expected or name not in _OF_WRAPPERS}
     while not renamed.keys() & expected.keys():
         prefix = next((each for each in _PREFIXES if renamed and all(name.startswith(each) for name in renamed)), None)
@@ -61,7 +62,7 @@ def _without_wrappers(
 
 
 def _misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return up to three lines: missing, unexpected and misshapen weights, each with their number and the first."""
+    """Return up to three lines, on missing, unexpected and misshapen weights, each with number and first name."""
     expected = network.state_dict()
     others = [
         name
@@ -83,7 +84,7 @@ def _misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]
 
 
 def shaped(architecture: Architecture, *, num_classes: int) -> nn.Module:
-    """Return the network without storage for its weights, or with it if the network computes its shapes.
+    """Return the network without storage for its weights, or with storage if the network needs it to be made.
 
     Raises:
         EvaluationError: the architecture does not exist.
@@ -93,17 +94,17 @@ def shaped(architecture: Architecture, *, num_classes: int) -> nn.Module:
     try:
         with torch.device("meta"):
             return architecture.make(num_classes)
-    except (RuntimeError, EvaluationError):  # networks that compute with tensors, as RegNets and those of older timm
+    except (RuntimeError, EvaluationError):  # networks that compute with tensors, such as RegNets, and in older timm
         return _drawn(architecture, num_classes)
 
 
 def _drawn(architecture: Architecture, num_classes: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # a look at shapes changes no draw of the user's
+    with torch.random.fork_rng(devices=[]):  # reading shapes must not change the user's random numbers
         return architecture.make(num_classes)
 
 
 def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]:
-    """Return the shape of each weight whose shape has the number of outputs, with None in the place of that number."""
+    """Return the shape of each weight that depends on the number of outputs, with None in place of this number."""
     return {
         name: tuple(None if size == ANY_NUMBER else size for size in weights.shape)
         for name, weights in shaped(architecture, num_classes=ANY_NUMBER).state_dict().items()
@@ -112,5 +113,5 @@ def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]
 
 
 def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    # torch treats a one-element vector of its first versions as a number.
+    # torch accepts a vector of one element, from its first versions, as a number.
     return found.shape == expected.shape or (expected.ndim == 0 and found.shape == (1,))

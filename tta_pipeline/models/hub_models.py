@@ -1,4 +1,4 @@
-"""Classifiers that were published for timm on the Hugging Face Hub, at one commit."""
+"""Classifiers published for timm on the Hugging Face Hub, each at one commit."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from tta_pipeline.models.weights import first_line
 
 
 def hub_model(name: str, spec: HubModel) -> LoadedModel:
-    """Return the model of the hub with its weights, and the normalisation in its `config.json`.
+    """Return a model of the hub with its weights, and with the normalisation in its `config.json`.
 
     Raises:
         EvaluationError: timm is not installed, or the model cannot be fetched or made.
@@ -26,7 +26,7 @@ def hub_model(name: str, spec: HubModel) -> LoadedModel:
 
 
 def hub_architecture(spec: HubModel) -> Architecture:
-    """Return the network of the model of the hub, without its weights.
+    """Return the network of a model of the hub, without its weights.
 
     Raises:
         EvaluationError: timm is not installed.
@@ -57,7 +57,7 @@ def _made(spec: HubModel, **settings: Any) -> Any:
     try:
         return timm.create_model(_address(spec), **settings)
     except NotImplementedError:
-        raise  # the network can be made on another device than meta
+        raise  # the meta device raises this; the network can be made on another device
     except Exception as error:  # its hub client raises errors of any kind
         raise _unmade(spec, error) from error
 

@@ -12,12 +12,12 @@ from tta_pipeline.models.weights import first_line
 
 
 def library_architecture(library: str, architecture: str) -> Architecture:
-    """Return the *architecture* of *library*, torchvision or timm; whether it exists shows when it is made.
+    """Return the *architecture* of *library*, torchvision or timm; an unknown one fails when its network is made.
 
     Raises:
         EvaluationError: timm is not installed.
     """
-    # Before the network is made: both import the compiler of torch, which torch 2.6 cannot on the meta device.
+    # Import before the network is made: both libraries import torch's compiler, which fails on torch 2.6's meta device.
     if library == "timm":
         imported_timm()
     else:
@@ -62,14 +62,14 @@ def imported_timm() -> Any:
 
 
 def imported_library(name: str, *, extra: str) -> Any:
-    """Return the module *name*, which comes with the *extra* of this project.
+    """Return the module *name*, which the extra *extra* of this project installs.
 
     Raises:
-        EvaluationError: it is not installed, or only half of it is.
+        EvaluationError: the module is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module(name)
-    except Exception as error:  # another library can raise anything, most of all where half of it is there
+    except Exception as error:  # another library can raise anything, most of all if it is only half installed
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
         problem = "is not installed" if is_missing else f"cannot be imported ({error!r})"
         raise EvaluationError(

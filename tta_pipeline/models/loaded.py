@@ -11,11 +11,11 @@ from tta_pipeline.util.json_values import JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A classifier of float images (B, 3, H, W) in [0, 1] that carries its own normalisation."""
+    """A classifier of float images (B, 3, H, W) in [0, 1] with its own normalisation."""
 
     name: str
     make_network: Callable[[], nn.Module]
-    """Function that returns a fresh network of normalised images, since methods change the network they are given."""
+    """Function that returns a fresh network of normalised images, since methods change the network that they get."""
     num_classes: int
     weights: str
     """Description of the origin of the weights."""
@@ -25,9 +25,9 @@ class LoadedModel:
     architecture: str
     """Library and architecture, such as `timm resnet50`."""
     code: JsonObject = field(default_factory=dict)
-    """What else determines the logits, such as the hash of a factory's source; empty if nothing does."""
+    """Other facts that determine the logits, such as the hash of a factory's source; empty if there are none."""
     outputs: tuple[int, ...] | None = None
-    """Positions of the network's outputs that are kept; None: all, in their order."""
+    """Indices of the network's outputs that the classifier uses; None: all, in order."""
 
     def make(self) -> Normalized:
         """Return a fresh classifier of images in [0, 1]."""

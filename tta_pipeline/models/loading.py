@@ -1,4 +1,4 @@
-"""The models of a benchmark file, loaded to be evaluated."""
+"""Load the models of a benchmark file for evaluation."""
 
 from pathlib import Path
 
@@ -43,13 +43,11 @@ def load_model(
         spec: Its section there.
         source_model: Path of the benchmark's trained model.
         classes: Classes of the class map.
-        image_size: Height and width of the images in pixels, with which a network of the user's code is tried; None:
-            it is not tried.
-        text_features: Folder in which a CLIP's text features are kept; None: they are not.
+        image_size: Height and width in pixels of images to try a network of the user's code with; None: do not try it.
+        text_features: Folder that caches a CLIP's text features; None: no cache.
 
     Raises:
-        EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict *classes*, those
-            of the class map.
+        EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict *classes*.
     """
     if isinstance(spec, TrainedModel):
         model = trained_model(name, source_model)
@@ -95,7 +93,7 @@ def loaded_model(name: str, spec: AnyPretrained, *, num_classes: int, image_size
 
 
 def _of_these_classes(model: LoadedModel, spec: AnyPretrained, classes: tuple[str, ...]) -> LoadedModel:
-    """Return *model* with the outputs for *classes*, if it is known which of its outputs they are."""
+    """Return *model* with only the outputs for *classes*, if its own classes are known; otherwise with all outputs."""
     if spec.classes:
         return of_some_classes(model, read_classes(spec.classes), classes, named=str(spec.classes))
     if isinstance(spec, HubModel) and set(classes) <= set(labels := hub_classes(spec)):

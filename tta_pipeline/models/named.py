@@ -1,4 +1,4 @@
-"""Classifiers by name, for code that imports this package; a benchmark file describes its models in `models`."""
+"""Load a classifier by its name, for code that imports this package; a benchmark file has its models in `models`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,14 +36,14 @@ from tta_pipeline.models.trained import trained_model
 from tta_pipeline.util.files import hash_file
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-"""Mean and std of ImageNet's training images; untrained networks get them."""
+"""Mean and std of ImageNet's training images, the default of untrained networks."""
 _NUM_IMAGENET = 1000
 _DESCRIBED = Annotated[AnyPretrained | OpenClipModel, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
 class Classifier(Normalized):
-    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and records its origin."""
+    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and states its origin."""
 
     def __init__(self, facts: LoadedModel) -> None:
         super().__init__(facts.make_network(), mean=facts.mean, std=facts.std)
@@ -60,23 +60,24 @@ def load_model(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Classifier:
-    """Return a classifier of images in [0, 1]; it first subtracts *mean* and divides by *std*.
+    """Return a classifier of images in [0, 1] that first subtracts *mean* and divides by *std*.
 
     Args:
-        name: `timm:<architecture>`, `torchvision:<architecture>`, `hf-hub:<org>/<name>@<commit>` of a model for timm on
-            the Hugging Face Hub, `<module>:<name>` of a function or class of your own that returns a network of
-            normalised images, or the file of a benchmark's trained source model, such as
-            `data/digits_c/source_models/digits_cnn.safetensors`, which has its own weights, mean and std. Or a model as
-            a benchmark file describes it, such as `{"kind": "open_clip", ...}`, which says all of it but *num_classes*.
-        num_classes: Number of outputs that it must have; None: as many as the weights have.
-        weights: pretrained: those of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select others);
-            a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None: untrained.
+        name: One of: `timm:<architecture>`; `torchvision:<architecture>`; `hf-hub:<org>/<name>@<commit>`, a model for
+            timm on the Hugging Face Hub; `<module>:<name>`, a function or class of your own that returns a network of
+            normalised images; the file of a benchmark's trained source model, such as
+            `data/digits_c/source_models/digits_cnn.safetensors`, which has its own weights, mean and std; or a model's
+            section in a benchmark file, such as `{"kind": "open_clip", ...}`, which sets everything but *num_classes*.
+        num_classes: Number of outputs that the classifier must have; None: as many as the weights have.
+        weights: "pretrained": the weights of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select
+            others); a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None:
+            untrained.
         mean: Mean of each channel of images in [0, 1]; None: as published with the weights.
         std: Standard deviation of each channel; None: as published with the weights.
 
     Raises:
-        EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; or mean
-            and std are missing for weights of your own, or given for a source model, which has them; or your own
+        EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; mean and
+            std are missing for weights of your own, or given for a source model, which has its own; or your own
             function raises or returns something else.
     """
     try:
@@ -122,10 +123,10 @@ def _of_section(section: dict[str, object], *, num_classes: int | None) -> Loade
     if isinstance(spec, OpenClipModel):
         names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
         if names is None:
-            raise EvaluationError("class_names is missing; expected what the classes are called in texts")
+            raise EvaluationError("class_names is missing; expected the names of the classes in texts")
         return clip_model(spec.architecture, spec, classes=names)
     if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
-        raise EvaluationError("num_classes is missing; expected it with weights or a network of your own")
+        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
     return loaded_model("a description", spec, num_classes=num_classes or 0)
 
 
@@ -143,12 +144,12 @@ def _described(
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
     network = _network(name)
     if num_classes is None and (weights is not None or isinstance(network, PythonModel)):
-        raise EvaluationError("num_classes is missing; expected it with weights or a network of your own")
+        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
     if weights is None:
         return untrained_model(network, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
     if len(given) < 2:
         raise EvaluationError(
-            "mean or std is missing; expected both with weights of your own, as the model was trained"
+            "mean or std is missing; expected both with weights of your own, with the values of the model's training"
         )
     assert num_classes is not None
     if isinstance(weights, str | Path):

@@ -1,4 +1,4 @@
-"""Networks to train: untrained ones of any kind, and ones with the weights of a model to start from."""
+"""Networks to train: untrained networks of any kind, and networks with weights to fine-tune."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,12 +71,12 @@ def untrained_network(spec: AnyNetwork, *, num_classes: int) -> nn.Module:
 
 
 def network_with_weights(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
-    """Return the network of *spec* with its weights; a head with another number of outputs is replaced by a fresh one.
+    """Return the network of *spec* with its weights; replace a head with another number of outputs by a fresh head.
 
     The weights of a fresh head are drawn from torch's global seed.
 
     Raises:
-        EvaluationError: *spec* has no weights, or they are missing or not the expected ones.
+        EvaluationError: *spec* has no weights, or the weights are missing or not the expected ones.
     """
     architecture, start = architecture_of(spec), _start(spec)
     network = architecture.make(num_classes)
@@ -84,19 +84,19 @@ def network_with_weights(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
     is_fitting = all(own[name].shape == start.state[name].shape for name in head)
     kept = {name: weights for name, weights in start.state.items() if is_fitting or name not in head}
     network.load_state_dict(kept, strict=is_fitting)
-    if not head:  # the number of outputs is not asked for
+    if not head:  # the architecture ignores the number of outputs
         _replace_last_linear(network, num_classes=num_classes, called=architecture.called)
     return Pretrained(network=network, mean=start.mean, std=start.std, weights_sha256=start.weights_sha256)
 
 
 def declared_normalisation(spec: AnyNetwork) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return mean and standard deviation that the benchmark file names for *spec*; None if it names none."""
+    """Return mean and standard deviation of *spec* in the benchmark file; None if the file has none."""
     mean, std = getattr(spec, "mean", None), getattr(spec, "std", None)
     return None if mean is None or std is None else (tuple(mean), tuple(std))
 
 
 def network_identity(spec: AnyNetwork) -> JsonObject:
-    """Return all that determines the untrained network of *spec*, as plain JSON.
+    """Return everything that determines the untrained network of *spec*, as plain JSON.
 
     Raises:
         EvaluationError: its library is not installed.
@@ -106,7 +106,7 @@ def network_identity(spec: AnyNetwork) -> JsonObject:
 
 
 def start_identity(spec: AnyNetwork) -> str:
-    """Return which weights the name in *spec* stands for; nothing if *spec* has their sha256 or their commit.
+    """Return the identity of the weights named in *spec*; empty if *spec* has their sha256 or their commit.
 
     Raises:
         EvaluationError: its library is not installed, or has no such weights.
@@ -117,7 +117,7 @@ def start_identity(spec: AnyNetwork) -> str:
 
 
 class _Start(NamedTuple):
-    """Weights to start from, and how their images were normalised."""
+    """Weights to start from, and the normalisation of the images that they were trained on."""
 
     state: Mapping[str, torch.Tensor]
     mean: tuple[float, ...]

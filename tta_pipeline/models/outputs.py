@@ -1,4 +1,4 @@
-"""A model for a benchmark with only some of its classes: the other outputs are left out."""
+"""Restrict a model's outputs to the classes of a benchmark."""
 
 from dataclasses import replace
 
@@ -27,7 +27,11 @@ class _SomeOutputs(nn.Module):
 def of_some_classes(
     model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: str
 ) -> LoadedModel:
-    """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in their order."""
+    """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in the order of *classes*.
+
+    Raises:
+        EvaluationError: *own_classes*, which *named* has, are not the outputs of *model* or lack some of *classes*.
+    """
     if own_classes == classes:
         return model
     unknown = sorted(set(classes) - set(own_classes))
@@ -46,9 +50,9 @@ def of_some_classes(
 
 
 def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Module:
-    """Return *network*, a classifier with *of* outputs, with only *outputs*.
+    """Return *network*, a classifier with *of* outputs, restricted to *outputs*.
 
-    If the last layer can be identified, it is cut itself, so that methods that use its input can find it.
+    If the last layer can be identified, the layer itself is cut, so that methods that use its input can find it.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and layer.out_features == of]
     if len(layers) != 1:

@@ -1,4 +1,4 @@
-"""Networks that the user's own Python code makes, with weights from a file."""
+"""Networks made by the user's own Python code, with weights from a file."""
 
 import inspect
 from collections.abc import Callable
@@ -38,11 +38,11 @@ def python_state(spec: PythonModel, *, num_classes: int | None) -> dict[str, tor
 
     Args:
         spec: The model in the benchmark file.
-        num_classes: Number of classes that a factory gets that asks for it; None: any number.
+        num_classes: Number of classes, passed to a factory that has a parameter for it; None: any number.
 
     Raises:
-        EvaluationError: there are none, or they are missing, changed, unreadable or of something else; with the first
-            names.
+        EvaluationError: *spec* names no weights, or they are missing, changed, unreadable or of another network. The
+            message has the names of the first weights that do not fit.
     """
     if spec.weights is None or spec.sha256 is None:
         raise EvaluationError(
@@ -92,13 +92,13 @@ def _made(spec: PythonModel, num_classes: int) -> nn.Module:
         network = factory(**arguments)
     except Exception as error:  # whatever a user's function raises
         raise EvaluationError(
-            f"{spec.factory} raised {error!r} for the arguments {arguments}; expected a torch.nn.Module: correct it or "
-            "`arguments`"
+            f"{spec.factory} raised {error!r} for the arguments {arguments}; expected a torch.nn.Module: correct the "
+            "function or `arguments`"
         ) from error
     if not isinstance(network, nn.Module):
         raise EvaluationError(
-            f"{spec.factory} returned {type(network).__name__}; expected a torch.nn.Module, called with normalised "
-            "images: correct it"
+            f"{spec.factory} returned {type(network).__name__}; expected a torch.nn.Module that takes normalised "
+            "images: correct the function"
         )
     return network
 
@@ -106,5 +106,5 @@ def _made(spec: PythonModel, num_classes: int) -> nn.Module:
 def _asks_for_classes(factory: Callable[..., Any]) -> bool:
     try:
         return "num_classes" in inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # of a function without Python source
+    except (TypeError, ValueError):  # for a function without Python source
         return False

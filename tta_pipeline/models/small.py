@@ -8,7 +8,7 @@ from tta_pipeline.models.architecture import Architecture
 
 
 class SmallConvNet(nn.Sequential):
-    """Three stages of two 3x3 convolutions with batch norm, each stage at half the resolution of the one before."""
+    """Three stages of two 3x3 convolutions with batch norm; each stage halves the resolution."""
 
     def __init__(self, *, num_classes: int, width: int) -> None:
         super().__init__(

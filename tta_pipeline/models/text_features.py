@@ -1,7 +1,7 @@
-"""Text features of classes, kept between processes.
+"""Cache of the text features of classes, shared between processes.
 
-For 1,000 classes and 80 templates they take 80,000 passes through the text tower, which is more than an hour on a CPU.
-A file is named after all that decides its content, and holds the hash of it.
+For 1,000 classes and 80 templates, text features take 80,000 passes through the text tower: more than an hour on a CPU.
+A file's name is the hash of everything that determines its content; the file also holds the hash of its content.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from tta_pipeline.util.files import open_file, require_size, write_atomically
 
 _NAME = "features"
 _MOST_BYTES = 2**30
-"""Most bytes of kept features: those of 21,841 classes with 1,280 numbers take 0.1 GB."""
+"""Largest size of a file of features in bytes; 21,841 classes with 1,280 numbers each take 0.1 GB."""
 
 
 def text_features(
     folder: Path | None, decided_by: Mapping[str, str], compute: Callable[[], torch.Tensor]
 ) -> torch.Tensor:
-    """Return what *compute* returns, (K, D), from *folder* if it was kept there for the same *decided_by*.
+    """Return the result of *compute*, (K, D), from *folder* if it is cached there for the same *decided_by*.
 
-    A file that is damaged is written anew. Without a *folder*, nothing is kept.
+    A damaged file is written again. Without a *folder*, nothing is cached.
     """
     if folder is None:
         return compute()
@@ -41,7 +41,7 @@ def text_features(
 
 
 def _read(path: Path) -> torch.Tensor | None:
-    """Return the features in *path*; None if there are none, or they are not those that were written."""
+    """Return the features in *path*; None if there is no file, or it is damaged."""
     try:
         with open_file(path) as file:
             require_size(file, path, _MOST_BYTES)

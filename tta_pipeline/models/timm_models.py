@@ -1,4 +1,4 @@
-"""Models of timm with its own weights."""
+"""Models of timm with timm's own weights."""
 
 from tta_pipeline.benchmarks.models import TimmModel
 from tta_pipeline.errors import EvaluationError
@@ -7,7 +7,7 @@ from tta_pipeline.models.loaded import LoadedModel
 
 
 def timm_weights(spec: TimmModel) -> str:
-    """Return where timm has the weights of *spec* from, since a name without a tag stands for its newest.
+    """Return the origin of timm's weights for *spec*, since a name without a tag means timm's newest weights.
 
     Raises:
         EvaluationError: timm is not installed.
@@ -17,7 +17,7 @@ def timm_weights(spec: TimmModel) -> str:
 
 
 def timm_model(name: str, spec: TimmModel) -> LoadedModel:
-    """Return timm's model with the weights and the normalisation that *spec* names.
+    """Return timm's model with the weights that *spec* names, and with their normalisation.
 
     Raises:
         EvaluationError: timm is not installed, has no such model, or its weights cannot be downloaded.

@@ -1,4 +1,4 @@
-"""Models of torchvision with its own weights."""
+"""Models of torchvision with torchvision's own weights."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tta_pipeline.models.loaded import LoadedModel
 
 
 def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
-    """Return torchvision's model with the weights and the normalisation that *spec* names.
+    """Return torchvision's model with the weights that *spec* names, and with their normalisation.
 
     Raises:
         EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
@@ -26,7 +26,7 @@ def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
 
 
 def named_weights(spec: TorchvisionModel) -> Any:
-    """Return the member of torchvision's enum that *spec* names; its `url` has the first digits of the file's sha256.
+    """Return the member of torchvision's enum that *spec* names; `url` has the first digits of the file's sha256.
 
     Raises:
         EvaluationError: torchvision has no such model or weights.

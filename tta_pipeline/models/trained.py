@@ -1,4 +1,4 @@
-"""Source models that a benchmark has trained: weights, and facts beside them that prove themselves."""
+"""Source models that a benchmark has trained: files of weights, each with a file of facts that holds its own hash."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ from tta_pipeline.util.files import read_file, read_proven, write_atomically
 from tta_pipeline.util.sections import Section
 
 TRAINING_VERSION = "3"
-"""Version of the code of training, which no other part of a fingerprint names."""
+"""Version of the training code; no other part of a fingerprint covers this code."""
 
 _MOST_FACTS_BYTES = 2**26
 _MOST_BYTES = 2**36
-"""Most bytes of weights; they are hashed before they take memory."""
+"""Largest size of the weights in bytes; they are hashed before they take memory."""
 
 
 class SourceModelFacts(Section):
@@ -42,16 +42,16 @@ class SourceModelFacts(Section):
     """Top-1 error on the augmented training images in the epoch of these weights, in [0, 1]; None: labels were mixed.
     """
     validation_error: float | None
-    """Top-1 error on the validation images after that epoch, in [0, 1]; None: there are none."""
+    """Top-1 error on the validation images after that epoch, in [0, 1]; None: there are no validation images."""
     wall_s: float
     run: dict[str, JsonValue]
-    """Facts of the training's record, with its epochs."""
+    """Facts of the training's record, including its epochs."""
 
 
 def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_size: int) -> str:
     """Return the sha256 of everything that determines the weights of a training.
 
-    Neither the device nor library versions are part of it: the record has them, and they outdate nothing.
+    The device and library versions are not part of the hash: they are in the record, and make no model outdated.
 
     Raises:
         EvaluationError: the library of the network is not installed.
@@ -72,7 +72,7 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel, *
     """Check that the model at *path* was trained on the images of *manifest* with *settings*.
 
     Raises:
-        EvaluationError: the model was not, or it is missing.
+        EvaluationError: the model is missing, or was trained on other images or with other settings.
     """
     facts = facts_of_source_model(path)
     if facts is None or facts.fingerprint != training_fingerprint(settings, manifest, image_size=image_size):
@@ -83,7 +83,7 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel, *
 
 
 def encoded_weights(state: Mapping[str, torch.Tensor]) -> bytes:
-    """Return *state* as the file of a source model holds it."""
+    """Return *state* as the bytes of a source model's file."""
     encoded: bytes = save({name: tensor.contiguous() for name, tensor in state.items()})
     return encoded
 
@@ -99,7 +99,7 @@ def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
     """Return the trained model and its facts.
 
     Raises:
-        EvaluationError: the model is missing, or its weights, mean, std or classes are not those of the training.
+        EvaluationError: the model is missing, or its weights, mean, std or classes have changed since the training.
     """
     facts, state = _read(path)
     network = architecture_of(facts.network).make(len(facts.classes))
@@ -113,7 +113,7 @@ def trained_model(name: str, path: Path) -> LoadedModel:
     Raises:
         EvaluationError: the model is missing, damaged or changed.
     """
-    facts, state = _read(path)  # once: the file may be of another training by the time the network is made
+    facts, state = _read(path)  # read once: another training may replace the file before the network is made
     return architecture_of(facts.network).with_state(
         name, state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, weights=path.name,
         weights_sha256=facts.weights_sha256,

@@ -1,4 +1,4 @@
-"""Whether a network takes images of a size, and gives as many logits as there are classes."""
+"""Try a network on two images: it must take images of the size, and return one logit for each class."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from tta_pipeline.errors import EvaluationError
 
 
 def outputs_of(network: nn.Module, *, image_size: int) -> object:
-    """Return what *network* returns for two black images; its state, and the user's random numbers, stay.
+    """Return the outputs of *network* for two black images; its state and the user's random numbers do not change.
 
     Args:
         network: Takes images, float (B, 3, H, W).
@@ -26,11 +26,11 @@ def outputs_of(network: nn.Module, *, image_size: int) -> object:
 
 
 def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, called: str) -> None:
-    """Check that *network* gives logits (2, *num_classes*) for two black images; its state stays.
+    """Check that *network* returns logits (2, *num_classes*) for two black images; its state does not change.
 
     Args:
         network: Takes images, float (B, 3, H, W).
-        num_classes: Number of outputs that it must have.
+        num_classes: Number of outputs that the network must have.
         image_size: Height and width of the images in pixels.
         called: Name of the network in the error.
 

@@ -1,4 +1,4 @@
-"""Weights: state dicts in files, and their hash."""
+"""Read state dicts from files, and hash weights."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -15,16 +15,16 @@ _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",
     "last", "best",
 )  # fmt: skip
-"""Keys of training checkpoints for the weights: of timm, Lightning, and the CIFAR repositories that papers use."""
+"""Usual keys of the weights in training checkpoints: timm's, Lightning's, and those of CIFAR repositories in papers."""
 
 
 def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, torch.Tensor]:
     """Return the state dict in *path*, without running code from it.
 
     Args:
-        path: safetensors, or what `torch.save` wrote: a state dict, or a checkpoint that has one under a usual key.
+        path: A file of safetensors, or of `torch.save`: a state dict, or a checkpoint with one under a usual key.
         sha256: Hash that the file must have.
-        key: Where the state dict lies in a checkpoint, such as `state_dict_ema`; None: the only one under a usual key.
+        key: Key of the state dict in a checkpoint, such as `state_dict_ema`; None: the only one under a usual key.
 
     Raises:
         EvaluationError: the file is missing, changed, unreadable, or holds something else.
@@ -43,10 +43,10 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
 
 
 def require_file(path: Path, sha256: str) -> None:
-    """Check that the file *path* is there, and is the one with this hash.
+    """Check that the file *path* exists, and has the hash *sha256*.
 
     Raises:
-        EvaluationError: it is missing, unreadable or another.
+        EvaluationError: the file is missing, unreadable, or has another hash.
     """
     try:
         is_file, found = path.is_file(), hash_file(path) if path.is_file() else None
@@ -59,7 +59,7 @@ def require_file(path: Path, sha256: str) -> None:
 
 
 def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:
-    """Return the state dict that *content* of the file *path* is or has."""
+    """Return the state dict in *content* of the file *path*, which may be the state dict itself."""
     found = dict(_states(content)) if isinstance(content, Mapping) else {}
     if key is not None and key not in found:
         raise EvaluationError(f"{path} has no state dict {key!r}; expected one of {', '.join(found) or 'none'}")
@@ -71,14 +71,14 @@ def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch
     if not found:
         has = f" with {', '.join(map(str, list(content)[:5]))}" if isinstance(content, Mapping) else ""
         raise EvaluationError(
-            f"{path} holds {type(content).__name__}{has}; expected a state dict, names to tensors, as it is or under "
+            f"{path} holds {type(content).__name__}{has}; expected a state dict, names to tensors, by itself or under "
             f"one of {', '.join(_KEYS)}"
         )
     return dict(next(iter(found.values())) if key is None else found[key])
 
 
 def _states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
-    """Yield each state dict in *content* with the keys that lead to it."""
+    """Yield each state dict in *content* after its keys, joined by dots."""
     if content and all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()):
         yield where, content
         return
@@ -98,5 +98,5 @@ def state_sha256(state: Mapping[str, torch.Tensor]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what *error* says, or its type if it says nothing."""
+    """Return the first line of the message of *error*, or its type if the message is empty."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -159,8 +159,16 @@ def test_compiled_networks_have_what_was_added(params: str):
 @pytest.mark.parametrize(
     ("params", "model", "lack"),
     [
-        ("lora", batch_norm_model, "Sequential has no linear layer but its classifier; tent, params lora expects some"),
-        ("adapters", batch_norm_model, "no feed-forward network of two linear layers; tent, params adapters expects"),
+        (
+            "lora",
+            batch_norm_model,
+            "Sequential has no linear layer but its classifier; tent with params lora expects others",
+        ),
+        (
+            "adapters",
+            batch_norm_model,
+            "no feed-forward network of two linear layers; tent with params adapters expects",
+        ),
         ("adapters", layer_norm_model, "use a transformer such as ViT, Swin or ConvNeXt, or other params"),
     ],
 )

@@ -268,7 +268,7 @@ def test_the_rate_of_a_vit_is_that_of_what_the_method_sees():
 
 def test_a_preset_that_a_method_lacks_is_refused():
     """The error names those that it has, where a benchmark file is read; the command line offers all presets."""
-    with pytest.raises(ValidationError, match="preset is 'imagenet_vit'; expected one of imagenet, cifar, which"):
+    with pytest.raises(ValidationError, match="preset is 'imagenet_vit'; the method expects one of imagenet, cifar"):
         Experiment.model_validate({"model": "m", "method": "cotta", "preset": "imagenet_vit"})
     (option,) = [each for each in evaluate.params if each.name == "preset"]
     assert list(PRESETS) == list(option.type.choices)

@@ -111,7 +111,7 @@ def test_a_resnet_of_three_stages_has_no_top():
 
 def test_a_transformer_whose_blocks_are_not_found_is_refused():
     """The message has its norm layers, and what to write instead."""
-    expected = "lower.norm1, lower.norm2, upper.norm1, upper.norm2; sar leaves .*name what stays in `frozen_layers`"
+    expected = "lower.norm1, lower.norm2, upper.norm1, upper.norm2; sar leaves .*name these layers in `frozen_layers`"
     with pytest.raises(AdaptationError, match=expected):
         build("sar", Unnumbered(), num_classes=10, preset="cifar")
 
@@ -135,7 +135,7 @@ def test_a_benchmark_file_can_name_what_stays(method: str, named: list[str], exp
     [
         (
             ["upper.norm3"],
-            "frozen_layers names upper.norm3, which is or holds no norm layer; sar expects some of lower",
+            "frozen_layers names upper.norm3, which is no norm layer and holds none; sar expects names among lower",
         ),
         (["low"], "frozen_layers names low, "),
         (["lower", "upper"], "no norm layer .* but the 4 that stay as they are; sar .* name fewer frozen_layers"),

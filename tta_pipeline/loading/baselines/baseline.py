@@ -1,4 +1,4 @@
-"""What the loaders in the comparison have in common."""
+"""Base class of the loaders in the comparison, and their common functions."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ _ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(BatchLoader):
-    """A loader in the comparison, over what `prepare` made of one shard set."""
+    """A loader in the comparison, over the files that `prepare` made from one shard set."""
 
     shard_set: ShardSet
     folder: Path
@@ -36,17 +36,17 @@ class Baseline(BatchLoader):
     """Content of the batches, one of `outputs`."""
 
     outputs: ClassVar[Sequence[Output]]
-    """Outputs that the system can deliver; the first is that of its own examples."""
+    """Outputs that the system can deliver; the first is the one in its own examples."""
     formats: ClassVar[Sequence[str]] = ("raw", "tensor")
     """Formats of a shard set that the system reads."""
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write *shard_set* into the empty *folder* in the form that the system reads, unless it reads shards."""
+        """Write *shard_set* into the empty *folder* in the system's own form; write nothing if it reads shards."""
         del shard_set, folder
 
     def rebatched(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
-        """Yield full batches from *batches* of images and indices, where each worker's last one may not be full."""
+        """Yield full batches from *batches* of images and indices, where each worker's last batch may not be full."""
         rests: list[tuple[torch.Tensor, torch.Tensor]] = []
         for images, indices in batches:
             if len(images) == self.batch_size:
@@ -60,13 +60,13 @@ class Baseline(BatchLoader):
                 yield self.batch(images[part], indices[part].numpy())
 
     def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
-        """Yield batches of *dataset*, pairs of image and label, with the order's samples at *positions*."""
+        """Yield batches of *dataset*, which has pairs of image and label; *positions* are in the stream's order."""
         for number, (images, _) in enumerate(self.map_style(dataset, positions)):
             yield self.batch_at(number, images)
 
 
 def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
-    """Return the function from image to tensor: normalised as in the first system, or the bytes (H, W, 3)."""
+    """Return the function from image to tensor: normalised as in the first system, or uint8 (H, W, 3)."""
     if output == "uint8":
         return _bytes_of
     from torchvision.transforms import Compose, Normalize, ToTensor  # two seconds; most readers do not need it

@@ -1,4 +1,4 @@
-"""NVIDIA DALI: its webdataset reader and decoder, on a GPU where there is one."""
+"""NVIDIA DALI: its webdataset reader and its decoder, on a GPU if there is one."""
 
 from collections.abc import Iterator
 from pathlib import Path

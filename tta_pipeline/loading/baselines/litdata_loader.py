@@ -21,7 +21,7 @@ class LitdataLoader(Baseline):
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write chunks of image files, as they are, and their positions."""
+        """Write chunks of unchanged image files and their positions."""
         cache = Cache(str(folder), chunk_bytes=_CHUNK_BYTES)
         for position, picture in enumerate(stored_pictures(shard_set)):
             cache[position] = {"image": picture, "position": position}

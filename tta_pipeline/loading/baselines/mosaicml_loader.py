@@ -22,7 +22,7 @@ class MosaicmlLoader(Baseline):
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write MDS files of image files, as they are, and their positions."""
+        """Write MDS files of unchanged image files and their positions."""
         with MDSWriter(columns={"image": "jpeg", "position": "int"}, out=str(folder)) as writer:
             for position, picture in enumerate(stored_pictures(shard_set)):
                 writer.write({"image": picture, "position": position})

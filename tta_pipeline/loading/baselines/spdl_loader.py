@@ -14,7 +14,7 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class SpdlLoader(Baseline):
-    """Batches read at the manifest's offsets, since SPDL has no reader for them, and decoded by as many threads."""
+    """SPDL's threads read batches at the manifest's offsets, since SPDL has no reader of shards, and decode them."""
 
     outputs = ("uint8",)
     formats = ("raw",)
@@ -22,8 +22,8 @@ class SpdlLoader(Baseline):
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch.
 
-        FFmpeg's pixels are as bright as libjpeg's up to rounding. Where a file keeps colours at half size, as most do,
-        FFmpeg enlarges them differently: single channels were found to differ by up to 40 of 255, otherwise by 3.
+        FFmpeg's pixels are as bright as libjpeg's, except for rounding. Most files keep colours at half size, and
+        FFmpeg enlarges them differently: there, single channels differed by up to 40 of 255, otherwise by 3.
         """
         index = self.shard_set.index
         starts = range(0, len(self.order), self.batch_size)

@@ -1,4 +1,4 @@
-"""A map-style reader of tar members: a torch `Dataset` over `tarfile`, as users write it themselves."""
+"""A map-style reader of tar members: a torch `Dataset` over `tarfile`, as users often write one themselves."""
 
 import tarfile
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tta_pipeline.shards.manifest import ShardSet
 
 
 class TarLoader(Baseline):
-    """DataLoader over members of the shards; each worker opens a shard, and reads its headers, when it first needs it.
+    """DataLoader over members of the shards; each worker opens a shard, and reads its headers, at its first use.
 
     It works like the first system's archive script, but looks members up by offset instead of searching.
     """

@@ -20,8 +20,8 @@ IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
 class WebDatasetLoader(Baseline):
     """Shards shuffled, samples through a buffer of 1000, Pillow, ToTensor and Normalize at native size, WebLoader.
 
-    Unlike there, batches are filled up across the workers, so that no sample is dropped; and only images are decoded,
-    since webdataset's other decoders would unpickle.
+    Unlike in the first system, batches are filled up across the workers, so that no sample is dropped, and only images
+    are decoded, since webdataset's other decoders would unpickle.
     """
 
     outputs = ("float32", "uint8")
@@ -30,7 +30,7 @@ class WebDatasetLoader(Baseline):
         """Yield every batch, in webdataset's own order.
 
         Raises:
-            LoaderError: webdataset cannot open files at such a path.
+            LoaderError: webdataset cannot open files in the shard set's folder.
         """
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         dataset = (
@@ -50,14 +50,16 @@ class WebDatasetLoader(Baseline):
 
 
 def shard_paths(shard_set: ShardSet) -> list[str]:
-    """Return the paths of the shards as webdataset can open them.
+    """Return the paths of the shards in a form that webdataset can open.
 
     Raises:
-        LoaderError: webdataset cannot open files at such a path.
+        LoaderError: webdataset cannot open files in the shard set's folder.
     """
     folder = shard_set.folder.absolute()
     if "#" in str(folder) or "?" in str(folder):
-        raise LoaderError(f"{folder} has a # or ?, which webdataset takes for a URL; expected another path: copy it")
+        raise LoaderError(
+            f"{folder} has a # or ?, so that webdataset takes it for a URL; expected another path: copy the shard set"
+        )
     # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
     return [str(folder / shard.name) for shard in shard_set.manifest.shards]
 
