@@ -40,22 +40,22 @@ ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
 """Networks by library: names of architectures, and for transformers of models, in their default configuration."""
 _HEAD = """# What stays at the top
 
-`sar`, `deyo` and `rem` leave the norm layers at the top of a network as they are. What the authors of SAR leave is the
-last stage of a ResNet, and the last three of the twelve blocks of a ViT-B with the norm layer after them. Here it is,
-in any library, by structure and not by name:
+`sar`, `deyo` and `rem` do not adapt the norm layers at the top of a network. In SAR's own code the top is the last
+stage of a ResNet, or the last three of the twelve blocks of a ViT-B with the norm layer after them. Here the top is
+found in any library, by structure and not by name:
 
-- of a transformer whose blocks are all as wide, the last quarter of them, at least one;
-- of a transformer or ConvNeXt with stages, the last stage, with the reduction before it where it is not a part of the
-  stage before;
-- of a ResNet, the fourth stage: `layer4`, or `stages.3` of timm's ResNetV2 and of transformers;
-- and every norm layer that the network has registered after these.
+- in a transformer whose blocks all have the same width: the last quarter of the blocks, at least one;
+- in a transformer or ConvNeXt with stages: the last stage, and the reduction before it unless it belongs to the stage
+  before;
+- in a ResNet: the fourth stage, which is `layer4`, or `stages.3` in timm's ResNetV2 and in transformers;
+- in all of these, also every norm layer that the network has registered after them.
 
 Other networks have no top: a ResNet-20, EfficientNet, MobileNet, RegNet or DenseNet adapts every norm layer, as in the
-authors' code. The column `frozen_layers` of each result says what stayed, `none of 49` included. A transformer whose
-blocks are not found is refused; `frozen_layers` of its `hyperparameters` names what stays in place of the top, as
-`[encoder.block9, norm]`, or `[]` for nothing.
+authors' code. The column `frozen_layers` of each result says which layers stayed fixed, or `none of 49`. A transformer
+whose blocks are not found is refused, unless `frozen_layers` in its `hyperparameters` names the layers that stay fixed,
+such as `[encoder.block9, norm]`, or `[]` for none.
 
-Made by `python docs/make_top_layers.py`, and held by `tta_pipeline_tests/methods/test_top.py`. The last column is
+Made by `python docs/make_top_layers.py`, and checked by `tta_pipeline_tests/methods/test_top.py`. The last column is
 the highest norm layer that adapts.
 
 | library | network | norm layers | stay | from | to | adapts up to |

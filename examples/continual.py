@@ -1,6 +1,6 @@
-"""A protocol as a loop of your own: one method sees cell after cell, and is never reset.
+"""Write a protocol as a loop: one method sees cell after cell, and is never reset.
 
-In a benchmark file this is `protocol: continual`, and a killed run then resumes where it was.
+In a benchmark file this is `protocol: continual`, with which a killed run resumes where it stopped.
 
     python examples/continual.py data/digits_c/source_models/digits_cnn.safetensors SHARDS SHARDS
 
@@ -17,7 +17,7 @@ import tta_pipeline as tta
 
 
 def main(model: str, *folders: str) -> None:
-    """Let one method see cell after cell."""
+        """Evaluate one method on cell after cell, without a reset."""
     method = tta.build("tent", tta.load_model(model), num_classes=10, preset="cifar")
     results = [tta.evaluate(method, folder) for folder in folders]
     for result in results:

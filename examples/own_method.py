@@ -1,4 +1,4 @@
-"""A method of your own; in a benchmark file it is `method: own_method:SHARPENED`.
+"""Evaluate a method of your own; a benchmark file names it by `method: own_method:SHARPENED`.
 
     python examples/own_method.py data/digits_c/shards/contrast/5 data/digits_c/source_models/digits_cnn.safetensors
 
@@ -24,7 +24,7 @@ class Settings(Hyperparameters):
 
 
 class Sharpened(Norm):
-    """Statistics of the batch, and logits divided by a temperature."""
+        """Batch norm with the batch's statistics, and logits divided by a temperature."""
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         return super()._predict(images) / self.hyperparameters.temperature

@@ -1,4 +1,4 @@
-"""A model of your own: any torch module that takes images in [0, 1] and normalises by itself.
+"""Evaluate a model of your own: any torch module that takes images in [0, 1] and normalises them by itself.
 
     python examples/own_model.py data/digits_c/shards/contrast/5
 
@@ -16,7 +16,7 @@ import tta_pipeline as tta
 
 
 class Mine(nn.Module):
-    """A linear classifier of the mean colour of 4 x 4 fields."""
+        """A linear classifier on the mean colours of a 4 x 4 grid."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ask the database of results; the answer is an Arrow table, and `.to_pandas()` makes a DataFrame of it.
+"""Query the database of results; the answer is an Arrow table, and `.to_pandas()` makes a DataFrame of it.
 
     python examples/query_results.py data
 

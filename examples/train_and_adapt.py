@@ -1,4 +1,4 @@
-"""Train on clean shards, adapt on corrupted ones.
+"""Train on clean shards, and adapt on corrupted ones.
 
     python examples/train_and_adapt.py data/digits_c/shards/train/0 data/digits_c/shards/contrast/5
 
