@@ -16,14 +16,14 @@ import tta_pipeline as tta
 
 
 class Mine(nn.Module):
-        """A linear classifier on the mean colours of a 4 x 4 grid."""
+    """A linear classifier on the mean colours of a 4 x 4 grid."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, num_classes))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for images, float (B, 3, H, W) in [0, 1]."""
+    """Return logits (B, K) for images, float (B, 3, H, W) in [0, 1]."""
         return self.layers((images - 0.5) / 0.25)
 
 
