@@ -23,7 +23,7 @@ class Mine(nn.Module):
         self.layers = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, num_classes))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-    """Return logits (B, K) for images, float (B, 3, H, W) in [0, 1]."""
+        """Return logits (B, K) for images, float (B, 3, H, W) in [0, 1]."""
         return self.layers((images - 0.5) / 0.25)
 
 
