@@ -32,7 +32,7 @@ _MAX_COMPARED_BYTES = 4 * 2**20
 
 
 class PinClasses(Protocol):
-    """A function that returns the benchmark's class map; if there is none yet, it pins the classes of the first cell."""
+    """A function that returns the benchmark's class map, after pinning the first cell's classes if there is none."""
 
     def __call__(self, find_classes: Callable[[], tuple[str, ...]], /) -> ClassMap:
         """Return the class map; *find_classes* returns the classes of the cell."""
