@@ -78,7 +78,7 @@ def test_what_is_no_lock_is_named(
     KINDS[found](tmp_path / name)
 
     with (
-        pytest.raises(LockError, match=f"{name} is {found}; expected a file that is locked: remove it"),
+        pytest.raises(LockError, match=f"{name} is {found}; expected a lock file: remove it"),
         road(tmp_path / name),
     ):
         pass

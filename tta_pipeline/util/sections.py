@@ -45,6 +45,4 @@ def _require_path(path: Path) -> None:
     try:
         path.expanduser()
     except RuntimeError:
-        raise ValueError(
-            f"found {str(path)!r}; expected a path; after ~, the name of a user of this machine"
-        ) from None
+        raise ValueError(f"found {str(path)!r}; expected a path; after ~, the name of a user of this machine") from None

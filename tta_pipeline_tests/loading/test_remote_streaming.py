@@ -371,7 +371,7 @@ def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_pa
 
 def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
     """A set at URLs is not transformed."""
-    with pytest.raises(ManifestError, match="tta-pipeline fetch them first"):
+    with pytest.raises(ManifestError, match="download them with `tta-pipeline fetch` first"):
         stored_images(adopt(f"{web.url}/set"))
 
 
@@ -413,5 +413,5 @@ def test_two_shards_of_one_name_are_refused(shard_set: ShardSet, web: Web, tmp_p
     """A manifest could not say which is which."""
     shutil.copytree(served(tmp_path), tmp_path / "web" / "other")
     urls = tuple(f"{web.url}/{folder}/fog-5-00000.tar" for folder in ("set/fog/5", "other"))
-    with pytest.raises(PipelineError, match="names that differ"):
+    with pytest.raises(PipelineError, match="unique names"):
         RemoteShards(urls=urls).at(Cell(corruption="fog", severity=5))

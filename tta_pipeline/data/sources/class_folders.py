@@ -40,8 +40,8 @@ def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) ->
             name = folders[depth]
             raise SourceError(
                 f"{where} has images in {'/'.join(folders)}, beside class folders such as "
-                f"{'/'.join(class_folders[0])}, so {name!r} may or may not be a class; expected no such doubt: if it "
-                "is a class, give a class map with this name; if not, move this folder away"
+                f"{'/'.join(class_folders[0])}; expected a class map that shows whether {name!r} is a class: if it is, "
+                "give a class map with this name; if not, move this folder away"
             )
 
 

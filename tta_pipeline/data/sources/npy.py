@@ -40,7 +40,7 @@ class NpyImages:
     """Folder of the files, or an uncompressed tar of them."""
     cells: tuple[Cell, ...]
     class_names_by_label: tuple[str, ...] = ()
-    """Class names in the order of their labels; if empty, classes are named by labels, zero-padded to sort as numbers."""
+    """Class names in the order of their labels; if empty, the names are the labels, zero-padded to sort as numbers."""
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Severities in the order of their rows."""
     file_names: Mapping[str, str] = field(default_factory=dict)

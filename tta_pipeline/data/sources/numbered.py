@@ -71,8 +71,8 @@ def class_by_name(
 ) -> Mapping[str, str]:
     """Return the class in the class map for each of *names*, the class names of the data set *where*.
 
-    If all names are numbers, they are positions in *classes* if *are_numbers* is set or none of them is a class. Without
-    *classes*, each name is its own class.
+    If all names are numbers, they are positions in *classes* if *are_numbers* is set or none of them is a class.
+    Without *classes*, each name is its own class.
 
     Raises:
         SourceError: a name occurs twice, or has no class.

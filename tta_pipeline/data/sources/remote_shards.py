@@ -72,7 +72,7 @@ class RemoteCell(Section):
         """
         found = waited_for(together([file_facts(shard.url) for shard in self.shards]))
         pairs = ((shard.url, difference(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
-        return tuple(f"{url}: {problem}, as when its shards were located" for url, problem in pairs if problem)
+        return tuple(f"{url}: {problem}, as when the shards were located" for url, problem in pairs if problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,7 @@ class RemoteShards:
             for url, each in zip(urls, facts, strict=True)
         )
         if len({shard.name for shard in shards}) < len(shards):
-            raise SourceError(f"found shards with the same name at {urls[0]} and others; expected different names: "
-                              "rename them")  # fmt: skip
+            raise SourceError(f"found shards with the same name, such as {urls[0]}; expected unique names: rename them")
         shards = tuple(sorted(shards, key=lambda shard: shard.name))
         return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
 

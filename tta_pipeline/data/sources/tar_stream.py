@@ -114,7 +114,7 @@ class TarStream:
         self._require_end(fields)
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return up to *size_bytes* of the remaining bytes of the latest member; all of them if *size_bytes* is negative.
+        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative.
 
         Raises:
             SourceError: the archive is truncated.

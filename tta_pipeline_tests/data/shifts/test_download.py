@@ -135,7 +135,7 @@ def test_a_server_that_cannot_go_on_begins_anew(our: ShiftSet, web: Web, tmp_pat
     ("fault", "said"),
     [
         ("503", "found status 503 at byte 0; expected the rest of noise.tar: try again, which goes on from there"),
-        ("changed", "found the md5 [0-9a-f]{32}; expected [0-9a-f]{32}, as its publisher says; it was removed"),
+        ("changed", "found the md5 [0-9a-f]{32}; expected [0-9a-f]{32} according to its publisher; it was removed"),
         ("short", "found a file of 2,999,999 bytes where its publisher says 3,000,000 at byte 0"),
     ],
 )

@@ -204,8 +204,8 @@ def test_files_of_another_split_are_not_taken(tmp_path: Path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("data/fog-00000-of-00001", "fog/test"), "as well as"),
-        (("fog", "fog/test"), "as well as"),
+        (("data/fog-00000-of-00001", "fog/test"), "matches both"),
+        (("fog", "fog/test"), "matches both"),
         (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), "files of 2 splits for fog"),
         (("fog-00000-of-00002", "fog-00000-of-00003"), "files of 2 splits for fog"),
         (("fog/0000", "fog/0001"), ""),

@@ -72,8 +72,8 @@ class CleanImages(ClassesOfFiles):
     """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used, or its `train` for training
     images), tar or tar.gz."""
     layout: Literal["classes", "nested", "flat"] = "classes"
-    """Layout of an archive or folder: class folders; a tar per class, like ILSVRC2012_img_train.tar; or only files, like
-    ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
+    """Layout of an archive or folder: class folders; a tar per class, like ILSVRC2012_img_train.tar; or only files,
+    like ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
 
     published: Literal["ilsvrc2012"] | None = None
     """`ilsvrc2012`: the archive is the published ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar, and its md5 is
@@ -112,7 +112,7 @@ class CleanImages(ClassesOfFiles):
         from tta_pipeline.data.sources.numbered import NumberedClasses
 
         images = self._images(at, cell)
-        # The numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
+        # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 

@@ -133,7 +133,7 @@ def quoted(path: Path) -> str:
     """
     text = str(path)
     if not text.isprintable():
-        raise SourceError(f"{text!r} has characters that no benchmark file can hold; expected printable ones: rename it")
+        raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -129,7 +129,7 @@ class ShardsSource(SourceSection):
         yield f"  root: {quoted(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the folder of the shards of *cell*; empty at URLs, because sensors must not poll a server."""
+        """Return the folder of the shards of *cell*; empty at URLs, so that no server is polled every minute."""
         place = self.own_place(cell, shift_set)
         return (place,) if place else ()
 

@@ -127,10 +127,7 @@ def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ..
 def _known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> Chosen:
     cells = _cells_of(shift_set, found)
     foreign = sorted({name for name, _ in found if shift_set.shift_at(name) not in shift_set.names})
-    remarks = [
-        f"Left out, since they are not among the {len(shift_set.names)} shifts of {shift_set.name}: "
-        f"{', '.join(foreign)}."
-    ]
+    remarks = [f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."]
     return Chosen(shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *not_found(cells)))
 
 
@@ -147,7 +144,7 @@ def _own(found: Sequence[FoundCell], place: Place) -> Chosen:
     cells = _cells_of(shift_set, fitting)
     remark = (
         "The names belong to no known shift set, so the field `own` lists them: put them into the order in which they "
-        "shall run."
+        "are to run."
     )
     return Chosen(shift_set=shift_set, cells=cells, remarks=(remark, *not_found(cells)))
 
