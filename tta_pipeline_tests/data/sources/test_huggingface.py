@@ -152,7 +152,7 @@ def test_each_file_has_classes_of_its_own(tmp_path: Path):
     ]
     assert ("ape", "cat", "dog") == benchmark_class_map(found, Locations(root=tmp_path / "data")).classes
     parquet(tmp_path / "hub" / "fog" / "5.parquet", [0, 1])
-    with pytest.raises(SourceError, match=r"1.parquet names its classes, and .*5.parquet has numbers"):
+    with pytest.raises(SourceError, match=r"1.parquet names its classes, and .*5.parquet has only numbers"):
         benchmark_class_map(found, Locations(root=tmp_path / "other"))
 
 
