@@ -108,7 +108,7 @@ def test_a_verb_names_a_pipe_in_the_place_of_the_lock(project: Project):
     done = project.run("tta-pipeline", "rebuild-metrics")
 
     assert 1 == done.returncode
-    assert ".metrics.lock is a pipe; expected a file that is locked: remove it" in done.stderr
+    assert ".metrics.lock is a pipe; expected a lock file: remove it" in done.stderr
     assert "Traceback" not in done.stderr
 
 
