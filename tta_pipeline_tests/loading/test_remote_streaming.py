@@ -183,9 +183,9 @@ def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, ado
 @pytest.mark.parametrize(
     ("truth", "now", "said"),
     [
-        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg is of the label 0 by the shard"),
-        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg is of ant by the shard"),
-        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg is of ant by the shard"),
+        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg has the label 0 in the shard"),
+        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg has ant in the shard"),
+        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg has ant in the shard"),
     ],
 )
 @pytest.mark.parametrize("class_map", [None, ClassMap(classes=("bear", "ant"))])
@@ -203,7 +203,7 @@ def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR09
     describe(emptied, "ant", "bear")
     write_labelled(emptied, *now)
 
-    with pytest.raises(ManifestError, match=f"{said}, and of the label 1, bear, in http.*manifest.json; expected one"):
+    with pytest.raises(ManifestError, match=f"{said}, and the label 1, bear, in http.*manifest.json; expected one"):
         adopt(f"{web.url}/set", class_map=class_map)
 
 
@@ -248,7 +248,7 @@ def test_a_fault_that_stays_is_one_error(web: Web, adopt: Adopt, fault: str, sai
 def test_a_server_without_ranges_is_refused_before_anything_is_streamed(web: Web, adopt: Adopt):
     """It would send all of a shard for each of its blocks."""
     web.commit("ignores ranges")
-    with pytest.raises(SourceError, match=r"\.tar: found no range but \d+ bytes"):
+    with pytest.raises(SourceError, match=r"\.tar: found \d+ bytes instead of a range"):
         adopt(f"{web.url}/set")
 
 
