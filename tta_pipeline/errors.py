@@ -1,4 +1,4 @@
-"""One tree of exceptions, so that a caller can catch the base or a leaf.
+"""The exceptions of this project in one tree: a caller can catch the base or a leaf.
 
     PipelineError                   anything this project refuses or cannot finish
      ├── DataRootError              the data root has a name that the database or the logs cannot handle

@@ -78,7 +78,7 @@ def test_what_is_no_lock_is_named(
     KINDS[found](tmp_path / name)
 
     with (
-        pytest.raises(LockError, match=f"{name} is {found}; expected a file that is locked: remove it"),
+        pytest.raises(LockError, match=f"{name} is {found}; expected a lock file: remove it"),
         road(tmp_path / name),
     ):
         pass
@@ -108,7 +108,7 @@ def test_a_verb_names_a_pipe_in_the_place_of_the_lock(project: Project):
     done = project.run("tta-pipeline", "rebuild-metrics")
 
     assert 1 == done.returncode
-    assert ".metrics.lock is a pipe; expected a file that is locked: remove it" in done.stderr
+    assert ".metrics.lock is a pipe; expected a lock file: remove it" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -198,7 +198,7 @@ def test_what_is_odd_stands_in_the_file(root: Path):
 
     text = new_benchmark("mine", [root])[0].replace("\n#  ", "")
 
-    assert "none of the 19 shifts of imagenet_c: rain" in text
+    assert "not among the 19 shifts of imagenet_c: rain" in text
     assert "Not found: frost|5" in text
     assert "frost has 4" in text
 

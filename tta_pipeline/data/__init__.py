@@ -1,1 +1,1 @@
-"""Images before they are shards: where they come from, shifts, labels, corruptions, formats."""
+"""Images before they are shards: sources, shift sets, labels, corruptions, file formats."""

@@ -1,4 +1,4 @@
-"""Checks of an image file's first and last bytes: they take microseconds and find every cut file."""
+"""Checks of an image file's first and last bytes, which take microseconds and detect truncated files."""
 
 import io
 import pickle
@@ -17,16 +17,16 @@ _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
 _ZIP = b"PK\x03\x04"
 ARRAYS = frozenset({"npy", "pth"})
-"""Encodings whose pixels `read_array` returns; `decode_with_pillow` decodes the others."""
+"""Encodings that `read_array` reads; `decode_with_pillow` decodes the others."""
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
-# Cameras and editors append padding; the end mark may lie this far before the end of the file.
+# Cameras and editors append padding, so the end mark may be this far before the end of the file.
 _TRAILER_BYTES = 4096
 MAX_PIXELS = 50_000_000
-"""Pixels of the largest image that is read: nothing in this field comes near it, and decoding takes much memory."""
+"""Most pixels of an image: no data set of this field comes near this limit, and decoding takes much memory."""
 
 
 class ImageHeader(NamedTuple):
-    """What the header of an image says. A plain tuple, because millions are read."""
+    """Encoding and size of an image. A plain tuple, because millions are read."""
 
     encoding: str
     height: int
@@ -61,7 +61,7 @@ def _header_by_signature(data: bytes) -> ImageHeader:
 
 
 def _jpeg_header(data: bytes) -> ImageHeader:
-    # This reads the header alone, which a cut file still has.
+    # This only reads the header, which a truncated file still has.
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     if not data.endswith(_JPEG_END):
         _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
@@ -108,7 +108,7 @@ def read_pth(data: bytes) -> npt.NDArray[np.uint8]:
     """Return the pixels, uint8 (H, W, 3), of *data*, a tensor (3, H, W) that torch.save wrote.
 
     Raises:
-        ValueError: *data* is cut or compressed, or holds something else; nothing of it is ever executed.
+        ValueError: *data* is truncated or compressed, or holds anything else; no code in *data* is ever executed.
     """
     import torch
 
@@ -119,7 +119,7 @@ def read_pth(data: bytes) -> npt.NDArray[np.uint8]:
         tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except (EOFError, KeyError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         found = str(error).partition("\n")[0]
-        raise ValueError(f"a .pth file that is no plain tensor ({found}); expected uint8 (3, H, W)") from None
+        raise ValueError(f"a .pth file without a plain tensor ({found}); expected uint8 (3, H, W)") from None
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.ndim != 3 or len(tensor) != 3:
         is_tensor = isinstance(tensor, torch.Tensor)
         found = f"a tensor of {tensor.dtype} {tuple(tensor.shape)}" if is_tensor else f"a {type(tensor).__name__}"
@@ -132,7 +132,7 @@ def read_npy(data: bytes) -> npt.NDArray[np.uint8]:
     """Return the pixels, uint8 (H, W, 3), of the `.npy` file *data* without copying them.
 
     Raises:
-        ValueError: *data* is cut, or holds something else; pickled objects are never read.
+        ValueError: *data* is truncated, or holds anything else; pickled objects are never read.
     """
     header = read_array_header(data)
     shape = header.shape

@@ -1,7 +1,7 @@
-"""Where a server may send us: to itself, and to the places that the user has named.
+"""Allowed redirects of a server: to itself, and to hosts that the user has named.
 
-A location in a benchmark file or on the command line is one that its user chose. A redirect is chosen by the server: it
-could lead to a service that only this machine can reach, and whose answers nobody meant to read.
+The user chose the locations in a benchmark file or on the command line. The server chooses a redirect: it could lead to
+a service that only this machine can reach, and whose answers nobody intended to read.
 """
 
 import os
@@ -10,17 +10,17 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 VARIABLE = "TTA_REDIRECT_HOSTS"
-"""Environment variable with further hosts, `host` or `host:port`, with commas between."""
+"""Environment variable with further hosts, `host` or `host:port`, separated by commas."""
 _PORTS = {"http": 80, "https": 443}
 _OF_THE_HUB = re.compile(r"(.+\.)?huggingface\.co|.+\.hf\.co")
-"""Hosts of the Hugging Face Hub, which keeps large files on other hosts than the one that is asked for them:
+"""Hosts of the Hugging Face Hub, which redirects requests for large files to other hosts of its own:
 https://huggingface.co/docs/hub/storage-backends."""
 _ODD = re.compile(r"[\\\s\x00-\x20\x7f]")
 """Characters at which libraries disagree about where the host ends."""
 
 
 class _Place(NamedTuple):
-    """What answers at a URL."""
+    """The server at a URL."""
 
     scheme: str
     host: str
@@ -31,30 +31,30 @@ class _Place(NamedTuple):
 
 
 def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
-    """Return what is wrong with going from the URL *here* to *there*, and what to do; empty if nothing is.
+    """Return why a redirect from the URL *here* to *there* is refused, and what to do; empty if it is allowed.
 
-    Allowed are the same scheme, host and port, https in place of http on the same host, hosts of the Hub from a host of
-    the Hub, and hosts that `TTA_REDIRECT_HOSTS` names; never http in place of https.
+    A redirect may lead to the same scheme, host and port, to https in place of http on the same host, from a host of
+    the Hub to another host of the Hub, and to hosts in `TTA_REDIRECT_HOSTS`; never to http in place of https.
 
     Args:
         here: URL that answered with a redirect.
-        there: URL that it names, absolute.
-        is_hub: Whether *here* stands for the Hub, whatever its host is.
+        there: Absolute URL of the redirect's target.
+        is_hub: Whether *here* belongs to the Hub, whatever its host is.
     """
     origin, target = _place(here), _place(there)
     if origin is None or target is None:
-        return "a redirect to what is no web address; expected one of http or https: correct the server"
+        return "a redirect to something other than a web address; expected an http or https URL: correct the server"
     if target in (origin, *([_Place("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
         return ""
     if origin.scheme == "https" and target.scheme == "http":
-        return f"a redirect from {origin} to {target}; expected none without encryption: correct the server"
+        return f"a redirect from {origin} to {target}; expected no redirect from https to http: correct the server"
     if (is_hub or _is_of_hub(origin.host)) and target.scheme == "https" and _is_of_hub(target.host):
         return ""
     if {target.host, f"{target.host}:{target.port}"} & _named():
         return ""
     return (
-        f"a redirect from {origin} to {target}; expected none to another host or port: give the address there, or, if "
-        f"you trust both, export {VARIABLE}={target.host}:{target.port}"
+        f"a redirect from {origin} to {target}; expected no redirect to another host or port: give the address there, "
+        f"or, if you trust both, export {VARIABLE}={target.host}:{target.port}"
     )
 
 

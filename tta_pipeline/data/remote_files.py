@@ -1,8 +1,8 @@
-"""Files at http, https, s3, gs and hf URLs: their facts, ranges of their bytes, and what a URL may be.
+"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, and reading byte ranges.
 
 A URL is opened only by the library of its scheme, without chain, pipe or shell, and contains no secret. Keys, profiles
-and endpoints come from where these libraries look: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings, and for
-hf the variables HF_TOKEN and HF_ENDPOINT. A web server that sends us elsewhere is not followed; see `redirects`.
+and endpoints come from the usual places of these libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings,
+and for hf the variables HF_TOKEN and HF_ENDPOINT. Redirects to another host are not followed; see `redirects`.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from tta_pipeline.errors import StreamError
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
 MOST_WHOLE_BYTES = 2**32
-"""Most bytes of a file that is read whole; the index of a shard set of ten million samples has 1.5e9."""
+"""Most bytes of a file that is read whole; the index of a shard set with ten million samples has 1.5e9."""
 _HUGE_RANGE = re.compile(r"\d{6}\.\.|\.\.-?\d{6}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
 _REFUSED_OF_HUB = re.compile(_REFUSED.pattern.replace("@", ""))  # hf://datasets/owner/name@revision
 _PAUSES_S = (0.0, 0.2, 1.0, 3.0)
-"""Pause before each attempt to read; only the first attempt has none."""
+"""Pause before each attempt to read; the first attempt is immediate."""
 _CONNECT_S = 10.0
 _SILENCE_S = 30.0
 """Seconds without a byte after which a connection counts as dropped."""
 _LISTEN_S = 0.5
-"""Longest wait for a result before Python looks whether a signal has come."""
+"""Longest wait for a result before Python checks for a signal."""
 _BUSY = (408, 425, 429)
 """Status codes below 500 that ask the client to retry."""
 _NUM_AT_ONCE = 16
@@ -53,35 +53,35 @@ class NoSuchFileError(StreamError):
 
 
 class FileFacts(NamedTuple):
-    """What a server says about a file; if any of it changes, the file has changed."""
+    """A server's facts about a file; if one of them changes, the file has changed."""
 
     size_bytes: int
-    """Size of the whole file; -1 if the server does not say."""
+    """Size of the whole file; -1 if unknown."""
     tag: str
-    """The ETag or, without one, the time of the last change; empty if the server gives neither."""
+    """The ETag or, without it, the time of the last change; empty if the server gives neither."""
 
 
 class _Answer(NamedTuple):
-    """Bytes of a file, and what the server says about the whole of it."""
+    """Bytes of a file, and the server's facts about the whole file."""
 
     data: bytes
     facts: FileFacts
     num_bytes: int
-    """Number of bytes of the answer; *data* is empty if they are more than were asked for."""
+    """Number of bytes of the answer; *data* is empty if the answer is longer than requested."""
     is_range: bool = True
 
 
 def scheme_of(location: str) -> str:
-    """Return the scheme that *location* begins with, in lower case; empty if it is a path."""
+    """Return the scheme of *location* in lower case; empty if *location* is a path."""
     match = _SCHEME.match(location)
     return match[1].lower() if match else ""
 
 
 def checked_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) -> str:
-    """Return the URL *location* without a slash at its end.
+    """Return the URL *location* without a trailing slash.
 
     Raises:
-        StreamError: its scheme is none of *expected*, or it contains something that does not belong there.
+        StreamError: its scheme is none of *expected*, or it contains characters that are not allowed.
     """
     scheme = scheme_of(location)
     rest = location[len(scheme) + 1 :]
@@ -102,12 +102,12 @@ def checked_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) ->
 
 
 def expanded(location: str) -> tuple[str, ...]:
-    """Return the locations that the braces of a URL stand for, in order: `s3://b/{fog,snow}/{1..5}` has ten.
+    """Return the locations that a URL with braces expands to, in order: ten for `s3://b/{fog,snow}/{1..5}`.
 
-    A path on disk is one location: its braces are plain characters, and shells expand their own.
+    A path on disk is a single location: its braces are plain characters, and the shell expands its own.
 
     Raises:
-        StreamError: the braces are not closed, or stand for more than 10,000 locations.
+        StreamError: the braces are not closed, or expand to more than 10,000 locations.
     """
     from braceexpand import braceexpand
 
@@ -123,11 +123,11 @@ def expanded(location: str) -> tuple[str, ...]:
 
 
 def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run *work* on fsspec's thread and return its result; an exception here, such as a cancellation, ends it."""
+    """Run *work* on fsspec's thread and return its result; an exception in this thread cancels *work*."""
     future = started(work)
     try:
         while not future.done():
-            # A signal that arrives just before a wait begins does not end it: an endless one would never hear Ctrl-C.
+            # A signal just before a wait begins does not interrupt it, so an endless wait could miss Ctrl-C.
             wait([future], timeout=_LISTEN_S)
         result: Result = future.result()
         return result
@@ -136,14 +136,14 @@ def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def started(work: Coroutine[Any, Any, Result]) -> Any:
-    """Start *work* on fsspec's thread, and return its future."""
+    """Start *work* on fsspec's thread and return its future."""
     from fsspec.asyn import get_loop
 
     return asyncio.run_coroutine_threadsafe(work, get_loop())
 
 
 async def together(works: list[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return the results of *works*, of which only some are done at once; the first error ends the others."""
+    """Run *works* with at most 16 at once and return their results; the first error cancels the others."""
     places = asyncio.Semaphore(_NUM_AT_ONCE)
 
     async def placed(work: Coroutine[Any, Any, Result]) -> Result:
@@ -159,16 +159,16 @@ async def together(works: list[Coroutine[Any, Any, Result]]) -> list[Result]:
 
 
 async def read_range(url: str, start: int = 0, end: int | None = None, *, facts: FileFacts | None = None) -> bytes:
-    """Return the bytes of the file at *url* from *start* to *end*; after a temporary failure, ask again a few times.
+    """Return the bytes of the file at *url* from *start* to *end*; retry a few times after temporary failures.
 
     Args:
         url: Address of the file.
         start: First byte.
-        end: Byte after the last one; None: the end of the file.
-        facts: What the file must be; None: unknown.
+        end: End of the range, exclusive; None: the end of the file.
+        facts: Facts that the file must have; None: they are not compared.
 
     Raises:
-        StreamError: the bytes cannot be read, or the server has another file now.
+        StreamError: the bytes cannot be read, or the file on the server has changed.
     """
     expected = "an object" if end is None else f"{end - start} bytes from byte {start} on"
 
@@ -183,10 +183,10 @@ async def read_range(url: str, start: int = 0, end: int | None = None, *, facts:
 
 
 async def copy_file(url: str, facts: FileFacts, target: Path) -> None:
-    """Copy the file at *url* to *target* in pieces, several of which are read at once.
+    """Copy the file at *url* to *target* in pieces; several pieces are read at once.
 
     Raises:
-        StreamError: a piece cannot be read, or the server has another file than *facts* say.
+        StreamError: a piece cannot be read, or the file on the server differs from *facts*.
     """
     starts = iter(range(0, facts.size_bytes, _PIECE_BYTES))
     reading: deque[asyncio.Task[bytes]] = deque()
@@ -208,10 +208,10 @@ async def copy_file(url: str, facts: FileFacts, target: Path) -> None:
 
 
 async def file_facts(url: str) -> FileFacts:
-    """Return what the server says about the file at *url*, having asked for its first byte as a range.
+    """Return the server's facts about the file at *url*; for web URLs, from a request for its first byte.
 
     Raises:
-        StreamError: there is no such file, the server does not say how long it is, or it serves no ranges.
+        StreamError: the file does not exist, or the server does not give its size or serves no ranges.
     """
     if urlsplit(url).scheme in ("s3", "gs"):
         return await _retried(url, lambda: _object_facts(url), problem=lambda _: "", expected="an object")
@@ -219,13 +219,13 @@ async def file_facts(url: str) -> FileFacts:
     def problem(answer: _Answer) -> str:
         if answer.is_range and answer.facts.size_bytes >= 0:
             return ""
-        return f"no range but {answer.num_bytes} bytes in answer to a request for one"
+        return f"{answer.num_bytes} bytes instead of a range"
 
     return (await _asked(url, 0, 1, problem=problem, expected="a range")).facts
 
 
 async def listed(url: str) -> tuple[str, ...]:
-    """Return the names of the files in the folder at *url*: a bucket's, a Hub's, or the links of a web page.
+    """Return the names of the files in the folder at *url*: of a bucket or the Hub, or the links of a web page.
 
     Raises:
         StreamError: the folder cannot be listed.
@@ -243,10 +243,10 @@ async def listed(url: str) -> tuple[str, ...]:
 
 
 async def listed_below(url: str) -> tuple[str, ...]:
-    """Return the paths below *url*, a folder of a bucket, of all objects in it, at any depth; none if it is empty.
+    """Return the paths of all objects at any depth in *url*, a folder of a bucket, relative to it.
 
     Raises:
-        StreamError: there is no such bucket, or it cannot be listed.
+        StreamError: the bucket does not exist or cannot be listed.
     """
     scheme, _, place = url.partition("://")
 
@@ -260,10 +260,10 @@ async def listed_below(url: str) -> tuple[str, ...]:
 
 
 async def write_file(url: str, data: bytes) -> None:
-    """Make *data* the object of a bucket at *url*; it appears whole.
+    """Write *data* as the bucket's object at *url*; the object appears whole or not at all.
 
     Raises:
-        StreamError: it cannot be written.
+        StreamError: the object cannot be written.
     """
 
     async def write() -> None:
@@ -273,7 +273,7 @@ async def write_file(url: str, data: bytes) -> None:
 
 
 def require_same(url: str, found: FileFacts, expected: FileFacts) -> None:
-    """Refuse a file that is no longer the one that it was.
+    """Refuse a file whose facts have changed.
 
     Raises:
         StreamError: size or tag differ; a tag that is missing on one side is not compared.
@@ -283,7 +283,7 @@ def require_same(url: str, found: FileFacts, expected: FileFacts) -> None:
 
 
 def difference(found: FileFacts, expected: FileFacts) -> str:
-    """Return how *found* differs from what is *expected*; empty if it does not."""
+    """Return how *found* differs from *expected* in words; empty if they agree."""
     if found.size_bytes >= 0 and found.size_bytes != expected.size_bytes:
         return f"found {found.size_bytes} bytes; expected {expected.size_bytes}"
     if found.tag and expected.tag and found.tag != expected.tag:
@@ -318,7 +318,7 @@ async def _retried(
                 f"{url}: found FileNotFoundError; expected {expected}: check the address, and the rights to read it"
             ) from None
         except Exception as error:  # noqa: BLE001 - each library has its own errors
-            # Only the kind of the error is reported: its text may contain headers and signed URLs.
+            # Report only the type of the error: its text may contain headers and signed URLs.
             found = _kind(error)
             if _is_final(error):
                 break
@@ -349,7 +349,7 @@ async def _http_answer(address: str, start: int, end: int | None, *, is_hub: boo
         facts = FileFacts(size_bytes, tag)
         most = MOST_WHOLE_BYTES if end is None else end - start
         if length is not None and length > most:
-            # A server that ignores ranges would send all of a file for each of its parts.
+            # A server that ignores ranges would send the whole file for each of its parts.
             response.close()
             return _Answer(b"", facts, length, is_range)
         data = bytearray()
@@ -421,7 +421,7 @@ def _file_system(scheme: str) -> Any:
 
 @cache
 def _redirects_watched() -> list[Any]:
-    """Return what aiohttp asks before it follows a redirect; always the same, as fsspec remembers clients by it."""
+    """Return the aiohttp hook that checks redirects; always the same list, since fsspec caches clients by it."""
     from aiohttp import TraceConfig
 
     watched = TraceConfig()
@@ -430,7 +430,7 @@ def _redirects_watched() -> list[Any]:
 
 
 async def _require_no_other_place(session: Any, context: Any, redirect: Any) -> None:
-    """Refuse a redirect to another place before anything is sent there."""
+    """Refuse a redirect to another host before anything is sent there."""
     del session
     here, headers = str(redirect.url), redirect.response.headers
     there = urljoin(here, headers.get("Location") or headers.get("URI") or "")

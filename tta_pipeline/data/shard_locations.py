@@ -1,4 +1,4 @@
-"""Where the shards of a benchmark file are: a folder, or URLs."""
+"""Locations of the shards in a benchmark file: a folder, or URLs."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def _place(value: Any) -> Any:
 
 
 def _url(location: str) -> str:
-    """Return *location* if each URL that its braces stand for is one."""
+    """Return *location* if its braces expand to valid URLs only."""
     try:
         for url in expanded(_FOR_CELL.sub("x", location)):
             checked_url(url, expected=REMOTE_SCHEMES)
@@ -42,10 +42,10 @@ ShardsPlace = Annotated[Path | tuple[str, ...], BeforeValidator(_place)]
 
 
 def is_root_of_cells(urls: tuple[str, ...]) -> bool:
-    """Return whether *urls* is one folder, in which each cell has its own."""
+    """Return whether *urls* is a single folder with one folder per cell."""
     return len(urls) == 1 and not _FOR_CELL.search(urls[0]) and not urls[0].endswith(".tar")
 
 
 def url_for(url: str, cell: Cell) -> str:
-    """Return *url* with shift and severity of *cell* where their names stand in it."""
+    """Return *url* with the shift and the severity of *cell* in place of `{shift}` and `{severity}`."""
     return url.replace("{shift}", cell.corruption).replace("{severity}", str(cell.severity))

@@ -1,1 +1,1 @@
-"""Tar shards: names, writing, the manifest that indexes them, and the read-back that proves them."""
+"""Tar shards: names, writing, the manifest that indexes them, and reading them back to verify them."""

@@ -1,4 +1,4 @@
-"""Which shards a folder should hold: a sound manifest may still belong to another cell."""
+"""The shard set that a folder should hold: an intact manifest may still belong to another cell."""
 
 import re
 from dataclasses import dataclass
@@ -24,28 +24,28 @@ _NUM_LEVELS_TO_CLASS_MAP = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Belonging:
-    """What is expected of a shard set; a field is None if nothing is expected."""
+    """The expected facts of a shard set; a field is None if any value is fine."""
 
     cell: Cell | None = None
     benchmark: str | None = None
     class_map_sha256: str | None = None
     encoding: JsonObject | None = None
-    """What is done to images, as in `StoredEncoding`; nothing is said of what is not done."""
+    """Processing of the images, as in `StoredEncoding`, without the fields that are None."""
     order: tuple[str, int] | None = None
     """Order of the samples, and its seed."""
     recipe: JsonObject | None = None
-    """Settings with which images are made here; sets of earlier versions do not say."""
+    """Settings with which images are generated; sets of earlier versions lack them."""
     source_version: str | None = None
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
-        """Return every difference between *facts* and what is expected."""
+        """Return every difference between *facts* and the expected ones."""
         return (*self._of_place(facts), *self._of_settings(facts))
 
     def require(self, facts: "SetFacts", path: Path) -> None:
-        """Refuse *facts*, read from *path*, that are not as expected.
+        """Refuse *facts*, read from *path*, that differ from the expected ones.
 
         Raises:
-            ManifestError: *facts* differ from what is expected.
+            ManifestError: *facts* differ.
         """
         if problems := self._of_place(facts):
             raise ManifestError(
@@ -76,7 +76,7 @@ class Belonging:
 
 
 def _differing(*facts: tuple[str, object, object]) -> tuple[str, ...]:
-    """Return a sentence for each of *facts*, a name, what was found and what is expected, in which these differ."""
+    """Return a sentence for each difference; *facts* are triples of name, found value and expected value."""
     return tuple(
         f"found {name} {found}; expected {expected}"
         for name, found, expected in facts
@@ -88,7 +88,7 @@ ANYTHING = Belonging()
 
 
 def belonging_of(locations: Locations, benchmark_name: str, cell: Cell) -> Belonging:
-    """Return what is expected of every shard set of *cell*, including the transformed ones.
+    """Return the facts that every shard set of *cell*, including the transformed ones, must have.
 
     Raises:
         ClassMapError: the benchmark's pinned class map is damaged.
@@ -98,9 +98,9 @@ def belonging_of(locations: Locations, benchmark_name: str, cell: Cell) -> Belon
 
 
 def belonging_at(folder: Path, stated: Cell) -> Belonging:
-    """Return what is expected of the shard set in *folder* by its path; *stated* is the cell in its manifest.
+    """Return the facts that the path of *folder* implies for its shard set; *stated* is the cell in its manifest.
 
-    A class map pinned in a folder applies to all sets below it.
+    A class map that is pinned in a folder applies to all sets under that folder.
 
     Raises:
         ClassMapError: the pinned class map is damaged.
@@ -121,9 +121,9 @@ def belonging_at(folder: Path, stated: Cell) -> Belonging:
 
 
 def cell_at(folder: Path, stated: Cell) -> Cell | None:
-    """Return the cell that the last two names of *folder* give; None if they do not look like one.
+    """Return the cell named by the last two parts of *folder*; None if they do not name a cell.
 
-    Names of the user's choice do not, such as `val/0` for a cell that the manifest has *stated* as clean images.
+    Names that the user chose do not, such as `val/0` for a set whose manifest has *stated* clean images.
     """
     name, severity = folder.parent.name, folder.name
     if not _NAME.fullmatch(name) or not severity.isdecimal() or int(severity) > HIGHEST_SEVERITY:

@@ -1,9 +1,9 @@
-"""A fast checksum, compared at every read, that shows whether a sample's bytes are still those that were proven.
+"""A fast checksum of each sample, compared at every read, to detect bytes that changed after verification.
 
-The checksums are in a separate file next to the index, and not in the manifest: they follow from the bytes whose sha256
-the index has, so a set has the same identity with and without them, and earlier results stay what they are. The file
-names the index that it belongs to and ends with its own hash. If it is missing, damaged, or another set's, each
-sample's sha256 is compared instead: that takes longer, and nothing else changes.
+The checksums are in a separate file next to the index, not in the manifest. They follow from the bytes whose sha256 is
+in the index, so a set has the same identity with and without them, and earlier results stay valid. The file names the
+index that it belongs to and ends with its own hash. If the file is missing, damaged or from another set, each sample's
+sha256 is compared instead, which only takes longer.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class SampleCheck:
         return cls(name="sha256", digest=_sha256, known=as_digests(sha256s.to_pylist(), _SHA256_BYTES))
 
     def expected(self, indices: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return what `digest` must give for the samples at *indices*, shape (B,)."""
+        """Return the known hashes of the samples at *indices*, shape (B,)."""
         expected: list[bytes] = self.known[indices].tolist()
         return expected
 
@@ -66,13 +66,13 @@ def as_digests(digests: Iterable[bytes], size_bytes: int = CHECKSUM_BYTES) -> Di
 
 
 def encoded_checksums(checksums: Digests, samples_sha256: str) -> bytes:
-    """Return the bytes of `checksums.xxh64`, for the sample index of that hash."""
+    """Return the bytes of `checksums.xxh64` for the sample index with the hash *samples_sha256*."""
     body = bytes.fromhex(samples_sha256) + checksums.tobytes()
     return body + _sha256(body)
 
 
 def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Digests | None:
-    """Return the checksums in *data*, or None if it is not an intact file for that sample index."""
+    """Return the checksums in *data*, or None if *data* is not an intact file for that sample index."""
     body, digest = data[:-_SHA256_BYTES], data[-_SHA256_BYTES:]
     is_whole = len(body) == _SHA256_BYTES + num_samples * CHECKSUM_BYTES and _sha256(body) == digest
     if not is_whole or body[:_SHA256_BYTES] != bytes.fromhex(samples_sha256):
@@ -81,7 +81,7 @@ def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Dig
 
 
 def checksums_bytes(num_samples: int) -> int:
-    """Return the size of the file of checksums of so many samples."""
+    """Return the size in bytes of the checksum file for *num_samples* samples."""
     return 2 * _SHA256_BYTES + num_samples * CHECKSUM_BYTES
 
 

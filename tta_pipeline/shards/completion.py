@@ -1,4 +1,4 @@
-"""Checksums for shard sets that were made before samples had them, or that have lost them."""
+"""Checksums for shard sets without them: made by an earlier version, or with a lost checksum file."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,12 @@ from tta_pipeline.shards.stored_images import stored_images
 
 
 def completed(shard_set: ShardSet) -> ShardSet:
-    """Return *shard_set* with checksums; if it has none, read every sample, compare its sha256, and store them.
+    """Return *shard_set* with checksums; if they are missing, read and verify every sample and store its checksum.
 
-    Shards at URLs are not read for this: each sample's sha256 is compared instead.
+    Shards at URLs are not read for this: every later read compares the sample's sha256 instead.
 
     Raises:
-        ManifestError: a sample is not what the index says, or the checksums cannot be written.
+        ManifestError: a sample differs from its sha256 in the index, or the checksums cannot be written.
     """
     if shard_set.checksums is not None or shard_set.remote is not None:
         return shard_set

@@ -1,4 +1,4 @@
-"""Conversion of a source into shard sets, cell by cell: what the asset and the command line have in common."""
+"""Conversion of a source into shard sets, cell by cell; shared by the asset and the command line."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A source, where its shards go and how they are made."""
+    """A source with the folders and settings of its shards."""
 
     source: Source
     source_kind: str
@@ -64,11 +64,11 @@ class Conversion:
     """Reports progress on the images of each cell."""
 
     def session(self, cells: Sequence[Cell]) -> "Session":
-        """Return a session that gives the work on each of *cells*; no other cell may be requested."""
+        """Return a session that prepares the work on each of *cells*; no other cell may be requested."""
         return Session(self, cells)
 
     def task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
-        """Return the work on *cell*, whose images must be prepared unless its shards are *existing*."""
+        """Return the work on *cell*; its images must be prepared unless *existing* describes its shards."""
         return Task(
             existing=existing,
             listing=self.source.listing(cell) if existing is None else None,
@@ -79,7 +79,7 @@ class Conversion:
         )
 
     def unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
-        """Return the record of the shards of *cell* if they are what a conversion would give, else None."""
+        """Return the record of the shards of *cell* if a conversion would write the same, else None."""
         return unchanged(self._target(cell), cell, version, self.class_map, self.settings(cell))
 
     def _target(self, cell: Cell) -> Target:
@@ -93,7 +93,7 @@ class Conversion:
 
 
 class Session:
-    """Gives the work on each of its cells; the images of cells that are prepared together are open together."""
+    """Prepares the work on each of its cells; cells that a source prepares together stay open together."""
 
     def __init__(self, conversion: Conversion, cells: Sequence[Cell]) -> None:
         self._conversion = conversion
@@ -113,7 +113,7 @@ class Session:
     def has_images_of(self, cell: Cell) -> bool:
         """Return whether the images of *cell* are open, or not needed because its shards exist.
 
-        If not, `task` closes the images of the previous group, which must no longer be read.
+        If not, `task` closes the images of the previous group; nothing may read them any more.
         """
         return cell in self._group or self._stands(cell).record is not None
 
@@ -131,7 +131,7 @@ class Session:
         self._stack.close()
         source = self._conversion.source
         others = {other: self._look(other) for other in source.together(cell, self._cells) if other != cell}
-        # The version is the one before the images are read. Shards that exist now are looked at again in their turn.
+        # Take the version before the images are read. Cells whose shards exist now are checked again in their turn.
         self._standing |= {other: standing for other, standing in others.items() if standing.record is None}
         self._group = (cell, *(other for other, standing in others.items() if standing.record is None))
         self._stack.enter_context(source.prepared(self._group))

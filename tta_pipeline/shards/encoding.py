@@ -1,4 +1,4 @@
-"""What is done to an image on its way into a shard: nothing, unless the settings ask for it."""
+"""Processing of an image before it is stored in a shard: none, unless the settings ask for it."""
 
 import io
 from collections.abc import Callable
@@ -18,14 +18,14 @@ Encode = Callable[[bytes], bytes]
 
 
 def encoder(settings: ShardSettings) -> Encode:
-    """Return the function that makes the stored bytes of an image file, raising ValueError for a damaged one."""
+    """Return the function from an image file to its stored bytes; it raises ValueError for a damaged image."""
     if settings.changes_images:
         return lambda data: _encoded(data, settings)
     return _decoded_and_kept if settings.decode_all else _kept
 
 
 def stored_extension(file_name: str, settings: ShardSettings) -> str:
-    """Return *file_name* with the extension of what is stored."""
+    """Return *file_name* with the extension of the stored file."""
     if not settings.changes_images:
         return file_name if settings.suffix is None else _plain_extension(file_name)
     stem = file_name.rpartition(".")[0] or file_name
@@ -48,7 +48,7 @@ def _kept(data: bytes) -> bytes:
 
 def _decoded_and_kept(data: bytes) -> bytes:
     if read_image_header(data).encoding == "jpeg":
-        # Strict: it also reports what Pillow silently decodes to grey.
+        # Strict: this also reports damage that Pillow silently decodes to grey.
         simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
     else:
         _decoded(data)
@@ -74,7 +74,7 @@ def _decoded(data: bytes) -> Image.Image:
 
 
 def _changed(image: Image.Image, reference: str | None) -> Image.Image:
-    """Return what the function gives for *image*; the function gets a copy that it may change.
+    """Return *image* after the user's function, which gets a copy that it may change.
 
     Raises:
         ShardError: the function raised an error or returned anything but uint8 (H, W, 3).
@@ -95,7 +95,7 @@ def _changed(image: Image.Image, reference: str | None) -> Image.Image:
 
 
 def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:
-    """Resize as torchvision's Resize does: bilinear, antialiased, the longer side rounded down."""
+    """Resize like torchvision's Resize: bilinear, antialiased, with the longer side rounded down."""
     if shorter_side is None:
         return image
     width, height = image.size
@@ -105,7 +105,7 @@ def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:
 
 
 def _cropped(image: Image.Image, size: int | None) -> Image.Image:
-    """Crop the centre as torchvision's CenterCrop does."""
+    """Crop the centre like torchvision's CenterCrop."""
     if size is None:
         return image
     if min(image.size) < size:

@@ -1,4 +1,4 @@
-"""What a benchmark file asks of a shard set: its place, and everything that decides pixels or their order."""
+"""The shard set that a benchmark file asks for: its place, and every setting that decides pixels or their order."""
 
 from dataclasses import replace
 
@@ -12,12 +12,13 @@ from tta_pipeline.util.source_code import source_sha256
 
 
 def expected_of(benchmark: Benchmark, locations: Locations, cell: Cell, transform: str | None = None) -> Belonging:
-    """Return what the file of *benchmark* now expects of the shards of *cell*, or of those that *transform* makes.
+    """Return the facts that the file of *benchmark* now asks of the shards of *cell*, or of *transform*'s shards.
 
-    Images that this project makes must have its settings of now. The source itself is not looked at: it may be gone.
+    Images that this project generates must have the file's present settings. The source itself is not read: it may be
+    gone.
 
     Raises:
-        ManifestError: the set that is transformed is not what the file asks for.
+        ManifestError: the set before the transform is not the one that the file asks for.
         ClassMapError: the pinned class map is damaged.
     """
     place = belonging_of(locations, benchmark.name, cell)
@@ -31,7 +32,7 @@ def expected_of(benchmark: Benchmark, locations: Locations, cell: Cell, transfor
 
 
 def encoding_of(settings: ShardSettings) -> StoredEncoding:
-    """Return what shards with *settings* say of what was done to their images."""
+    """Return the encoding that shards with *settings* record in their manifest."""
     if not settings.changes_images:
         return StoredEncoding()
     return StoredEncoding(
@@ -50,7 +51,7 @@ def _with_settings(place: Belonging, settings: ShardSettings, *, source_version:
 
 
 def _version_before(benchmark: Benchmark, locations: Locations, cell: Cell) -> str | None:
-    """Return the identity of the set that transforms are made of; None if it is not there any more."""
+    """Return the identity of the set before the transform; None if that set no longer exists."""
     folder = locations.shards(benchmark.name, cell)
     if not (folder / MANIFEST_FILE).exists():
         return None

@@ -1,4 +1,4 @@
-"""The facts of a shard set that a table or the user wants: counts, bytes, inodes and times."""
+"""The facts of a shard set for tables and the user: counts, bytes, inodes and times."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class ShardSetRow:
     num_loose_inodes: int
     inode_reduction: float
     write_wall_s: float | None
-    """Seconds that writing the shards took; None for third-party shards, where it is unknown."""
+    """Seconds for writing the shards; None for third-party shards."""
     write_images_per_s: float | None
     read_back_wall_s: float
     shards: tuple[ShardFacts, ...]
@@ -50,7 +50,7 @@ def shard_set_row(
     Args:
         published: The shard set.
         record: The writer's record; None for third-party shards.
-        benchmark_name: Name of the benchmark here; third-party shards may come from one with another name.
+        benchmark_name: Name of the benchmark here; the manifest of third-party shards may have another.
         shift_set: Name of the shift set.
         shard_set: The transform that made it, or "shards" for a benchmark's first set.
     """

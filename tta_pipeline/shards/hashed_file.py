@@ -9,20 +9,20 @@ from typing import Self
 
 from tta_pipeline.util.files import start_writing_back
 
-_WRITE_BACK_BYTES = 8 * 2**20  # measured: a request for each MiB, or for 32, makes shards 4 and 8 % slower
+_WRITE_BACK_BYTES = 8 * 2**20  # measured: a request per MiB makes shards 4 % slower, a request per 32 MiB 8 %
 
 
 class HashedFile:
-    """A new file; once the block has ended, it survives a power cut, and `digest` is the sha256 of its content.
+    """A new file; after the block it survives a power cut, and `digest` is the sha256 of its content.
 
-    hashlib and the kernel work outside Python's global lock, so the thread takes their time off the writer. At most one
-    write waits, which bounds memory.
+    hashlib and the kernel release Python's global lock, so the thread hashes and writes while the caller works. At most
+    one write is pending, which bounds memory.
     """
 
     def __init__(self, path: Path) -> None:
         self.digest = hashlib.sha256()
         self.num_bytes = 0
-        self._num_held_bytes = 0  # bytes that the kernel was not yet asked to write back
+        self._num_held_bytes = 0  # bytes since the last request to the kernel to write back
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tta-shard")
         self._pending: Future[None] | None = None

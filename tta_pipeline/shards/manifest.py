@@ -1,13 +1,13 @@
-"""The manifest of a shard set: what it holds, proven, and where every sample lies.
+"""The manifest of a shard set: its verified content, and the position of every sample.
 
 <corruption>/<severity>/
   fog-5-00000.tar ...   the shards
-  writer.json           what the writer says it wrote; its presence means that it finished
+  writer.json           the writer's record of the shards; present only if the writer finished
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
   checksums.xxh64       for each sample: the checksum that is compared at every read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
-  verified.json         which files on this machine were hashed and found equal; safe to remove
-  remote.json           in place of the shards: where they are, and what the server said of each
+  verified.json         the shards that were hashed on this machine and match the manifest; safe to remove
+  remote.json           in place of the shards: their URLs, and the server's facts about each
 """
 
 import errno
@@ -88,9 +88,9 @@ class SourceFacts(Section):
 
     kind: str
     generated: bool
-    """Whether the images were made here; results on them are not those of a published data set."""
+    """Whether this project generated the images; results on them are not results on a published data set."""
     recipe: dict[str, JsonValue] | None = None
-    """Settings with which the images were made here; None if they were not, and in older shard sets."""
+    """Settings with which this project generated the images; None for other images, and in older shard sets."""
     version: str
     """Digest of the source's listing."""
     num_images: Count
@@ -119,20 +119,20 @@ class StoredOrder(Section):
 
 
 class StoredEncoding(Section):
-    """What was done to the images; a loader does not repeat it."""
+    """Processing of the images before they were stored; a loader does not repeat it."""
 
     format: Literal["raw", "tensor"] = "raw"
     resize: int | None = None
     center_crop: int | None = None
     quality: int | None = None
     function: str | None = None
-    """`module:name` of the function that was given each decoded image, before it was resized and cropped."""
+    """`module:name` of the function that was applied to each decoded image, before resizing and cropping."""
     function_sha256: Sha256 | None = None
-    """sha256 of the code that the function runs, without comments: its module and the modules it imports next to it."""
+    """sha256 of the function's code without comments: its module, and the modules beside it that it imports."""
 
 
 class SetFacts(Section):
-    """What the writer's record and the manifest both say about a shard set."""
+    """The facts about a shard set that the writer's record and the manifest share."""
 
     benchmark: str
     corruption: str
@@ -158,7 +158,7 @@ class SetFacts(Section):
 
 
 class WriterRecord(SetFacts):
-    """What the writer says it wrote."""
+    """The writer's record of the shards that it wrote."""
 
     format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
     version: Literal[1] = 1
@@ -167,11 +167,11 @@ class WriterRecord(SetFacts):
     fingerprint: Sha256
     """Hash of everything that determines the shards; if it is unchanged, there is nothing to write."""
     wall_s: float
-    """Seconds from the first image read to the last byte written and synchronised."""
+    """Seconds from reading the first image to syncing the last byte to disk."""
 
 
 class Manifest(SetFacts):
-    """What a shard set holds, as read back from the shards."""
+    """The content of a shard set, as read back from the shards."""
 
     format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
     version: Literal[1] = 1
@@ -180,10 +180,10 @@ class Manifest(SetFacts):
     samples_sha256: Sha256
     """Hash of `samples.parquet`."""
     files: tuple[str, ...] = ()
-    """Patterns of the names of the set's shards, if it was adopted from a folder with others; else every tar counts."""
+    """Patterns of the shards' names, if the set was adopted from a folder with other tars; else every tar counts."""
 
     def encoded(self) -> bytes:
-        """Return the bytes of `manifest.json`: without time or machine, and the same for the same set."""
+        """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""
         unsaid = {"files": not self.files, "source": {"recipe"} if self.source.recipe is None else False}
         content = self.model_dump(mode="json", exclude={name: what for name, what in unsaid.items() if what})
         return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
@@ -241,7 +241,7 @@ class SampleIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSet:
-    """A cell's folder with its manifest and sample index, read and compared."""
+    """A cell's folder with its manifest and sample index, checked against each other."""
 
     folder: Path
     manifest: Manifest
@@ -249,14 +249,14 @@ class ShardSet:
     checksums: Digests | None = None
     """Checksums of the samples' bytes; None if they are missing: every read then compares the sample's sha256."""
     remote: RemoteCell | None = None
-    """Where the shards are if they are not in the folder."""
+    """URLs of the shards, if they are not in the folder."""
 
     @classmethod
     def open(cls, folder: Path, belonging: Belonging = ANYTHING) -> Self:
-        """Read manifest and sample index of *folder*.
+        """Read the manifest and the sample index of *folder*.
 
         Raises:
-            ManifestError: one of them is missing, damaged or of another format, they disagree, or they do not fit
+            ManifestError: a file is missing, damaged or of another format, the two disagree, or they do not fit
                 *belonging*.
         """
         manifest = read_manifest(folder, belonging)
@@ -288,7 +288,7 @@ class ShardSet:
         return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
 
     def of(self, positions: npt.NDArray[np.int64]) -> Self:
-        """Return the same set with only the samples at *positions*, shape (M,), in its index."""
+        """Return this set with only the samples at *positions*, shape (M,), in its index."""
         checksums = None if self.checksums is None else self.checksums[positions]
         return replace(self, index=SampleIndex(table=self.index.table.take(positions)), checksums=checksums)
 
@@ -297,11 +297,11 @@ class ShardSet:
         return SampleCheck.of(self.index.table["sha256"], self.checksums)
 
     def require_intact(self) -> None:
-        """Make sure that every shard on disk is the one that the manifest describes.
+        """Make sure that every shard is the one that the manifest describes.
 
-        Of shards at URLs, what the server says is compared; their samples are when they are read. On disk, sizes are
-        always compared. A file is hashed again if its inode, size or modification time differs from when it was hashed
-        before.
+        For shards at URLs, the server's facts are compared; each sample is compared when it is read. For shards on
+        disk, sizes are always compared. A shard is hashed again if its inode, size or modification time has changed
+        since it was last hashed.
 
         Raises:
             ManifestError: a shard is missing or differs; the message names the first three.
@@ -324,9 +324,9 @@ class ShardSet:
         self.remember_verified()
 
     def remember_verified(self) -> None:
-        """Note that the shards as they are here hash to what the manifest says.
+        """Note that the shards on this machine match the hashes in the manifest.
 
-        Without the note they are hashed again before the next run, so nothing depends on whether it can be written.
+        Without this note the shards are hashed again before the next run, so a failure to write it does no harm.
         """
         if self.remote is not None:
             return
@@ -345,7 +345,7 @@ class ShardSet:
             raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
 
     def with_checksums(self, checksums: Digests) -> Self:
-        """Write *checksums*, each of bytes whose sha256 is in the index, and return the set with them.
+        """Write the *checksums* of the samples in the index, and return the set with them.
 
         Raises:
             ManifestError: the checksums cannot be written.
@@ -355,7 +355,7 @@ class ShardSet:
 
 
 def present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
-    """Return the tars in *folder* that belong to the set of *manifest*, or look so, sorted by name."""
+    """Return the tars in *folder* that belong to the set of *manifest* by their names, sorted by name."""
     there = tuple(sorted(folder.glob("[!.]*.tar")))
     chosen = chosen_names({path.name for path in there}, manifest.files) if manifest.files else None
     return tuple(path for path in there if chosen is None or path.name in chosen)
@@ -374,7 +374,7 @@ def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, check
 
 
 def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> None:
-    """Write the checksums of the samples of that index into *folder*.
+    """Write the checksums of the samples in the index with the hash *samples_sha256* into *folder*.
 
     Raises:
         ManifestError: the checksums cannot be written.
@@ -430,7 +430,7 @@ def keys_sha256(keys: list[str]) -> str:
 
 
 def _require_file(path: Path) -> None:
-    """Refuse what is there and is not a file.
+    """Refuse a *path* that exists and is not a file.
 
     Raises:
         OSError: *path* is not a file.
@@ -440,7 +440,7 @@ def _require_file(path: Path) -> None:
 
 
 def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
-    """Refuse an index and classes that do not match the manifest, and sizes that no image has."""
+    """Refuse an index or classes that do not match the manifest, and impossible image sizes."""
     num_shards, num_classes = len(manifest.shards), len(manifest.classes)
     is_consistent = (
         len(index) == manifest.num_samples

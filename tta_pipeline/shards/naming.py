@@ -1,9 +1,8 @@
-"""Member names that plain webdataset reads as one sample each, and the way back to the source's own names.
+"""Member names that plain webdataset reads as one sample each, and their conversion back to the source's names.
 
 webdataset cuts a member's name at the first dot of its last part, lower-cases the extension, skips names without an
-extension and those that look like `__this__/`, and merges names that are then equal. So class and stem are escaped:
-every byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which is unique to each name and which `unescaped`
-reverses.
+extension or like `__this__/`, and merges names that are then equal. So class and stem are escaped: every byte except
+ASCII letters, digits, `_` and `-` becomes `%XX`. Different names stay different, and `unescaped` reverses this.
 """
 
 import re
@@ -19,7 +18,7 @@ _NO_EXTENSION = "%.jpg"
 
 
 def member_name(class_name: str, file_name: str) -> str:
-    """Return the tar member for the file *file_name* of class *class_name*, `<class>/<stem>.<extension>`."""
+    """Return the name of the tar member for a file of a class, `<class>/<stem>.<extension>`."""
     if _PLAIN.fullmatch(file_name):  # nearly all are
         return f"{escaped(class_name)}/{file_name}"
     extension = _EXTENSION.search(file_name)
@@ -45,7 +44,7 @@ def source_name(member: str) -> str:
 
 @lru_cache(maxsize=4096)  # more than the classes of any data set in this field
 def escaped(name: str) -> str:
-    """Return *name* with every byte that could be cut, merged or skipped as `%XX`."""
+    """Return *name* with every byte that webdataset could cut, merge or skip written as `%XX`."""
     if _SAFE.fullmatch(name):
         return name
     data = name.encode("utf-8", "surrogateescape")
@@ -53,7 +52,7 @@ def escaped(name: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """Return the name that `escaped` made into *name*."""
+    """Reverse `escaped`."""
     if "%" not in name:
         return name
     return unquote_to_bytes(name).decode("utf-8", "surrogateescape")

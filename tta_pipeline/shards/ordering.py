@@ -1,7 +1,7 @@
-"""Orders of samples: functions of names, classes and a seed, independent of any library's shuffling and any machine.
+"""Orders of samples: functions of names, classes and a seed, the same on every machine and with every library version.
 
-Shards are stored, and streams are read, in one of these orders. Each function returns positions among the samples,
-int64 of shape (N,).
+Shards are stored and streams are read in one of these orders. Each function returns positions among the samples, int64
+of shape (N,).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _MAX_SLOTS = 100
 
 
 def permuted(names: Sequence[str], *, seed: int) -> Indices:
-    """Rank samples by a keyed hash of their names: two samples keep their order, whatever other samples there are."""
+    """Rank samples by a keyed hash of their names: the order of two samples does not depend on the others."""
     key = seed.to_bytes(8, "big", signed=True)
     # A file's name need not be UTF-8.
     encoded = (name.encode("utf-8", "surrogateescape") for name in names)
@@ -24,9 +24,9 @@ def permuted(names: Sequence[str], *, seed: int) -> Indices:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the generator of the draws of *seed*, -2^63 to 2^63 - 1.
+    """Return the random generator for *seed*, -2^63 to 2^63 - 1.
 
-    NumPy takes no negative numbers: they are the upper half of what 64 bits hold, as in the key of `permuted`.
+    NumPy takes no negative seeds: they become the upper half of the 64-bit range, as in the key of `permuted`.
     """
     return np.random.default_rng(seed % 2**64)
 

@@ -1,4 +1,4 @@
-"""Reading the shards back for the manifest, with other code than wrote them."""
+"""Reading shards back for the manifest, with code that is independent of the writer's."""
 
 import hashlib
 import time
@@ -54,7 +54,7 @@ from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
-"""Fields that a manifest takes over from the writer's record."""
+"""Fields that a manifest copies from the writer's record."""
 _NUM_LOOKS = 20
 _LOOK_EVERY_S = 0.1
 INSTEAD_OF_ADOPTING = (
@@ -66,19 +66,19 @@ INSTEAD_OF_ADOPTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A shard set with its manifest, and how it came to be."""
+    """A shard set with its manifest, and how the manifest came about."""
 
     shard_set: ShardSet
     was_built: bool
     wall_s: float
-    """Seconds for reading back, comparing and publishing; only for comparing if nothing had to be built."""
+    """Seconds for reading back, comparing and publishing; for comparing alone if the manifest existed."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How often each extension of adopted shards is neither the image nor says anything about the class."""
+    """Number of ignored members of adopted shards by extension: neither the image nor its class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Contents:
-    """Everything that was read from the shards of a folder."""
+    """The content of all shards of a folder."""
 
     shards: tuple[ShardContents, ...]
 
@@ -128,16 +128,16 @@ def publish_shard_set(
     A manifest that already describes these shards stays as it is, and gets checksums if it has none.
 
     Args:
-        folder: The shards.
+        folder: Folder of the shards.
         class_map: Labels.
-        progress: Told of the samples as they are read.
-        workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
-        belonging: What the shards should be of.
-        record: The writer's record if it was read already; None: it is read here.
+        progress: Counts samples and bytes as they are read.
+        workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
+        belonging: Facts that the set must have.
+        record: The writer's record, if the caller has read it; None: it is read here.
 
     Raises:
-        ManifestError: there is no writer's record, or the shards are not what it says; the first differences are named.
-            Or the record does not fit *belonging*.
+        ManifestError: there is no writer's record, the shards differ from it (the message names the first
+            differences), or the record does not fit *belonging*.
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
@@ -175,9 +175,9 @@ def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
 
 
 def _writer_record(folder: Path) -> WriterRecord:
-    """Return the writer's record in *folder*, which another process may be replacing.
+    """Return the writer's record in *folder*; try for two seconds, since another process may be replacing the folder.
 
-    On a file system without an exchange of names the folder is away for a moment, and another host sees it back late.
+    On a file system that cannot swap names, the folder is missing for a moment, and other hosts see it with a delay.
     """
     for _ in range(_NUM_LOOKS):
         try:
@@ -203,9 +203,9 @@ def adopt(
 ) -> Published:
     """Build the manifest of third-party shards, reading every byte and rewriting none.
 
-    A sample is what has one key: an image, and what says its class, which is the folder in its name, the text of its
-    `.cls` member, or a field of its `.json` member; an integer there is a label. See `shard_members` for which members
-    are which. Keys that are numbered anew in each shard get the shard's name before them.
+    A sample is the members with one key: an image, and its class. The class is the folder in the image's name, the text
+    of the `.cls` member, or a field of the `.json` member; an integer in one of these members is a label. See
+    `shard_members` for the types of members. If every shard numbers its keys anew, keys get the shard's name in front.
 
     Args:
         folder: Folder of the shards.
@@ -214,16 +214,17 @@ def adopt(
         benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
-        names_by_id: Class of each number in the shards, if these are not labels, such as the devkit's `ILSVRC2012_ID`.
+        names_by_id: Class of each number in the shards, if the numbers are not labels but, for example, the devkit's
+            `ILSVRC2012_ID`.
         version: Version of the shards; None: a digest of their hashes. With *names_by_id*, the manifest has a digest of
-            both, so that a set that was adopted without these names is adopted anew.
+            both, so that a set that was adopted without these names is adopted again.
         workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
     Raises:
         SourceError: there are no shards.
-        ManifestError: a shard is damaged or compressed, or a key appears twice. Or there is a writer's record, or a
-            manifest of other shards, which only the user may remove.
-        ClassMapError: a sample's class is not in the class map, or its label is another than that of its class.
+        ManifestError: a shard is damaged or compressed, or a key appears twice. Or the folder has a writer's record or
+            a manifest of other shards, which only the user may remove.
+        ClassMapError: a sample's class is not in the class map, or its label is not the label of its class.
     """
     started = time.perf_counter()
     stated = _stated_before(folder, Belonging(cell=cell, class_map_sha256=class_map.sha256 if class_map else None))
@@ -264,18 +265,18 @@ def publish_adopted(
     files: tuple[str, ...] = (),
     like: Manifest | None = None,
 ) -> Published:
-    """Publish in *folder* the manifest of third-party *shards*, all of which were read, or described by their manifest.
+    """Publish in *folder* the manifest of third-party *shards*, which were read in full or have their own manifest.
 
     Args:
         folder: Folder of the manifest.
         cell: Cell that the shards hold.
-        shards: What the shards hold.
+        shards: Contents of the shards.
         benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         started: `time.perf_counter()` when the work began.
         version: Version of the source in the manifest.
-        files: Patterns of the shards' names if others are beside them.
-        like: Manifest that the shards already had; it says how they were made.
+        files: Patterns of the shards' names, if the folder has other tars.
+        like: The shards' own manifest, if they have one; it says how they were made.
 
     Raises:
         ManifestError: a key appears twice, or there is no sample.
@@ -311,7 +312,7 @@ def publish_adopted(
 
 
 def _is_version(manifest: Manifest, version: str | None, names_by_id: Mapping[int, str] | None) -> bool:
-    """Return whether *manifest* is of that version; without a version and names, any is."""
+    """Return whether *manifest* has this version; any manifest does if neither version nor names are given."""
     if version is None and names_by_id is None:
         return True
     return manifest.source.version == _version(version, names_by_id, manifest.shards)
@@ -323,21 +324,21 @@ def _version(version: str | None, names_by_id: Mapping[int, str] | None, shards:
 
 
 def _uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
-    """Return *shards*, refusing compressed ones: no sample can be read from the middle of one."""
+    """Return *shards* unless one is compressed: samples in a compressed shard cannot be read by offset."""
     if compressed := [path.name for path in shards if unpacked(path) != path]:
         raise ManifestError(
-            f"{shards[0].parent} has {len(compressed):,} compressed shards: {some(compressed)}; expected tars, since "
-            "no sample can be read from the middle of a compressed one: give `tta-pipeline adopt` the option --unpack, "
-            "or name them in a benchmark of `kind: shards`, which unpacks them into the data root"
+            f"{shards[0].parent} has {len(compressed):,} compressed shards: {some(compressed)}; expected plain tars, "
+            "since samples in a compressed shard cannot be read by offset: give `tta-pipeline adopt` the option "
+            "--unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into the data root"
         )
     return shards
 
 
 def _with_shard_names(contents: _Contents) -> _Contents:
-    """Return *contents* with the shard's name in each key, if keys are numbered anew in each shard, as in CCC.
+    """Return *contents* with the shard's name in each key, if every shard numbers its keys anew, as in CCC.
 
-    They are if each shard has the first keys of the longest shard. Other keys that appear twice are refused elsewhere,
-    as is an image that two shards have under one key: it is then one shard and a copy of it.
+    The shards do so if each begins with the keys of the longest shard. If two shards have the same image under the same
+    key, one shard is a copy of the other: keys then stay as they are, and the caller refuses them as duplicates.
     """
     by_shard = [[sample.key for sample in shard.samples] for shard in contents.shards]
     longest = max(by_shard, key=len, default=[])
@@ -361,7 +362,7 @@ def _in_shard(shard_name: str, sample: Sample) -> Sample:
 
 
 def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
-    """Return the manifest that *folder* already has, if any.
+    """Return the manifest that *folder* already has, or None.
 
     Raises:
         ManifestError: the manifest is damaged or does not fit *belonging*, or there is only a writer's record.
@@ -370,8 +371,8 @@ def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
         if (folder / WRITER_FILE).exists():
             raise ManifestError(
                 f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected third-party shards. Make "
-                "their manifest with `tta-pipeline shard` or the asset shard_manifest, which compare them with that "
-                f"record; or, to adopt them as they are, remove {WRITER_FILE} first"
+                "their manifest with `tta-pipeline shard` or the asset shard_manifest, which compare the shards with "
+                f"that record; or, to adopt them as they are, remove {WRITER_FILE} first"
             )
         return None
     try:
@@ -381,7 +382,7 @@ def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
 
 
 def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
-    """Return the shard set in *folder* if its manifest describes the shards as they are."""
+    """Return the shard set in *folder* if its manifest describes the present shards, else None."""
     if not (folder / MANIFEST_FILE).exists():
         return None
     try:
@@ -423,7 +424,7 @@ def _read(paths: Sequence[Path], progress: Progress, workers: Workers | None, *,
 
 
 def _named(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) -> _Contents:
-    """Return *contents* with the name that each number stands for."""
+    """Return *contents* with the class name in place of each number."""
 
     def named(sample: Sample) -> Sample:
         stated = with_name(sample.stated, names_by_id, where=folder)
@@ -444,7 +445,10 @@ def _labelled_contents(folder: Path, contents: _Contents, class_map: ClassMap) -
 
 
 def _wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
-    """Return the folders that are no classes: not in the class map, and with several labels or under labels only."""
+    """Return the folders that are not classes.
+
+    Such a folder is not in the class map, and its samples have several labels or the class map has only numbers.
+    """
     stated = {sample.stated for sample in contents.samples}
     folders = {one.name for one in stated if one.label is not None or one.text} - class_map.labels.keys()
     has_labels_only = class_map.classes == tuple(str(label) for label in range(len(class_map.classes)))
@@ -452,13 +456,13 @@ def _wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
 
 
 def _labelled(folder: Path, sample: Sample, class_map: ClassMap, wrappers: frozenset[str]) -> Sample:
-    """Return *sample* with its class by name: that of its label, if it has one."""
+    """Return *sample* with its class name, from its label if it has one."""
     name = class_of(sample.stated, wrappers)
     if sample.label is None:
         if not name:
             raise ManifestError(
-                f"{folder}: sample {sample.key} has no class, since {sample.class_name} is no class folder: others in "
-                "it have several labels; expected a .cls member for each sample: add them"
+                f"{folder}: sample {sample.key} has no class: its folder {sample.class_name} has samples with several "
+                "labels, so it is not a class folder; expected a .cls member for each sample: add them"
             )
         if sample.text not in ("", name) and sample.text in class_map.labels:
             raise ClassMapError(

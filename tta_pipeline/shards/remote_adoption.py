@@ -1,4 +1,4 @@
-"""The manifest of shards at URLs: made of the one that they have, or by one pass over every byte of them."""
+"""The manifest of shards at URLs: made from the shards' own manifest, or by reading every byte once."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,35 +28,35 @@ from tta_pipeline.util.progress import Progress
 _UNFINISHED = "unfinished-shards-"
 _NUM_COMPARED = 32
 _MAX_COMPARED_BYTES = 4 * 2**20
-"""Of a manifest on the server, so many samples of the first shard are compared, in so many bytes."""
+"""Limits of the check of a server's manifest: samples and bytes of the first shard that are compared."""
 
 
 class PinClasses(Protocol):
-    """Gives the class map of the benchmark, which the classes of the first cell become if there is none yet."""
+    """A function that returns the benchmark's class map, after pinning the first cell's classes if there is none."""
 
     def __call__(self, find_classes: Callable[[], tuple[str, ...]], /) -> ClassMap:
-        """Return the class map; *find_classes* gives those of the cell."""
+        """Return the class map; *find_classes* returns the classes of the cell."""
         ...
 
 
 def adopt_remote(
     folder: Path, cell: Cell, progress: Progress, *, benchmark_name: str, pin_classes: PinClasses
 ) -> Published:
-    """Make the manifest of the shards that *folder* has the addresses of.
+    """Make the manifest of the shards whose URLs are in *folder*.
 
-    Their own manifest is fetched if they have one, and its labels are taken over if its class map is the benchmark's.
-    Otherwise every byte is read once; *folder* then has two shards at a time.
+    If the shards have their own manifest, it is fetched; its labels are used if its class map is the benchmark's.
+    Otherwise every byte is read once; *folder* then holds up to two shards at a time.
 
     Args:
         folder: Folder of `remote.json`; the manifest is published here.
         cell: Cell that the shards hold.
         progress: Counts samples and bytes done.
         benchmark_name: Name of the data set in the manifest.
-        pin_classes: Gives the labels.
+        pin_classes: Returns the benchmark's class map.
 
     Raises:
-        ManifestError: there are no addresses, or a shard is damaged, or not what its manifest says. Or the manifest is
-            of another cell, or gives other labels than the first shard.
+        ManifestError: *folder* has no URLs, or a shard is damaged or differs from its manifest. Or the manifest is of
+            another cell, or its labels differ from those in the first shard.
         ClassMapError: a sample's class is not in the class map.
         StreamError: a shard cannot be read.
     """
@@ -98,7 +98,7 @@ def _classes_in(shards: Sequence[ShardContents], folder: Path) -> tuple[str, ...
 
 
 def _described(folder: Path, remote: RemoteCell) -> ShardSet | None:
-    """Return the set in *folder* if it has a manifest of the shards as they were located."""
+    """Return the set in *folder* if its manifest has the version of the located shards, else None."""
     try:
         found = ShardSet.open(folder)
     except ManifestError:
@@ -107,10 +107,10 @@ def _described(folder: Path, remote: RemoteCell) -> ShardSet | None:
 
 
 def _own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
-    """Return the set without its shards, as their own manifest describes it; None if they have none.
+    """Fetch the shards' own manifest and return the set that it describes; None if they have none.
 
     Raises:
-        ManifestError: the manifest is damaged or of another cell, or its shards have other sizes or labels.
+        ManifestError: the manifest is damaged or of another cell, or the shards have other sizes or labels.
         SourceError: the first shard is damaged.
     """
     if remote.manifest is None:
@@ -127,26 +127,26 @@ def _own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
     if found.manifest.cell != cell:
         raise ManifestError(
             f"{remote.manifest}: found the manifest of {found.manifest.cell.key}; expected {cell.key}: correct "
-            "the URL, or remove the manifest there, and the shards are read"
+            "the URL, or remove the manifest there to have the shards read"
         )
     stated = {shard.name: shard.shard_bytes for shard in found.manifest.shards}
     for shard in remote.shards:
         if stated.get(shard.name) != shard.size_bytes:
             raise ManifestError(
                 f"{shard.url}: found {shard.size_bytes} bytes; expected {stated.get(shard.name)}, as in "
-                f"{remote.manifest}: put the shards there that it describes, or remove it"
+                f"{remote.manifest}: put the shards of this manifest there, or remove the manifest"
             )
     _require_labels(found, remote)
     return found
 
 
 def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
-    """Refuse a manifest whose labels are others than those that the first samples of its first shard state."""
+    """Refuse a manifest whose labels differ from those in the first samples of its first shard."""
     index, classes = described.index, described.manifest.classes
     name = described.manifest.shards[0].name
     shard = next(shard for shard in remote.shards if shard.name == name)
     rows = sorted(np.flatnonzero(index.shards == 0).tolist(), key=index.offsets.__getitem__)
-    # Up to the end of an image that is not compared: the members of those before it are then all there.
+    # Read to the end of the first image that is not compared: every member of the images before it is then included.
     ends = [int(index.offsets[row] + -(-index.sizes[row] // BLOCK_BYTES) * BLOCK_BYTES) for row in rows]
     is_small = shard.size_bytes <= _MAX_COMPARED_BYTES
     num_near = len(rows) if is_small else sum(end <= _MAX_COMPARED_BYTES for end in ends) - 1
@@ -163,27 +163,27 @@ def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
             others.append(f"the label {stated.label}")
         if others:
             raise ManifestError(
-                f"{shard.url}: {image.name} is of {others[0]} by the shard, and of the label {label}, "
+                f"{shard.url}: {image.name} has {others[0]} in the shard, and the label {label}, "
                 f"{classes[label]}, in {remote.manifest}; expected one class: put the manifest of these shards there, "
-                "or remove it, and the shards are read"
+                "or remove it to have the shards read"
             )
 
 
 def _require_described(shards: Sequence[ShardContents], described: ShardSet, remote: RemoteCell) -> None:
-    """Refuse shards, read in full, that are not those that their own manifest describes."""
+    """Refuse shards that were read in full and do not match their own manifest."""
     hashes = {shard.name: shard.sha256 for shard in described.manifest.shards}
     for shard in shards:
         if shard.sha256 != hashes[shard.name]:
             raise ManifestError(
                 f"{shard.name}: found sha256 {shard.sha256}; expected {hashes[shard.name]}, as in {remote.manifest}: "
-                "put the shards there that it describes, or remove it"
+                "put the shards of this manifest there, or remove the manifest"
             )
 
 
 def _as_described(shard_set: ShardSet) -> Iterator[ShardContents]:
-    """Yield what each shard holds by the index of *shard_set*."""
+    """Yield the contents of each shard according to the index of *shard_set*."""
     classes = shard_set.manifest.classes
-    has_numbers = classes == tuple(map(str, range(len(classes))))  # then a class is a label, of any class map
+    has_numbers = classes == tuple(map(str, range(len(classes))))  # a class name is then a label in any class map
     samples: list[list[Sample]] = [[] for _ in shard_set.manifest.shards]
     for row in shard_set.index.table.to_pylist():
         label = row["label"]
@@ -204,7 +204,7 @@ def _as_described(shard_set: ShardSet) -> Iterator[ShardContents]:
 
 
 def _as_read(remote: RemoteCell, folder: Path, progress: Progress) -> Iterator[ShardContents]:
-    """Read each shard while the next one arrives."""
+    """Read each shard while the next one is downloaded."""
     with (
         TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name,
         ThreadPoolExecutor(1, thread_name_prefix="tta-fetch") as pool,

@@ -1,4 +1,4 @@
-"""A cell's folder is replaced as a whole, so it must not contain foreign files."""
+"""A check for foreign files in a cell's folder, because the whole folder is replaced."""
 
 import re
 from collections.abc import Collection
@@ -19,7 +19,7 @@ def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None
 
     Args:
         folder: Folder for a shard set.
-        shard_names: Names of further shards that are ours, besides those that our writer gives.
+        shard_names: Names of our shards that do not follow the writer's own pattern.
 
     Raises:
         ShardError: the folder contains something else.

@@ -1,4 +1,4 @@
-"""Reading one shard, with other code than wrote it; any process can do it."""
+"""Reading one shard with code that is independent of the writer's; a worker process can run it."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.util.names import require_unicode
 
 _LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
-"""Extensions of label members; with images, all that a shard of ours may hold."""
+"""Extensions of label members; our own shards hold only these and images."""
 
 
 class Sample(NamedTuple):
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
     size_bytes: int
     sha256: bytes
     checksum: bytes
-    """Checksum of the bytes whose sha256 is compared with the writer's record; empty if they were not read."""
+    """Fast checksum of the bytes; empty if they were not read."""
     label: int | None = None
     """Label from a `.cls` or `.json` member of a third-party shard, if that holds an integer."""
     text: str = ""
@@ -45,21 +45,21 @@ class Sample(NamedTuple):
 
     @property
     def stated(self) -> StatedClass:
-        """What a third-party shard says about the class."""
+        """The class as stated by a third-party shard."""
         return StatedClass(self.class_name, self.label, self.text)
 
 
 class ShardContents(NamedTuple):
-    """Everything that one shard holds."""
+    """The content of one shard."""
 
     name: str
     shard_bytes: int
     sha256: str
     samples: list[Sample]
     left_out: Mapping[str, int] = {}
-    """How often each extension of a third-party shard is neither the image nor says anything about the class."""
+    """Number of ignored members of a third-party shard by extension: neither the image nor its class."""
     num_hidden: int = 0
-    """Members of a third-party shard without an extension or with a name that begins with a dot."""
+    """Number of members of a third-party shard without an extension or with a leading dot in the name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sending named tuples from another process takes five times as long as tuples.
@@ -72,11 +72,11 @@ class ShardToRead(NamedTuple):
 
     path: Path
     is_foreign: bool
-    """Whether it is third-party: its images are then checked too, as our writer does before it hashes."""
+    """Whether the shard is third-party: its images are then checked too; our writer has checked its own."""
 
 
 def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lambda *_: None) -> ShardContents:
-    """Read every byte of a shard; call *advance* now and then with samples and bytes done.
+    """Read every byte of a shard; call *advance* regularly with the numbers of samples and bytes done.
 
     Raises:
         ManifestError: the shard is not an intact archive of images and labels.
@@ -128,7 +128,7 @@ def _foreign_contents(path: Path, reader: TarReader, tally: "_Tally") -> ShardCo
 
 
 class _Tally:
-    """Counts what is done and reports it by the hundred: a report for each sample takes longer than reading it."""
+    """Counts samples and reports them by the hundred: a report per sample takes longer than reading the sample."""
 
     def __init__(self, advance: Callable[[int, int], None]) -> None:
         self._advance = advance
@@ -172,11 +172,11 @@ def _plain_name(member: str) -> str:
 
 
 class _FoundImage(NamedTuple):
-    """An image of a third-party shard, which may turn out to be another than the sample's."""
+    """An image of a third-party shard; it may turn out not to be the sample's image."""
 
     sample: Sample
     problem: str
-    """What is wrong with the image; empty if nothing is."""
+    """Damage of the image; empty if it is intact."""
 
 
 def _found_image(member: Member) -> _FoundImage:

@@ -1,4 +1,4 @@
-"""Writing one shard from its planned members; any process can do it."""
+"""Writing one shard from its planned members; a worker process can run it."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _BUFFER_BYTES = 2**20
 
 
 class PlannedMember(NamedTuple):
-    """An image under the name it has in a shard."""
+    """An image with its name and key in a shard."""
 
     image: SourceImage
     name: str
@@ -27,7 +27,7 @@ class PlannedMember(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShard:
-    """The shard to write."""
+    """A shard to write."""
 
     path: Path
     members: Sequence[PlannedMember]
@@ -36,7 +36,7 @@ class PlannedShard:
     """The label of each class, for `.cls` and `.json` members if the settings ask for them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sending named tuples, of which there may be millions, to another process takes ten times as long as columns.
+        # There may be millions of named tuples; sending them to another process takes ten times as long as columns.
         images, names, keys = zip(*self.members, strict=True)
         return _planned_shard, (self.path, tuple(zip(*images, strict=True)), names, keys, self.settings, self.labels)
 
@@ -66,7 +66,7 @@ class WrittenShard(NamedTuple):
 
 
 def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda *_: None) -> WrittenShard:
-    """Write a shard and make it survive a power cut; call *advance* now and then with samples and bytes done.
+    """Write a shard and sync it to disk; call *advance* regularly with the numbers of samples and bytes done.
 
     Raises:
         SourceError: an image is damaged or gone.
@@ -78,7 +78,7 @@ def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda
     with HashedFile(plan.path) as file, ImageReader() as reader:
         for member in plan.members:
             data = _stored(member.image, reader.read(member.image), encode)
-            # Here and not in the file's thread: two threads with many short hashes hinder each other.
+            # Hash here, not in the file's thread: two threads that compute many short hashes slow each other down.
             digests.append(hashlib.sha256(data).digest())
             payload_bytes += len(data)
             buffer += member_header(member.name, len(data))
@@ -102,14 +102,14 @@ def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda
 
 
 def sample_bytes(member: PlannedMember, settings: ShardSettings, labels: Mapping[str, int]) -> int:
-    """Return the bytes that `write_shard` takes for a sample whose image is stored as it is."""
+    """Return the bytes that `write_shard` writes for a sample whose image is stored unchanged."""
     size_bytes = member.image.size_bytes
     with_header = len(member_header(member.name, size_bytes)) + size_bytes + len(padding(size_bytes))
     return with_header + len(_label_members(member, settings, labels))
 
 
 def _label_members(member: PlannedMember, settings: ShardSettings, labels: Mapping[str, int]) -> bytes:
-    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out, if wanted."""
+    """Return the `.cls` and `.json` members of a sample, as webdataset's writer would write them; empty if unwanted."""
     if not settings.labels:
         return b""
     label = labels[member.image.class_name]

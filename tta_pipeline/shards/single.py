@@ -1,4 +1,4 @@
-"""Writing one cell with its shards and manifest; and one split, a folder of class folders, as such a cell."""
+"""Writing the shards and the manifest of one cell, or of one split: a folder of class folders."""
 
 from pathlib import Path
 
@@ -30,8 +30,8 @@ def shard_split(
     Args:
         source: `<source>/<class>/<name>.JPEG`, or another kind of image file.
         output: Folder of the shards, created if missing; identical shards of the same images are kept.
-        cell: Cell that the images are.
-        settings: Limits, order, what is done to the images.
+        cell: Cell of the images.
+        settings: Limits, order and processing of the images.
         benchmark_name: Name of the benchmark in the manifest.
         classes: Class names in the order of their labels; None: the sorted class folders.
         jobs: Number of processes that write.
@@ -61,7 +61,7 @@ def write_cell(task: Task, progress: Reporter, workers: Workers | None = None) -
 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
-        ManifestError: what is there is not what was written, or is of another cell.
+        ManifestError: the shards on disk differ from the writer's record, or are of another cell.
     """
     record = convert(task, progress, workers).record
     manifest_progress = progress(f"{record.cell.key} manifest", record.num_samples)

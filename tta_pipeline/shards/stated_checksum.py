@@ -1,6 +1,6 @@
-"""The checksum in `metadata.json` beside shards that Graphcore's `create_webdataset.py` made.
+"""The checksum in `metadata.json` beside shards made by Graphcore's `create_webdataset.py`.
 
-It is the md5 of the sorted md5s of all files that the folder held before `metadata.json`, and does not say which file
+It is the md5 of the sorted md5s of all files that the folder held before `metadata.json`, so it cannot tell which file
 has changed. See `datasets/create_webdataset.py` and `validate_dataset.py` in applications/pytorch/cnns of
 github.com/graphcore/examples, release 2.4.0.
 """
@@ -21,15 +21,15 @@ METADATA_FILE = "metadata.json"
 _SPLITS = ("train", "validation")
 _ADDED_LATER = frozenset({METADATA_FILE, MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE})
 _ADDED_FOLDER = "distributed"
-"""Written by `distributed_webdataset.py`, after which their own validation fails."""
+"""Folder that `distributed_webdataset.py` adds; Graphcore's own validation fails afterwards."""
 _MAX_BYTES = 2**20
 
 
 def require_stated_checksum(shards: Sequence[Path], num_samples: int) -> None:
-    """Compare *shards* with the number of samples and the checksum in the `metadata.json` beside them, if there is one.
+    """Compare *shards* with the sample count and the checksum in the `metadata.json` beside them, if there is one.
 
     Raises:
-        ManifestError: they differ.
+        ManifestError: the count or the checksum differs.
     """
     folders = {path.resolve().parent for path in shards}
     for folder in folders:
@@ -46,14 +46,14 @@ def require_stated_checksum(shards: Sequence[Path], num_samples: int) -> None:
         found = _checksum(folder)
         if found != stated["checksum"]:
             raise ManifestError(
-                f"{folder}: found files that hash to {found}; expected {stated['checksum']} as {METADATA_FILE} says, "
-                "which does not tell which file has changed, is missing or was added: fetch them again, or remove "
-                f"{METADATA_FILE} to adopt them as they are"
+                f"{folder}: found files that hash to {found}; expected {stated['checksum']} as {METADATA_FILE} says. "
+                "This checksum cannot tell which file has changed, is missing or was added: fetch them again, or "
+                f"remove {METADATA_FILE} to adopt them as they are"
             )
 
 
 def _metadata(path: Path) -> dict[str, Any] | None:
-    """Return what *path* holds if it is such a file."""
+    """Return the content of *path* if it is a `metadata.json` of Graphcore's, else None."""
     if not path.is_file() or path.stat().st_size > _MAX_BYTES:
         return None
     try:

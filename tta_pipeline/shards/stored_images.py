@@ -1,4 +1,4 @@
-"""The samples of a shard set as images to read, for code that makes something else of them."""
+"""The samples of a shard set as source images, for code that converts them again."""
 
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ManifestError
@@ -6,17 +6,17 @@ from tta_pipeline.shards.manifest import ShardSet
 
 
 def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
-    """Return the samples of *shard_set* in stored order, as slices of its shards, which must stay as they are.
+    """Return the samples of *shard_set* in stored order, as slices of its shards, which must not change.
 
-    Reading one compares its sha256.
+    Reading an image compares its sha256.
 
     Raises:
-        ManifestError: the shards are not what the manifest says.
+        ManifestError: the shards differ from the manifest, or are at URLs.
     """
     if shard_set.remote is not None:
         raise ManifestError(
-            f"{shard_set.folder} has only the addresses of its shards, as {shard_set.remote.shards[0].url}; expected "
-            "the shards: tta-pipeline fetch them first"
+            f"{shard_set.folder} has only the URLs of its shards, such as {shard_set.remote.shards[0].url}; expected "
+            "the shards: download them with `tta-pipeline fetch` first"
         )
     shard_set.require_intact()
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]

@@ -1,4 +1,4 @@
-"""The order in which samples are stored: a function of only their names and the settings."""
+"""The order of the stored samples, which depends only on their names and the settings."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, permuted
 
 
 def ordered(images: Sequence[SourceImage], settings: ShardSettings) -> list[SourceImage]:
-    """Return *images*, which are sorted by name, in the order that *settings* ask for."""
+    """Return *images*, given sorted by name, in the order that *settings* ask for."""
     if settings.order == "source":
         return list(images)
     return [images[position] for position in _positions(images, settings).tolist()]

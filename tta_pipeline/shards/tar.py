@@ -1,7 +1,7 @@
 """Tar members, written and read byte by byte: the same members always give the same bytes.
 
 Format: POSIX.1-1988 ustar with mode 0644, no owner and time 0; names over 100 bytes get a PAX header (POSIX.1-2001).
-Both are read by `tar`, Python's tarfile and webdataset.
+`tar`, Python's tarfile and webdataset read both.
 """
 
 import hashlib
@@ -95,7 +95,7 @@ class TarReader:
         self._offset = 0
 
     def members(self) -> Iterator[Member]:
-        """Yield every member, then make sure that only zeros are left.
+        """Yield every member, then make sure that only zeros follow.
 
         Raises:
             ManifestError: a header is damaged, a member is truncated, is not a regular file or has an unsafe name, or
@@ -131,7 +131,7 @@ class TarReader:
             rest = self._next_chunk(_CHUNK_BYTES)
 
     def _next_header(self) -> tuple[str | None, int]:
-        """Return name and size of the next member; no name at the end of the archive."""
+        """Return name and size of the next member; the name is None at the end of the archive."""
         fields = dict[str, str]()
         while True:
             start = self._offset
@@ -164,7 +164,7 @@ class TarReader:
 
     def _read(self, size_bytes: int, what: str) -> bytes:
         position = self._offset - self._buffer_offset
-        if size_bytes > self._size_bytes - self._offset:  # a read takes the memory for what it is asked for
+        if size_bytes > self._size_bytes - self._offset:  # `read` would allocate all of the requested size
             raise self._cut(size_bytes, what)
         if position + size_bytes > len(self._buffer):
             chunk = self._next_chunk(max(_CHUNK_BYTES, size_bytes))

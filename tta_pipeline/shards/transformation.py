@@ -1,4 +1,4 @@
-"""A shard set made from another one: with a function applied to each image, another size or format, more members."""
+"""A shard set made from another one: a function applied to each image, another size or format, or label members."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,13 +50,13 @@ def transform_shard_set(
     Args:
         source: Folder of a shard set.
         target: Folder of the new one, which appears whole or not at all.
-        transform: What is done to the samples.
+        transform: Processing of the samples.
         progress: Reports progress on the images of each cell.
         workers: Processes that each write and read one shard at a time; None: this process does.
-        belonging: What is expected of both sets.
+        belonging: Facts that the set in *source* must have.
 
     Raises:
-        ManifestError: the shard set is not what its manifest says, or does not fit *belonging*.
+        ManifestError: the shard set differs from its manifest, or does not fit *belonging*.
         SourceError: an image is damaged.
         ShardError: the function failed, or the shards cannot be written.
     """
@@ -87,12 +87,12 @@ def transform_shard_set(
 def transform_everything(
     root: Path, output: Path, transform: Transform, *, jobs: int, progress: Reporter
 ) -> Iterator[Step[Transformed]]:
-    """Transform every shard set at or under *root* into the same place under *output*.
+    """Transform every shard set at or under *root* into the same relative path under *output*.
 
-    Each process takes a set where there are enough sets, else a shard.
+    With enough sets each process takes a whole set, otherwise one shard at a time.
 
     Raises:
-        ManifestError: there is no shard set, or one is not what its manifest says.
+        ManifestError: there is no shard set, or one differs from its manifest.
         ShardError: *output* is in *root*; or see `transform_shard_set`.
     """
     if output.resolve().is_relative_to(root.resolve()):
@@ -112,5 +112,5 @@ def transform_everything(
 
 
 def _transformed(work: _Work) -> Transformed:
-    """Transform one shard set; what a worker process does."""
+    """Transform one shard set in a worker process."""
     return transform_shard_set(work.source, work.target, work.transform, quiet)

@@ -1,4 +1,4 @@
-"""Whether shard sets are still what their manifests say: totals, completeness both ways, every byte hashed again."""
+"""Verification of shard sets against their manifests: totals, missing and extra shards, and a hash of every byte."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +24,12 @@ from tta_pipeline.util.files import hash_file, is_unpublished
 from tta_pipeline.util.progress import Progress, Reporter, quiet
 
 _FILES_OF_A_SET = (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE)
-"""Files that no other folder has: each tells a shard set whose manifest is gone."""
+"""Files that only shard sets have: each identifies a shard set even if its manifest is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was found in one shard set."""
+    """The result of verifying one shard set."""
 
     folder: Path
     num_shards: int
@@ -39,7 +39,7 @@ class Verdict:
 
 
 def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
-    """Return every folder of a shard set at or under *roots*, also one that has lost its manifest or never had one.
+    """Return every folder of a shard set at or under *roots*, even if its manifest is missing.
 
     Raises:
         ManifestError: one of *roots* has no shard set.
@@ -55,9 +55,9 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def verify(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
-    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib releases Python's global lock.
+    """Yield the verdict on each shard set. Shards are hashed on all cores: hashlib releases Python's global lock.
 
-    An intact set without checksums, made before they were introduced, gets them.
+    An intact set without checksums, made by an earlier version, gets them.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
         yield from (_verdict(folder, pool, progress) for folder in folders)
@@ -96,7 +96,7 @@ def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verd
 
 
 def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
-    """Give the intact *shard_set* checksums if it lacks them and its folder is writable."""
+    """Add checksums to the intact *shard_set* if they are missing and its folder is writable; yield any problem."""
     if shard_set.checksums is None and os.access(shard_set.folder, os.W_OK):
         try:
             completed(shard_set)

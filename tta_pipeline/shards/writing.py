@@ -1,4 +1,4 @@
-"""From the listing of a cell to its folder of shards, whole or not at all."""
+"""Writing the shards of a cell from its listing; their folder appears whole or not at all."""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ WRITER_VERSION = "2"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Folder of the shards of a cell, and what they are named after."""
+    """Folder of a cell's shards, and facts for their record."""
 
     folder: Path
     benchmark_name: str
@@ -84,15 +84,15 @@ def write_shards(
         target: Folder and names of the shards.
         version: The source's version of the cell, part of the fingerprint.
         class_map: Labels; the class of every image must be in it.
-        settings: Limits, order and what is done to the images.
+        settings: Limits, order and processing of the images.
         progress: Counts images and bytes done.
         workers: Processes that each write one shard at a time, where that is faster; None: this process writes.
 
     Raises:
         ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
-        SourceError: an image is damaged, and the settings do not allow skipping it; or two would have the same key.
+        SourceError: an image is damaged, and the settings do not allow skipping it; or two images have the same key.
         ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
-            foreign files; or a single image is larger than a shard may be.
+            foreign files; or one image alone exceeds the size limit of a shard.
     """
     require_replaceable(target.folder, _names_in(target.folder))
     listing = listing.in_memory()
@@ -149,7 +149,7 @@ def write_shards(
 def unchanged(
     target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
 ) -> WriterRecord | None:
-    """Return the record of the existing shards of *cell* if they are what writing would give, else None."""
+    """Return the record of the existing shards of *cell* if `write_shards` would write the same, else None."""
     record = finished(target.folder)
     if record is None or record.cell != cell:
         return None
@@ -167,10 +167,10 @@ def finished(folder: Path) -> WriterRecord | None:
 
 
 def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
-    """Return the positions at which samples are cut into shards, from 0 to their number.
+    """Return the bounds of the shards: positions among the samples, from 0 to the number of samples.
 
     *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as
-    requested, or as few as the limit allows; sample counts differ by at most one.
+    requested, or as few as the limit allows; their sample counts differ by at most one.
     """
     num_samples = len(sizes)
     if settings.num_shards:
@@ -188,7 +188,7 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
 
 
 def equal_bounds(num_samples: int, num_shards: int) -> list[int]:
-    """Return the positions that cut samples into *num_shards* parts, whose sizes differ by at most one."""
+    """Return the bounds that cut samples into *num_shards* parts whose sizes differ by at most one."""
     return [num_samples * number // num_shards for number in range(num_shards + 1)]
 
 
@@ -197,10 +197,10 @@ def _archive_bytes(sizes: Sequence[int]) -> int:
 
 
 def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Mapping[str, int]) -> list[int]:
-    """Return the bytes of each sample if the limit of a shard is one of bytes; otherwise only how many there are.
+    """Return the bytes of each sample if shards have a limit in bytes; otherwise a list of zeros.
 
     Raises:
-        ShardError: a sample alone is more than a shard may have.
+        ShardError: one sample alone exceeds the limit.
     """
     if not settings.max_shard_bytes:
         return [0] * len(members)
@@ -208,9 +208,9 @@ def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Ma
     member, size = max(zip(members, sizes, strict=True), key=itemgetter(1))
     if _archive_bytes([size]) > settings.max_shard_bytes:
         raise ShardError(
-            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes, and a shard of it alone "
-            f"{_archive_bytes([size]):,}; max_shard_bytes is {settings.max_shard_bytes:,}: raise it, or leave this "
-            "image out"
+            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes; a shard with this image "
+            f"alone has {_archive_bytes([size]):,}; max_shard_bytes is {settings.max_shard_bytes:,}: raise it, or "
+            "leave this image out"
         )
     return sizes
 
@@ -218,7 +218,7 @@ def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Ma
 def _chosen(
     listing: Listing, target: Target, version: str, class_map: ClassMap, settings: ShardSettings
 ) -> tuple[list[SourceImage], SourceFacts]:
-    """Return the images that go into the shards, and the facts about all of the source's images."""
+    """Return the images for the shards, and the facts about all images of the source."""
     known = [image for image in listing.images if image.class_name in class_map.labels]
     foreign = {image.class_name for image in listing.images} - class_map.labels.keys()
     if settings.foreign_classes == "refuse":
@@ -238,12 +238,12 @@ def _chosen(
     )
     chosen = [image for image in known if image not in skipped] if skipped else known
     if not chosen:
-        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} can be taken; expected at least one")
+        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one")
     return chosen, facts
 
 
 def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[SourceImage, str]:
-    """Check every image before the first is written, since shards are cut by the number of samples."""
+    """Return the damaged images with reasons; checked before writing, because the number of samples sets the bounds."""
     encode, reasons = encoder(settings), {}
     for image in images:
         try:
@@ -269,8 +269,8 @@ def _same_key(members: Sequence[PlannedMember]) -> SourceError:
     pairs = ((by_key.setdefault(member.key, member), member) for member in members)
     one, other = next((one.image, other.image) for one, other in pairs if one is not other)
     return SourceError(
-        f"{other.path} ({other.name}) and {one.path} ({one.name}) have the same name but for the extension, and "
-        "webdataset would read them as one sample; expected one file for each name in a class: rename or remove one"
+        f"{other.path} ({other.name}) and {one.path} ({one.name}) differ only in their extension, so webdataset would "
+        "read them as one sample; expected one file for each name in a class: rename or remove one"
     )
 
 
@@ -297,7 +297,7 @@ def _write_all(
     if workers is None:
         return [write_shard(plan, progress.advance) for plan in plans]
     written = []
-    with uncollected():  # work on images, which may leave garbage, is done in those processes
+    with uncollected():  # the work on images, which may leave garbage, is in the worker processes
         for shard in workers.map(write_shard, plans):
             progress.advance(shard.num_samples, shard.shard_bytes)
             written.append(shard)
@@ -311,14 +311,14 @@ def _shard_names(cell: Cell, settings: ShardSettings, num_shards: int) -> list[s
     names = [settings.shard_name % number for number in range(num_shards)]
     if len(names[-1]) > len(names[0]):
         raise ShardError(
-            f"shard_name is {settings.shard_name!r} for {num_shards} shards; expected a number wide enough for all, so "
-            "that names sort in their order: widen it"
+            f"shard_name is {settings.shard_name!r} for {num_shards} shards; expected enough digits for all of them, "
+            "so that the names sort in the order of the shards: add digits"
         )
     return names
 
 
 def _names_in(folder: Path) -> frozenset[str]:
-    """Return the names of the shards in *folder* that we wrote, whatever they were to be named."""
+    """Return the names of our shards in *folder* from the writer's record."""
     try:
         return frozenset(shard.name for shard in read_record(folder / WRITER_FILE, WriterRecord).shards)
     except ManifestError:

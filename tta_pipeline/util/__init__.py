@@ -1,1 +1,1 @@
-"""What any program has: files and locks, processes, progress, identifiers, YAML with lines, locations."""
+"""General tools: files and locks, worker processes, progress, identifiers, YAML with line numbers, locations."""

@@ -1,4 +1,4 @@
-"""Progress reports of a verb: bars on a terminal, lines in a log, a JSON array for a program."""
+"""Progress reports of a command: bars on a terminal, lines in a log, a JSON array for a program."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 class ConsoleReporter:
-    """Reports images as they pass, and each shard set when it is done."""
+    """Report images as they are processed, and each shard set when it is finished."""
 
     def __init__(self, bars: Bars | None, *, is_quiet: bool, as_json: bool) -> None:
         self._bars = bars
@@ -31,18 +31,18 @@ class ConsoleReporter:
         self.facts: list[JsonObject] = []
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
-        """Return the counter for the images, or other *unit*, of *what*: a bar, or a line every few seconds."""
+        """Return a counter of images (or another *unit*) for *what*: a bar, or a line every few seconds."""
         if self._bars:
             return _Bar(self._bars, what, total, unit=unit)
         return log_reporter(self.say)(what, total, unit=unit)
 
     def say(self, line: str) -> None:
-        """Print *line*, which is not part of the answer, unless the reporter is quiet."""
+        """Print *line* to stderr, apart from the answer, unless the reporter is quiet."""
         if not self._is_quiet:
             self._print(line, is_answer=False)
 
     def done(self, line: str, facts: JsonObject, *, number: int, total: int, what: str = "shard sets") -> None:
-        """Report one shard set, or another *what*, of *total*: *line* to the user, *facts* to a program."""
+        """Report that item *number* of *total* is finished: *line* to the user, *facts* to a program."""
         self.facts.append(facts)
         if self._bars:
             if self._sets is None:
@@ -53,7 +53,7 @@ class ConsoleReporter:
 
     def _print(self, line: str, *, is_answer: bool) -> None:
         if self._bars and (sys.stdout if is_answer else sys.stderr).isatty():
-            # Above the bars, which occupy the place where the terminal would print it.
+            # Print above the bars: they occupy the place where the terminal would print the line.
             self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             click.echo(line, err=not is_answer)
@@ -61,7 +61,7 @@ class ConsoleReporter:
 
 @contextmanager
 def console_reporter(*, is_quiet: bool, as_json: bool) -> Iterator[ConsoleReporter]:
-    """Yield the reporter of a verb; with *as_json*, print the array when the block ends without an exception."""
+    """Yield a command's reporter; with *as_json*, print its facts when the block ends without an exception."""
     with _bars(is_wanted=sys.stderr.isatty() and not is_quiet) as bars:
         reporter = ConsoleReporter(bars, is_quiet=is_quiet, as_json=as_json)
         yield reporter

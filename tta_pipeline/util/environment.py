@@ -1,4 +1,4 @@
-"""Whole numbers in environment variables, for what must be known before any run has a configuration."""
+"""Whole numbers in environment variables, for settings that are needed before a run has a configuration."""
 
 import os
 
@@ -6,10 +6,10 @@ from tta_pipeline.errors import SettingsError
 
 
 def whole_number(name: str) -> int | None:
-    """Return the value of the environment variable *name*, 1 or more; None if it is not set or empty.
+    """Return the value of the environment variable *name*, 1 or more; None if the variable is unset or empty.
 
     Raises:
-        SettingsError: it is something else.
+        SettingsError: the value is not a whole number of 1 or more.
     """
     text = os.environ.get(name, "").strip()
     if not text:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and locks that a dead process cannot hold."""
+"""Files and folders that appear whole or not at all, and locks that end with their process."""
 
 import contextlib
 import ctypes
@@ -23,7 +23,7 @@ from tta_pipeline.errors import LockError, StreamError
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
-_ABANDONED_AFTER_S = 600.0  # a living process marks its folder far more often, also one whose lock is not seen here
+_ABANDONED_AFTER_S = 600.0  # a living process touches its folder far more often, even where its lock is invisible here
 _NOTES = "unpublished"
 _MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
@@ -32,7 +32,7 @@ _SEAL_BYTES = 64
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
-# This folder was made by tta_pipeline. What it holds can be made again and may be removed.
+# This folder was made by tta_pipeline. Its files can be made again and may be removed.
 """
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
@@ -62,12 +62,12 @@ def advice(error: Exception) -> str:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Return *path* opened for reading, if it is a regular file or a link to one; this never waits.
+    """Open *path* for reading without blocking; it must be a regular file or a link to one.
 
-    Opening a pipe the ordinary way waits for a writer, which may never come.
+    A plain `open` of a pipe blocks until a writer appears, possibly forever.
 
     Raises:
-        OSError: it cannot be opened, or it is a folder (`IsADirectoryError`), a pipe, a socket or a device;
+        OSError: *path* cannot be opened, or is a folder (`IsADirectoryError`), a pipe, a socket or a device;
             `strerror` says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -80,10 +80,10 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_file(path: Path, *, limit_bytes: int) -> bytes:
-    """Return what the regular file *path* holds.
+    """Return the content of the regular file *path*.
 
     Raises:
-        OSError: it cannot be read, is not a regular file (see `open_file`), or holds more than *limit_bytes*;
+        OSError: *path* cannot be read, is not a regular file (see `open_file`), or has more than *limit_bytes*;
             `strerror` says which.
     """
     with open_file(path) as file:
@@ -91,9 +91,9 @@ def read_file(path: Path, *, limit_bytes: int) -> bytes:
 
 
 def read_proven(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
-    """Return what the regular file *path* holds, if it hashes to *sha256*; None if it does not.
+    """Return the content of the regular file *path* if it hashes to *sha256*, else None.
 
-    It is hashed in pieces first: a file of another content takes no memory, whatever its size.
+    The file is hashed in pieces first, so a file with other content takes no memory, whatever its size.
 
     Raises:
         OSError: see `read_file`.
@@ -107,9 +107,9 @@ def read_proven(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
 
 
 def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
-    """Return what `sealed` was given for *path*; None if it was changed since, or is bound to something else.
+    """Return the data that `sealed` wrapped in *path*; None if the file has changed or is bound to other text.
 
-    As `read_proven`, it reads nothing into memory that is not proven.
+    Like `read_proven`, this loads nothing into memory before the hash is verified.
 
     Raises:
         OSError: see `read_file`.
@@ -126,15 +126,15 @@ def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
 
 
 def sealed(data: bytes, bound_to: str) -> bytes:
-    """Return *data* after the sha256, in hex, of *bound_to* and *data*."""
+    """Return *data* with the hex sha256 of *bound_to* and *data* in front."""
     return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
 
 
 def hash_file(path: Path) -> str:
-    """Return the sha256 of the regular file *path*, which is read in pieces.
+    """Return the sha256 of the regular file *path*, read in pieces.
 
     Raises:
-        OSError: it cannot be read, or is not a regular file (see `open_file`).
+        OSError: *path* cannot be read, or is not a regular file (see `open_file`).
     """
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -144,7 +144,7 @@ def require_size(file: BinaryIO, path: Path, limit_bytes: int) -> None:
     """Refuse an open file of more than *limit_bytes*.
 
     Raises:
-        OSError: it has more.
+        OSError: the file is larger.
     """
     size_bytes = os.fstat(file.fileno()).st_size
     if size_bytes > limit_bytes:
@@ -152,9 +152,9 @@ def require_size(file: BinaryIO, path: Path, limit_bytes: int) -> None:
 
 
 def _read_whole(file: BinaryIO, path: Path, limit_bytes: int) -> bytes:
-    """Return the rest of *file*: what it says it has, and if it grows meanwhile, no more than the limit."""
+    """Return the rest of *file*; stop at the limit if the file grows meanwhile."""
     require_size(file, path, limit_bytes)
-    # A read allocates what it is asked for at once: so ask for the size of the file, not for the limit.
+    # `read` allocates the requested size at once, so request the size of the file, not the limit.
     data = file.read(os.fstat(file.fileno()).st_size + 1)
     while len(data) <= limit_bytes and (more := file.read(_PIECE_BYTES)):
         data += more
@@ -168,7 +168,7 @@ def _too_large(path: Path, found: str) -> OSError:
 
 
 def fsync_path(path: Path) -> None:
-    """Make *path*, a file or a folder's list of names, survive a power cut."""
+    """Make *path*, a file or a folder's directory entries, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -177,9 +177,9 @@ def fsync_path(path: Path) -> None:
 
 
 def start_writing_back(descriptor: int) -> None:
-    """Let the kernel start to write what is in *descriptor* to disk, so that fsync has less to wait for.
+    """Let the kernel start writing the data of *descriptor* to disk, so that a later fsync waits less.
 
-    This is a hint: file systems without it do nothing, and it reports no errors; fsync does.
+    This is only a hint: some file systems ignore it, and only fsync reports errors.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "sync_file_range"):
@@ -187,7 +187,7 @@ def start_writing_back(descriptor: int) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write *data* to *path*, so that any reader sees the old content or the new one, also after a power cut."""
+    """Write *data* to *path* so that a reader sees either the old or the new content, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _name_beside(path)
     try:
@@ -199,10 +199,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def copy_atomically(origin: Path, target: Path) -> None:
-    """Make *target* a copy of the file *origin*, piece by piece, as `write_atomically` writes it.
+    """Copy the file *origin* to *target* piece by piece, as atomically as `write_atomically`.
 
     Raises:
-        OSError: see `open_file`; or the target cannot be written.
+        OSError: *origin* cannot be opened (see `open_file`), or *target* cannot be written.
     """
     with open_file(origin) as read, written_file(target) as beside, beside.open("wb") as out:
         shutil.copyfileobj(read, out)
@@ -230,7 +230,7 @@ def write_once(path: Path, data: bytes) -> bool:
         _write_synced(beside, data)
         os.link(beside, path)
     except FileExistsError:
-        # NFS may say so of a link that it has just made itself, if the first answer was lost on the way.
+        # NFS may report this about its own new link if the first answer was lost: then the file has two links.
         if beside.stat().st_nlink == 1:
             return False
     finally:
@@ -240,23 +240,23 @@ def write_once(path: Path, data: bytes) -> bool:
 
 
 def own_folder(path: Path) -> None:
-    """Make *path*, a folder of files that can be made again, and mark it as such and as ours: https://bford.info/cachedir.
+    """Make the cache folder *path* and mark it as a cache of ours: https://bford.info/cachedir.
 
     Raises:
-        OSError: it cannot be made or written to.
+        OSError: the folder cannot be made or written to.
     """
     path.mkdir(parents=True, exist_ok=True)
     write_once(path / "CACHEDIR.TAG", _CACHE_TAG)
 
 
 def open_lock(path: Path) -> BinaryIO:
-    """Return *path* opened for a lock, made if it is not there; this never waits, and follows no link.
+    """Open the lock file *path* without blocking and without following links; create it if it is missing.
 
-    Whoever may only read it can lock it too, except on some network file systems.
+    A user with read permission only can lock it too, except on some network file systems.
 
     Raises:
-        LockError: a pipe, a folder, a link or a device lies there.
-        OSError: it cannot be made or opened.
+        LockError: *path* is a pipe, a folder, a link or a device.
+        OSError: the file cannot be created or opened.
     """
     flags = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -277,15 +277,15 @@ def open_lock(path: Path) -> BinaryIO:
 
 def _no_lock(path: Path, found: os.stat_result) -> LockError:
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
-    return LockError(f"{path} is {kind}; expected a file that is locked: remove it")
+    return LockError(f"{path} is {kind}; expected a lock file: remove it")
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends.
+    """Hold the exclusive lock *path*; the kernel releases it when this process ends, however it ends.
 
     Raises:
-        LockError: something lies there that is no file.
+        LockError: *path* is not a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_lock(path) as file:
@@ -293,15 +293,15 @@ def locked(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would leave the lock to a child forked meanwhile
+            fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold the lock
 
 
 @contextlib.contextmanager
 def published_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside *target* that takes its place, whole, when the block ends without an exception.
+    """Yield an empty folder that replaces *target* as a whole when the block ends without an exception.
 
-    Anything else, a cancelled run included, leaves *target* as it was. What a killed process left behind is removed
-    by the next call for the same parent.
+    In any other case, a cancelled run included, *target* stays as it was. The next call for the same parent removes
+    the leftovers of a killed process.
     """
     with temporary_folder(target) as beside:
         yield beside
@@ -313,10 +313,10 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards.
+    """Hold the right to replace *folder* or put files into it; the lock file is removed afterwards.
 
     Raises:
-        LockError: something lies in the place of the lock that is no file.
+        LockError: the path of the lock is not a file.
     """
     path = folder.with_name(f".{folder.name}.lock")
     while True:
@@ -328,22 +328,22 @@ def changing(folder: Path) -> Iterator[None]:
             continue  # another host has just removed the file that this one still remembers
         with opened as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # The previous holder has removed the name of its file: a third process would lock a new file of that name.
+            # The previous holder has unlinked its lock file; a third process would lock a new file of the same name.
             if not _is_still(path, file.fileno()):
                 continue
             try:
                 yield
             finally:
-                path.unlink(missing_ok=True)  # where locks hold on one host only, another may have been as far
+                path.unlink(missing_ok=True)  # where locks hold on one host only, another host may have removed it
             return
 
 
 @contextlib.contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside *target*, named after it, and remove whatever has that name when the block ends.
+    """Yield an empty folder beside *target*, named after it; when the block ends, remove anything of that name.
 
-    Until then it is locked, and its time is set to now again and again, since a lock may hold on one host only: this
-    distinguishes it from what a killed process left behind. That is removed here too.
+    During the block the folder is locked and touched regularly, because a lock may hold on one host only. Both
+    distinguish it from the leftovers of a killed process, which this removes too.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
@@ -352,7 +352,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # NFS cannot lock folders; there nothing is ever taken for abandoned, and `doctor` names what was left.
+        # NFS cannot lock folders: there no folder ever counts as abandoned, and `doctor` lists the leftovers.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with _marked_alive(folder):
@@ -366,7 +366,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """Yield an empty folder on node-local disk for *name*; what a killed process left is found as beside any target.
+    """Yield an empty folder for *name* on node-local disk, with the clean-up of `temporary_folder`.
 
     Raises:
         StreamError: see `node_local_folder`.
@@ -392,21 +392,21 @@ def node_local_folder() -> Path:
 
 
 def noted_places() -> Iterator[Path]:
-    """Yield each unpublished folder that a process of this user on this machine began and that is still there.
+    """Yield each unpublished folder that a process of this user began on this machine and that still exists.
 
-    Only the notes know of a folder beside a target that nobody publishes again. Notes of folders that are gone go too.
+    Only these notes lead to a leftover whose target nobody publishes again. Notes of vanished folders are removed.
     """
     with contextlib.suppress(OSError, StreamError):
         for note in sorted((node_local_folder() / _NOTES).glob("[0-9a-f]*")):
             folder = Path(os.fsdecode(read_file(note, limit_bytes=_MOST_NOTE_BYTES)))
             if is_unpublished(folder.name) and folder.is_dir():
                 yield folder
-            elif time.time() - note.stat().st_mtime > _ABANDONED_AFTER_S:  # not one that is just about to be made
+            elif time.time() - note.stat().st_mtime > _ABANDONED_AFTER_S:  # a newer one's folder may be about to appear
                 note.unlink(missing_ok=True)
 
 
 def _noted(folder: Path) -> Path | None:
-    """Write down that *folder* is about to be made; None where that is not possible, which is no reason to stop."""
+    """Write a note that *folder* is about to be made, and return its path; None if notes cannot be written here."""
     with contextlib.suppress(OSError, StreamError):
         notes = node_local_folder() / _NOTES
         notes.mkdir(exist_ok=True)
@@ -423,15 +423,15 @@ def remove_abandoned(parent: Path) -> tuple[Path, ...]:
 
 
 def is_unpublished(name: str) -> bool:
-    """Return whether *name* is that of a file or folder of ours that is not yet in its place."""
+    """Return whether *name* marks a file or folder of ours that is not yet published."""
     return _UNPUBLISHED_NAME.match(name) is not None
 
 
 def remove_if_abandoned(path: Path) -> bool:
-    """Remove *path*, an unpublished file or folder, unless a living process holds it; return whether it is removed."""
+    """Remove the unpublished *path* unless a living process holds it; return whether it was removed."""
     if not is_abandoned(path):
         return False
-    # By another name first: should its process be alive after all, half a folder can never be published.
+    # Rename it first: if its process is alive after all, it can never publish half a folder.
     aside = path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-abandoned")
     with contextlib.suppress(FileNotFoundError):  # another process was first
         path.rename(aside)
@@ -445,7 +445,7 @@ def remove_if_abandoned(path: Path) -> bool:
 def is_abandoned(path: Path) -> bool:
     """Return whether no living process holds the unpublished *path*, on this machine or another.
 
-    A folder is locked by its process, which also sets its time again and again; a file is written without a pause.
+    The process of a folder locks it and touches it regularly; a file is written without a pause.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -462,7 +462,7 @@ def is_abandoned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _marked_alive(folder: Path) -> Iterator[None]:
-    """Set the time of *folder* to now again and again until the block ends."""
+    """Touch *folder* every 30 seconds until the block ends."""
     is_done = threading.Event()
 
     def mark() -> None:
@@ -507,9 +507,9 @@ def _fsync_tree(folder: Path) -> None:
 
 
 def _take_place(beside: Path, target: Path) -> None:
-    """Put *beside* in the place of *target*; the old target is then called *beside*, or removed."""
+    """Put *beside* in the place of *target*; the old target then has the name *beside* or is removed."""
     asides = []
-    # Where locks hold on one host only, another process may put its own there at any moment: the last one stays.
+    # Where locks hold on one host only, another process may publish its folder at any moment: the last one stays.
     while not _renamed(beside, target) and not _exchange(beside, target):
         asides.append(_set_aside(target))
     for aside in asides:
@@ -517,7 +517,7 @@ def _take_place(beside: Path, target: Path) -> None:
 
 
 def _renamed(beside: Path, target: Path) -> bool:
-    """Give *beside* the name *target*; return False if there is something of that name."""
+    """Rename *beside* to *target*; return False if *target* exists and is not an empty folder."""
     try:
         beside.rename(target)
     except OSError as error:
@@ -528,7 +528,7 @@ def _renamed(beside: Path, target: Path) -> bool:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step, so that a reader always finds both; return whether the file system can."""
+    """Swap two names in one step, so that a reader always finds both; return whether the file system did so."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
@@ -536,7 +536,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _set_aside(target: Path) -> Path:
-    """Rename *target*, on a file system without an exchange: until the next rename a reader finds nothing there."""
+    """Rename *target*, on a file system that cannot swap names; readers find nothing there until the next rename."""
     aside = _name_beside(target)
     with contextlib.suppress(FileNotFoundError):  # another process has just done so
         target.rename(aside)

@@ -1,4 +1,4 @@
-"""Switches Python's garbage collector off while millions of tuples are made."""
+"""A pause of Python's garbage collector while millions of tuples are made."""
 
 import gc
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def uncollected() -> Iterator[None]:
     """Switch the garbage collector off in the block.
 
-    Tuples of text and numbers hold no garbage, but Python would search all of them again and again, each time longer: a
-    third of the time it takes to list a hundred thousand files and to name their samples.
+    Tuples of text and numbers hold no garbage, but Python would search all of them again and again, and ever longer.
+    That takes a third of the time for listing a hundred thousand files and naming their samples.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Types of JSON values, of which records, fingerprints and answers to programs are made."""
+"""Types of JSON values, as used in records, fingerprints and answers to programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -1,6 +1,6 @@
-"""Most bytes of files that several rooms read whole; any other limit stands where its file is read."""
+"""Size limits of files that several packages read whole; every other limit stands where its file is read."""
 
 MAX_FILE_BYTES = 2**30
-"""Most bytes of an image's file: the most pixels that are read take 0.6 GB, as three colours in float32."""
+"""Most bytes of an image file: the largest allowed image takes 0.6 GB as three float32 channels."""
 MOST_LISTED_BYTES = 2**28
-"""Most bytes of a list of samples; one of ILSVRC's training set, with classes, takes 60 MB."""
+"""Most bytes of a list of samples; a list of ILSVRC's training set, with classes, takes 60 MB."""

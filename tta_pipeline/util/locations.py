@@ -1,13 +1,13 @@
-"""Where things lie under the data root, and in a store that others keep: the one place that joins paths.
+"""Paths under the data root and in a shared store; no other module joins these paths.
 
-`TTA_DATA_ROOT` holds everything. With `TTA_SHARDS_ROOT`, the data root of whoever keeps a store for a group, benchmarks
-whose shards are there are read from there, and nothing is ever written there:
+`TTA_DATA_ROOT` holds everything. `TTA_SHARDS_ROOT` names a store: a data root that another user keeps for a group.
+Benchmarks whose shards are in the store are read from there, and nothing is ever written there:
 
     the store       shards, transformed shards, manifests, class maps, generated images, weights of trained models, and
-                    benchmark files that have no file of that name under the own root
-    the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, what a source needs
-                    for a while, own benchmark files; benchmarks that the store lacks, with their shards; models that
-                    the store lacks
+                    benchmark files whose name no file under the own root has
+    the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, temporary files of
+                    sources, own benchmark files; benchmarks that the store lacks, with their shards; models that the
+                    store lacks
 """
 
 import os
@@ -30,20 +30,20 @@ SHARDS = "shards"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Locations:
-    """The folders and files of a data root, and of a store whose shards are read.
+    """The folders and files of a data root and, if there is one, of a store.
 
     Raises:
-        DataRootError: a path has a character that logs or the database cannot handle; or the store is no folder.
+        DataRootError: a path has a character that logs or the database cannot handle, or the store is not a folder.
     """
 
     root: Path
     store: Path | None = None
-    """Data root of others, which is only read; None: everything lies under *root*."""
+    """Another user's data root, only read; None: everything lies under *root*."""
     scratch: Path | None = None
-    """Where an evaluation that is not to count puts its records, states and predictions; None: under *root*."""
+    """Folder for the records, states and predictions of a trial evaluation; None: they go under *root*."""
 
     def __post_init__(self) -> None:
-        """Refuse a path that would fail, or be misread, much later."""
+        """Refuse a path that would fail or be misread much later."""
         for root in self.roots:
             _require_plain(str(root))
         if self.store is not None and not self.store.is_dir():
@@ -59,7 +59,7 @@ class Locations:
 
     @classmethod
     def of(cls, root: str, store: str) -> "Locations":
-        """Return the locations at *root* and, unless empty, *store*; if *root* is empty, those of the environment."""
+        """Return the locations at *root* and, unless empty, *store*; with an empty *root*, use the environment."""
         if not root:
             return cls.from_environment()
         own, others = Path(root).absolute(), Path(store).absolute() if store else None
@@ -82,14 +82,14 @@ class Locations:
 
     @property
     def benchmark_folders(self) -> tuple[Path, ...]:
-        """Folders of benchmark files; of two files with one name that in an earlier folder counts."""
+        """Folders of benchmark files; if two folders have a file of the same name, the earlier folder counts."""
         return tuple(root / BENCHMARK_FILES for root in self.roots)
 
     def require_own(self, path: Path) -> None:
         """Refuse to write *path* if it lies in the store.
 
         Raises:
-            DataRootError: it does.
+            DataRootError: *path* is in the store.
         """
         if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):
             raise DataRootError(
@@ -105,7 +105,7 @@ class Locations:
 
     @property
     def text_features(self) -> Path:
-        """Folder of the text features of CLIPs, which several benchmarks can share."""
+        """Folder of the text features of CLIP models; benchmarks share it."""
         return (self.scratch or self.root) / "text_features"
 
     def class_map(self, benchmark_name: str) -> Path:
@@ -114,7 +114,7 @@ class Locations:
         return self._shards_root(file) / file / (f"{CLASS_MAPS}/{part}.json" if part else "class_map.json")
 
     def generated_source(self, benchmark_name: str) -> Path:
-        """Root of the images that a benchmark generates, laid out as ImageNet-C is."""
+        """Root of the images that a benchmark generates, with the layout of ImageNet-C."""
         return self._shared(benchmark_name, "source")
 
     def shards(self, benchmark_name: str, cell: Cell) -> Path:
@@ -126,7 +126,7 @@ class Locations:
         return self._shared(benchmark_name, f"transformed/{transform}") / cell.path
 
     def source_model(self, benchmark_name: str, model: str) -> Path:
-        """File with the weights of a model that a benchmark trains, the store's if it has them; facts lie beside it."""
+        """File with the weights of a model that a benchmark trains, in the store if there; facts lie beside it."""
         name = f"{model}.safetensors"
         shared = self._shared(benchmark_name, "source_models") / name
         return shared if shared.exists() else self._of(benchmark_name, "source_models") / name
@@ -136,7 +136,7 @@ class Locations:
         return self._of(benchmark_name, "training") / model
 
     def results(self, benchmark_name: str) -> Path:
-        """Folder of the result records, the truth from which the database is made."""
+        """Folder of the result records; the database is made from them."""
         return self._outcome(benchmark_name, "results")
 
     def states(self, benchmark_name: str) -> Path:
@@ -144,11 +144,11 @@ class Locations:
         return self._outcome(benchmark_name, "states")
 
     def predictions(self, benchmark_name: str) -> Path:
-        """Folder of the predictions of each sample, if a run is asked to keep them."""
+        """Folder of the predictions for each sample, if a run keeps them."""
         return self._outcome(benchmark_name, "predictions")
 
     def normalisations(self, benchmark_name: str) -> Path:
-        """Folder of what the check `normalisation_fits` has measured of models on clean images."""
+        """Folder of the measurements of the check `normalisation_fits`: models on clean images."""
         return self._of(benchmark_name, "normalisations")
 
     def report(self, benchmark_name: str) -> Path:
@@ -156,15 +156,15 @@ class Locations:
         return self._of(benchmark_name, "report")
 
     def tuning(self, benchmark_name: str) -> Path:
-        """Folder of the pictures of tunings; their records are results."""
+        """Folder of the plots of tunings; the records of tunings are results."""
         return self._of(benchmark_name, "tuning")
 
     def submissions(self, benchmark_name: str) -> Path:
-        """Folder of what was submitted to a cluster: pieces, scripts, logs."""
+        """Folder of the submissions to a cluster: jobs, scripts, logs."""
         return self._of(benchmark_name, "submissions")
 
     def spilled(self, benchmark_name: str) -> Path:
-        """Folder of what a source needs for a while, such as the index of an archive."""
+        """Folder of a source's temporary files, such as the index of an archive."""
         return self.root / benchmark_name
 
     def _shared(self, benchmark_name: str, folder: str) -> Path:
@@ -181,7 +181,7 @@ class Locations:
         """Return the root with the shards of the benchmarks in the benchmark file *file*.
 
         Raises:
-            DataRootError: both have shards of it, and which are meant is unknown.
+            DataRootError: the data root and the store both have shards of it.
         """
         if self.store is None or not (self.store / file / SHARDS).is_dir():
             return self.root
@@ -195,12 +195,12 @@ class Locations:
 
 
 def results_url() -> str:
-    """Return `TTA_RESULTS_URL`, to which runs send their records; empty: they send none."""
+    """Return `TTA_RESULTS_URL`, the address for the records of runs; empty: runs send no records."""
     return os.environ.get("TTA_RESULTS_URL", "")
 
 
 def owner_of(path: Path) -> str:
-    """Return the name of the user to whom *path* belongs, or the number if there is no name."""
+    """Return the name of the user who owns *path*, or the user's number if there is no name."""
     user = path.stat().st_uid
     try:
         return pwd.getpwuid(user).pw_name
@@ -209,7 +209,7 @@ def owner_of(path: Path) -> str:
 
 
 def _folder(root: Path, benchmark_name: str, folder: str) -> Path:
-    """Return *folder* of a benchmark below *root*; of one of several sets in a file, `<folder>/<shift set>`."""
+    """Return *folder* of a benchmark under *root*; for one of several shift sets in a file, `<folder>/<shift set>`."""
     file, _, part = benchmark_name.partition("/")
     return root / file / folder / part
 

@@ -1,4 +1,4 @@
-"""Mistakes in a benchmark file, a sentence for each."""
+"""The mistakes in a benchmark file, one sentence each."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tta_pipeline.util.naming import NAME_PATTERN, PART_PATTERN
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
-    """Yield a sentence for each field in *error*; field names get *prefix*."""
+    """Yield a sentence for each wrong field in *error*; field names get *prefix*."""
     for problem in error.errors():
         field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
         message = re.sub(r"^Value error, |^Input should be |^String should (have|match) ", "", problem["msg"])
@@ -26,7 +26,7 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
 
 
 def shortened(value: object, limit: int = 80) -> str:
-    """Return the repr of *value*, cut to *limit* characters; its type, if it has none."""
+    """Return the repr of *value*, cut to *limit* characters; if repr fails, name the type of *value*."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a number of more than 4,300 digits, or a class of the user's own

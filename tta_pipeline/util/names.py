@@ -1,4 +1,4 @@
-"""Names of images and classes: they end up in tables, web pages and messages, so they must be text, and not many."""
+"""Checks and short lists of names, which end up in tables, web pages and messages."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
         of: Archive or folder that contains the name.
         error: Type of the error that is raised.
     """
-    if name.isascii():  # as nearly all are, and there are millions
+    if name.isascii():  # nearly all names are, and there are millions
         return
     try:
         name.encode()
@@ -32,16 +32,16 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
 
 
 def repeated(values: Iterable[T]) -> list[T]:
-    """Return the *values* that stand more than once, in their order, each once."""
+    """Return each of *values* that occurs more than once, in order of its first occurrence."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 
 def some(found: Sequence[str], separator: str = ", ") -> str:
-    """Return the first three of *found* in one line, and how many more there are."""
+    """Return the first three of *found* on one line, with the number of the others."""
     more = [f"and {len(found) - 3:,} more"] if len(found) > 3 else []
     return separator.join([*found[:3], *more])
 
 
 def counted(extensions: Mapping[str, int]) -> str:
-    """Return how often each extension was found, in words."""
+    """Return the number of files with each extension as text, such as `3 .jpg, 1 .png`."""
     return some([f"{count:,} .{name}" for name, count in sorted(extensions.items())])

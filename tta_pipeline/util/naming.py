@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 LONGEST_NAME = 100
-"""Longest name; file names add a suffix to it, and file systems allow 255 bytes."""
+"""Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 PART_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
-"""Names of benchmarks: that of the file, or `<file>/<shift set>` for one of several sets in it."""
+"""Names of benchmarks: the name of the file, or `<file>/<shift set>` for one of several shift sets in it."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
 _RESERVED_NAMES = {"benchmarks", "text_features", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
@@ -30,7 +30,7 @@ def is_benchmark_name(text: str) -> bool:
 
 
 def name_problem(name: str) -> str | None:
-    """Return why *name*, a `Name`, cannot be that of a benchmark; None if it can."""
+    """Return why *name*, a `Name`, cannot name a benchmark; None if it can."""
     if name.lower() in _RESERVED_NAMES:
         return f"name is {name!r}, which the data root or Dagster uses itself; expected another name"
     if "__" in name:

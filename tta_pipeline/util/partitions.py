@@ -1,4 +1,4 @@
-"""Partitions of assets: cells, and streams over several cells. Keys are parsed here and nowhere else."""
+"""Partitions of assets: cells, and streams over several cells. No other module parses partition keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ TRAIN = Cell(corruption="train", severity=0)
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
 class StreamKey:
-    """The streams of an experiment over several cells: those of one severity, or of the whole benchmark."""
+    """The streams of an experiment over several cells: all cells of one severity, or of the whole benchmark."""
 
     severity: int | None = None
     """Severity of the cells; None: the whole benchmark."""
@@ -62,11 +62,11 @@ def cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Ce
 def parse_key(text: str, allowed: Sequence[_K]) -> _K:
     """Return the member of *allowed* whose key is *text*.
 
-    Dagster hands run tags to our code unchecked, so a key is compared with the benchmark's own before it comes near a
+    Dagster passes run tags on unchecked, so a key must match one of the benchmark's own before it becomes part of a
     path.
 
     Raises:
-        PartitionKeyError: *text* is the key of none of them.
+        PartitionKeyError: no member of *allowed* has this key.
     """
     for key in allowed:
         if key.key == text:
@@ -75,7 +75,7 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
 
 
 def _described(allowed: Sequence[PartitionKey]) -> str:
-    """Return *allowed* in words, shorter than a list: most cells are any corruption with any severity."""
+    """Describe *allowed* in fewer words than a list: most cells combine any corruption with any severity."""
     grid = [key for key in allowed if isinstance(key, Cell) and key not in (CLEAN, TRAIN)]
     others = [key.key for key in allowed if key not in grid]
     if not grid:

@@ -1,7 +1,7 @@
-"""Worker processes.
+"""Worker processes without `multiprocessing`.
 
-They do not use `multiprocessing`: they never import the program's main module, which takes a second for Dagster, and
-they end by themselves when their parent is killed, since their input then ends.
+Unlike its processes, these never import the program's main module, which takes a second for Dagster. They also end by
+themselves when their parent is killed, because their input then ends.
 """
 
 import os
@@ -25,11 +25,11 @@ _COMMAND = (sys.executable, "-c", "from tta_pipeline.util.processes import serve
 
 
 _WORTH_BYTES = 32 * 2**20
-"""Smaller work is done before a process has started and imported what it needs."""
+"""Work on fewer bytes is finished before a process has started and imported its modules."""
 
 
 class Workers:
-    """A fixed number of processes: the first work starts them, and the end of the block kills them."""
+    """A fixed number of processes, started by the first submitted work and killed at the end of the block."""
 
     def __init__(self, num_processes: int) -> None:
         self.num_processes = num_processes
@@ -52,17 +52,17 @@ class Workers:
             process.communicate()
 
     def are_worth(self, num_bytes: int) -> bool:
-        """Return whether these processes are worth starting, now that there is work on *num_bytes* more of images."""
+        """Add *num_bytes* of images to the expected work; return whether that is worth starting the processes."""
         self._asked_bytes += num_bytes
         return self.num_processes > 1 and self._asked_bytes >= _WORTH_BYTES
 
     def start(self, work: Callable[..., Any] | None = None) -> None:
-        """Start the processes, unless they are running, and let them import what *work* needs."""
+        """Start the processes that are not running yet, and let them import the module of *work*."""
         while len(self._processes) < self.num_processes:
             environment = {
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # what this one can import, they can
-                "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread for each core in each of them
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # workers import the same modules
+                "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread per core in every worker
             }
             process = subprocess.Popen(  # noqa: S603 - our own command, and nothing else
                 _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -73,9 +73,9 @@ class Workers:
                 self._threads.submit(self._ask, _imported, (work,), {})
 
     def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
-        """Run *work*, a function of a module, in one of the processes, and return its future result.
+        """Run *work*, a module-level function, in one of the processes, and return the future of its result.
 
-        The future raises what *work* raises, and `WorkerError` if the process ended before it answered.
+        The future raises the error of *work*, or `WorkerError` if the process ended before it answered.
         """
         self.start()
         return self._threads.submit(self._ask, work, args, kwargs)
@@ -99,8 +99,8 @@ class Workers:
             succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
         except (EOFError, OSError) as error:
             raise WorkerError(
-                f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish, but "
-                "a machine short of memory kills processes: use fewer"
+                f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish. A "
+                "machine that is short of memory kills processes: use fewer of them"
             ) from error
         finally:
             self._idle.put(process)
@@ -110,17 +110,17 @@ class Workers:
 
 
 def _imported(work: Callable[..., Any]) -> None:
-    """Do nothing: a process that receives *work* has imported it."""
+    """Do nothing: a process that unpickles *work* has imported its module."""
     del work
 
 
 def serve() -> None:
-    """Do the work that arrives on standard input until the input ends; every worker process runs this."""
+    """Run the work that arrives on standard input until the input ends; the main loop of every worker process."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too, and ends this process
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that what work prints is not taken for an answer
+    os.dup2(2, 1)  # so that the output of `print` is not taken for an answer
     while True:
         try:
             with uncollected():

@@ -1,4 +1,4 @@
-"""Progress of long work, for the user: how far, how fast, how much longer."""
+"""Progress of long work: units done, speed and time left."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ _T = TypeVar("_T")
 
 
 class Step(NamedTuple, Generic[_T]):
-    """One finished thing of several that are done one after the other."""
+    """One finished item of a sequence."""
 
     number: int
-    """Number of this thing, from 1."""
+    """Number of this item, from 1."""
     total: int
     done: _T
 
 
 class Progress:
-    """Reports every few seconds how many images, or other units, are done; the first line comes after one interval."""
+    """Report every few seconds how many images or other units are done; the first line comes after one interval."""
 
     def __init__(
         self, say: Callable[[str], None], *, what: str, total: int, unit: str = "images", interval_s: float = 2.0
@@ -51,20 +51,20 @@ class Progress:
 
 
 class Reporter(Protocol):
-    """Makes a `Progress` for long work, with a name and a number of images or other units."""
+    """A factory of `Progress` objects for work with a name and a number of images or other units."""
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
-        """Return the progress of *what*, which has *total* images, or other *unit*."""
+        """Return the progress of *what*, with *total* images or another *unit*."""
         ...
 
 
 def quiet(what: str, total: int, *, unit: str = "images") -> Progress:
-    """Return a progress that counts and reports nothing, for a process without a terminal."""
+    """Return a progress that only counts, for a process without a terminal."""
     return Progress(lambda _: None, what=what, total=total, unit=unit)
 
 
 def log_reporter(log: Callable[[str], None]) -> Reporter:
-    """Return a reporter that gives *log* a line every few seconds."""
+    """Return a reporter that passes a line to *log* every few seconds."""
 
     def reporter(what: str, total: int, *, unit: str = "images") -> Progress:
         return Progress(log, what=what, total=total, unit=unit)
@@ -73,7 +73,7 @@ def log_reporter(log: Callable[[str], None]) -> Reporter:
 
 
 class Pace:
-    """Reports every few seconds how many cells of a sweep are done, with a word on the latest; never omits the last."""
+    """Report every few seconds how many cells of a sweep are done, with a text on the latest; never omit the last."""
 
     def __init__(self, say: Callable[[str], None], *, num_cells: int, interval_s: float = 2.0) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""The base of everything that the user writes in a benchmark file."""
+"""The base class of all parts of a benchmark file."""
 
 import re
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MOST = 1_000_000_000
-"""Upper limit of every count in a benchmark file; databases and tensors count further."""
+"""Upper limit of every count in a benchmark file, below the limits of databases and tensors."""
 LARGEST_BATCH = 100_000
-"""Upper limit of the samples in a batch."""
+"""Upper limit of the batch size."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""Seeds that every random number generator takes. Some take -1 and 1 as one seed, but tables would show two runs."""
+"""A seed for any random number generator. Not negative: some generators treat -1 and 1 alike, tables would not."""
 _NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Beginning of a command that webdataset would run, or of a URL where only a path is read."""
+"""Beginning of a command that webdataset would run, or of a URL in place of a path."""
 
 
 class Section(BaseModel):
@@ -45,6 +45,4 @@ def _require_path(path: Path) -> None:
     try:
         path.expanduser()
     except RuntimeError:
-        raise ValueError(
-            f"found {str(path)!r}; expected a path, or one in the home of a user of this machine"
-        ) from None
+        raise ValueError(f"found {str(path)!r}; expected a path; after ~, the name of a user of this machine") from None

@@ -1,9 +1,9 @@
-"""Hash of what the source code behind a reference `module:name` does, without importing anything.
+"""Hash of the source code behind a reference `module:name`, computed without importing anything.
 
-The hash is of syntax trees without comments and docstrings, so that rewording outdates nothing. It covers the file of
-the module and every file of this project, or beside the module, that it imports, directly or not. Installed packages
-and the standard library are identified by their versions, which each record has. Imports by a computed name, and files
-that the code reads, are not covered.
+The hash is of syntax trees without comments and docstrings, so that rewording them does not invalidate results. It
+covers the file of the module and every file that the module imports, directly or not, from this project or from beside
+the module. Installed packages and the standard library are identified by their versions, which each record has.
+Imports by a computed name, and files that the code reads, are not covered.
 """
 
 import ast
@@ -24,23 +24,23 @@ from tta_pipeline.util.files import hash_file, read_file
 _PROJECT = "tta_pipeline"
 _MOST_BYTES = 2**24
 _STATED_ELSEWHERE = frozenset({"tta_pipeline.methods.catalogue", "tta_pipeline.errors", "tta_pipeline.util.sections"})
-"""Modules of declarations: their values are in the fingerprint themselves, and a new entry outdates no other."""
+"""Modules of declarations: the fingerprint has their values itself, so a new entry must not invalidate the others."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Folders of installed packages."""
 
 
 _seen: dict[str, str] = {}
-"""Hash of each module when this process first asked for it."""
+"""Hash of each module when this process first computed it."""
 
 
 def source_sha256(*references: str) -> str:
-    """Return the hash of the code that *references*, each `module:name`, run.
+    """Return the hash of the code behind *references*, each `module:name`.
 
-    Call this before the code is imported: from then on an edited file is refused, since the process keeps running what
-    it has imported.
+    Call this before the code is imported. From then on an edited file is refused, because the process keeps running
+    the code that it has imported.
 
     Raises:
-        ValueError: a module is not there or is not Python source, or one of its files cannot be parsed or was edited.
+        ValueError: a module is missing or is not Python source, or one of its files cannot be parsed or was edited.
     """
     files: dict[str, str] = {}
     for reference in references:
@@ -62,34 +62,34 @@ def _require_as_imported(module: "_Module") -> None:
 def import_from_here() -> None:
     """Let Python import modules from the working directory, where users keep their own methods and functions.
 
-    The command line and the code location begin with this, so that every verb and every run finds the same modules; in
-    a script or a notebook of the user's, which has no such beginning, `load_reference` does it.
+    The command line and the code location call this first, so that every command and every run finds the same modules.
+    For a user's script or notebook, `load_reference` calls it.
     """
     try:
         here = str(Path.cwd())
-    except OSError:  # the folder was removed, and nothing can be imported from it
+    except OSError:  # the folder was removed: it has nothing to import
         return
     if here not in sys.path:
         sys.path.append(here)
 
 
 def load_reference(reference: str) -> object:
-    """Import what *reference*, `module:name`, names, and remember its code as that which this process runs.
+    """Return the object that *reference*, `module:name`, names; import its module and remember the hash of its code.
 
     Raises:
-        BaseException: whatever the user's module raises on import; `AttributeError` if it lacks the name.
+        BaseException: any error of the user's module on import; `AttributeError` if the module lacks the name.
     """
     module, _, name = reference.partition(":")
     import_from_here()
     if module not in sys.modules:
-        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
+        with suppress(ValueError):  # a module without a hash cannot be imported either; the import below reports it
             source_sha256(reference)
     found: object = getattr(importlib.import_module(module), name)
     return found
 
 
 def find_module(name: str) -> ModuleSpec | None:
-    """Find the module *name*, also in the working directory, without importing it; None if there is none."""
+    """Find the module *name* without importing it, also in the working directory; None if there is no such module."""
     top, *rest = name.split(".")
     found = _find_top(top)
     for depth in range(len(rest)):
@@ -108,7 +108,7 @@ def _find_top(name: str) -> ModuleSpec | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Module:
-    """One module that the hash covers."""
+    """A module that the hash covers."""
 
     name: str
     path: Path
@@ -130,10 +130,10 @@ class _Module:
 
 
 class _Code(NamedTuple):
-    """Content of a source file."""
+    """Hash and imports of a source file."""
 
     sha256: str
-    """Hash of what the code does; of the file's bytes if it is compiled."""
+    """Hash of the syntax tree; of the file's bytes if it is compiled."""
     imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
@@ -148,7 +148,7 @@ def _code(data: bytes) -> _Code:
 
 
 def _reached(root: str) -> Iterator[_Module]:
-    """Yield the module *root* and every module of the project, or beside *root*, that it imports, each once."""
+    """Yield, each once, the module *root* and every module that it imports from the project or from beside *root*."""
     first = _module(root)
     if first is None or first.path.suffix != ".py":
         raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
@@ -165,7 +165,7 @@ def _reached(root: str) -> Iterator[_Module]:
 
 
 def _packages_around(module: _Module) -> Iterator[str]:
-    """Yield the packages whose `__init__` runs before *module*; those of this project do nothing for their modules."""
+    """Yield the packages whose `__init__` runs before *module*, except this project's, which change nothing."""
     parts = module.name.split(".")
     if parts[0] != _PROJECT:
         yield from (".".join(parts[:depth]) for depth in range(1, len(parts)))
@@ -210,7 +210,7 @@ def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
 
 
 def _tokens(tree: ast.AST) -> Iterator[str]:
-    """Yield *tree* as text, the same under every version of Python; long sums would exhaust a recursion."""
+    """Yield *tree* as text, the same in every version of Python; not recursive, because long sums nest too deeply."""
     stack: list[object] = [tree]
     while stack:
         node = stack.pop()
@@ -228,7 +228,7 @@ def _tokens(tree: ast.AST) -> Iterator[str]:
 
 
 def _said(nodes: Iterable[object]) -> Sequence[object]:
-    """Return *nodes* without docstrings: a string that stands alone does nothing."""
+    """Return *nodes* without docstrings and other strings that stand alone."""
     return [
         node
         for node in nodes

@@ -1,4 +1,4 @@
-"""A request to end at the next boundary of cells, from a scheduler that is about to cut the process off."""
+"""A scheduler's request to end after the current cell, before the scheduler kills the process."""
 
 import signal
 import threading
@@ -7,14 +7,14 @@ from types import FrameType
 from tta_pipeline.errors import StoppedError
 
 SIGNAL = signal.SIGUSR1
-"""The signal that asks for it."""
+"""The signal that carries the request."""
 EXIT_STATUS = 75
-"""Exit status of a program that ended on request: EX_TEMPFAIL of sysexits.h, start it again."""
+"""Exit status of a program that ended on request: EX_TEMPFAIL of sysexits.h, "start it again"."""
 _is_asked = threading.Event()
 
 
 def listen() -> None:
-    """Take the signal for a request from now on; without this call, it ends the process at once."""
+    """Handle the signal from now on; without this call, the signal ends the process at once."""
     signal.signal(SIGNAL, _ask)
 
 
@@ -24,14 +24,14 @@ def is_asked() -> bool:
 
 
 def require_time_left() -> None:
-    """Go on, unless this process was asked to end.
+    """Raise an error if this process was asked to end.
 
     Raises:
-        StoppedError: it was.
+        StoppedError: the process was asked to end.
     """
     if is_asked():
         raise StoppedError(
-            f"found {SIGNAL.name}: the time of this job is nearly over; what is finished is recorded: start it again"
+            f"found {SIGNAL.name}: the time of this job is nearly over; finished cells are recorded: start it again"
         )
 
 

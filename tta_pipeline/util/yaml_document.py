@@ -1,7 +1,7 @@
 """The YAML of a benchmark file as plain values, of bounded size and without surprising conversions.
 
-YAML 1.1, which PyYAML reads, reads `on` and `no` as booleans, `010` as 8, `1:30` as 90 and `1e-3` as text. Here plain
-values follow YAML 1.2's core schema; integers with a leading zero stay text, which fields read as decimal.
+PyYAML follows YAML 1.1 and reads `on` and `no` as booleans, `010` as 8, `1:30` as 90 and `1e-3` as text. Here plain
+values follow the core schema of YAML 1.2. Integers with a leading zero stay text, and fields read them as decimal.
 """
 
 import re
@@ -23,7 +23,7 @@ LIMIT_BYTES = 1_000_000
 _MOST_VALUES = 50_000
 _DEEPEST = 20
 _MOST_DIGITS = 100
-"""Most characters of a whole number; Python prints none of more than 4,300 digits, so that no message could name it."""
+"""Most characters of a whole number; Python refuses to print more than 4,300 digits, so no message could show it."""
 _EXAMPLE = "tta_pipeline/benchmarks/digits_c.yaml"
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
@@ -40,12 +40,12 @@ _PLAIN_VALUES = {
 
 
 class _Loader(SafeLoader):
-    """Refuses a repeated field; YAML's own loader would silently drop the first."""
+    """A loader that refuses a repeated field, where PyYAML's own silently drops the first."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - filled below, once
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
-        """Return *node* as a dict, without repeated names."""
+        """Return *node* as a dict; refuse repeated names and names that are not text."""
         seen: set[str] = set()
         for name in (key for key, _ in node.value if key.tag != _MERGE):
             line = _line(name)
@@ -59,11 +59,11 @@ class _Loader(SafeLoader):
         return mapping
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return *node* as a whole number, if it is of ordinary length."""
+        """Return *node* as a whole number; refuse one of extraordinary length."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(
                 f"line {_line(node)} has a number of {len(node.value):,} characters; expected at most {_MOST_DIGITS}, "
-                "since Python prints none of more than 4300 digits"
+                "since Python cannot print more than 4300 digits"
             )
         number: int = super().construct_yaml_int(node)
         return number

@@ -183,9 +183,9 @@ def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, ado
 @pytest.mark.parametrize(
     ("truth", "now", "said"),
     [
-        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg is of the label 0 by the shard"),
-        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg is of ant by the shard"),
-        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg is of ant by the shard"),
+        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg has the label 0 in the shard"),
+        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg has ant in the shard"),
+        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg has ant in the shard"),
     ],
 )
 @pytest.mark.parametrize("class_map", [None, ClassMap(classes=("bear", "ant"))])
@@ -203,7 +203,7 @@ def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR09
     describe(emptied, "ant", "bear")
     write_labelled(emptied, *now)
 
-    with pytest.raises(ManifestError, match=f"{said}, and of the label 1, bear, in http.*manifest.json; expected one"):
+    with pytest.raises(ManifestError, match=f"{said}, and the label 1, bear, in http.*manifest.json; expected one"):
         adopt(f"{web.url}/set", class_map=class_map)
 
 
@@ -248,7 +248,7 @@ def test_a_fault_that_stays_is_one_error(web: Web, adopt: Adopt, fault: str, sai
 def test_a_server_without_ranges_is_refused_before_anything_is_streamed(web: Web, adopt: Adopt):
     """It would send all of a shard for each of its blocks."""
     web.commit("ignores ranges")
-    with pytest.raises(SourceError, match=r"\.tar: found no range but \d+ bytes"):
+    with pytest.raises(SourceError, match=r"\.tar: found \d+ bytes instead of a range"):
         adopt(f"{web.url}/set")
 
 
@@ -371,7 +371,7 @@ def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_pa
 
 def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
     """A set at URLs is not transformed."""
-    with pytest.raises(ManifestError, match="tta-pipeline fetch them first"):
+    with pytest.raises(ManifestError, match="download them with `tta-pipeline fetch` first"):
         stored_images(adopt(f"{web.url}/set"))
 
 
@@ -413,5 +413,5 @@ def test_two_shards_of_one_name_are_refused(shard_set: ShardSet, web: Web, tmp_p
     """A manifest could not say which is which."""
     shutil.copytree(served(tmp_path), tmp_path / "web" / "other")
     urls = tuple(f"{web.url}/{folder}/fog-5-00000.tar" for folder in ("set/fog/5", "other"))
-    with pytest.raises(PipelineError, match="names that differ"):
+    with pytest.raises(PipelineError, match="unique names"):
         RemoteShards(urls=urls).at(Cell(corruption="fog", severity=5))

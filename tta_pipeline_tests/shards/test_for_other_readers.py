@@ -61,7 +61,7 @@ def test_a_name_that_would_not_sort_is_refused(split: Path, tmp_path: Path):
         assert 2 == finished.exit_code, finished.output
         assert "validation-%06d.tar" in finished.stderr
     finished = run(split, tmp_path / "out", "--group-depth", "0", "--num-shards", "11", "--shard-name", "v-%01d.tar")
-    assert "wide enough" in finished.stderr
+    assert "enough digits" in finished.stderr
 
 
 def test_shards_of_before_need_not_be_written_again():

@@ -140,7 +140,7 @@ def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
     assert (1, True) == (refused.exit_code, told in refused.stderr)
     with pytest.raises(SourceError, match=told), clean.open(context).prepared((CLEAN,)):
         pass
-    with pytest.raises(ValueError, match=r"found the path .*mine\.tar, which ilsvrc2012 has not"):
+    with pytest.raises(ValueError, match=r"found the path .*mine\.tar, which ilsvrc2012 does not have"):
         CleanImages(path=tmp_path / "mine.tar", published="ilsvrc2012")
     unknown = run(val, tmp_path / "out", "--layout", "classes", "--expect-md5", "mine.tar=published")
     assert (2, True) == (unknown.exit_code, "expected NAME=MD5" in unknown.stderr)

@@ -22,7 +22,7 @@ def to_uint8(images: Floats) -> Images:
 
     The generator scripts truncate instead of rounding, so this does too.
     """
-    # The thousandth keeps a value that float32 puts just below an integer from being truncated to the integer before.
+    # Without the thousandth, a value that float32 puts just below an integer would be truncated to the integer below.
     scaled = np.multiply(images, np.float32(255), dtype=np.float32) + np.float32(1e-3)
     return np.clip(scaled, 0, 255, out=scaled).astype(np.uint8)
 
@@ -37,5 +37,5 @@ def luma(images: Floats) -> Floats:
 def smooth(
     images: Floats, sigma: float, *, mode: Literal["nearest", "reflect"] = "nearest", truncate: float = 4.0
 ) -> Floats:
-    """Return (N, H, W) or (N, H, W, C) images under a Gaussian of *sigma* pixels."""
+    """Return (N, H, W) or (N, H, W, C) images smoothed with a Gaussian of *sigma* pixels."""
     return ndimage.gaussian_filter(images, sigma, axes=(1, 2), mode=mode, truncate=truncate)

@@ -27,11 +27,11 @@ def defocus_blur(images: Images, *, radius: float, alias_blur: float) -> Images:
 
 
 def _convolve(padded: Floats, kernel: Floats) -> Floats:
-    """Return the convolution where the (K, K, 1) *kernel* is inside an image; importing scipy.signal takes 0.5 s."""
+    """Return the valid part of the convolution with the (K, K, 1) *kernel*; importing scipy.signal takes 0.5 s."""
     size = [fft.next_fast_len(side, real=True) for side in padded.shape[:2]]
-    # In double precision, since processors multiply complex numbers differently in the last bit.
+    # Use double precision, because processors differ in the last bit of complex products.
     spectrum, kernel_spectrum = (fft.rfft2(part.astype(np.float64), size, axes=(0, 1)) for part in (padded, kernel))
-    # What wraps around the border of the transform lands before the first complete overlap, and is cut off.
+    # Values that wrap around the border of the transform land before the first complete overlap and are cut off.
     first = len(kernel) - 1
     convolved = fft.irfft2(spectrum * kernel_spectrum, size, axes=(0, 1))[
         first : padded.shape[0], first : padded.shape[1]
@@ -42,8 +42,8 @@ def _convolve(padded: Floats, kernel: Floats) -> Floats:
 def disk(radius: float, *, alias_blur: float) -> Floats:
     """Return a disk kernel with an edge softened by a small Gaussian, as (K, K, 1).
 
-    As upstream, the Gaussian mirrors at the border of a grid that the larger disks touch, so their sum is a little
-    off 1.
+    As upstream, the Gaussian mirrors at the border of the grid. The larger disks touch that border, so their sum is not
+    exactly 1.
     """
     reach = max(8, int(radius))
     rows, columns = np.ogrid[-reach : reach + 1, -reach : reach + 1]
@@ -64,12 +64,12 @@ def glass_blur(images: Images, rngs: Generators, *, sigma: float, reach: float, 
 
 
 def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices:
-    """Return, for every pixel of the flattened batch, the pixel whose value one pass of glass blur leaves there.
+    """Return, for every pixel of the flattened batch, the pixel that its value comes from after one pass of glass blur.
 
-    The generator scripts walk through an image from its end to its start and mean to swap every pixel with a
+    The generator scripts walk through an image from its end to its start and intend to swap every pixel with a
     neighbour up to *reach* away. NumPy gives them views, so their swap is a copy: the pixel takes the neighbour's
-    current value, and the neighbour keeps it. A neighbour nearer to the end has already been visited, so its value is
-    itself a neighbour's; one nearer to the start still has its own.
+    current value, and the neighbour keeps its value. A neighbour nearer to the end was visited before, so its value
+    already comes from its own neighbour; a neighbour nearer to the start still has its own value.
     """
     height, width = size
     origins = np.arange(len(rngs) * height * width)
@@ -84,9 +84,10 @@ def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices
 
 
 def _follow(origins: Indices, pending: npt.NDArray[np.bool_]) -> Indices:
-    """Resolve, in place, origins that are *pending*: such an origin names a pixel whose origin is meant.
+    """Resolve the *pending* origins in place: replace each by the origin of the pixel that it points to.
 
-    All chains advance at once and every round doubles the hop, so rounds grow with the logarithm of the longest chain.
+    All chains advance at once and every round doubles the hop, so the number of rounds grows with the logarithm of the
+    longest chain.
     """
     open_ends = np.flatnonzero(pending)
     while open_ends.size:
@@ -105,8 +106,8 @@ def motion_blur(images: Images, rngs: Generators, *, radius: float, sigma: float
 def drag(images: Floats, angles: Sequence[float], *, radius: int, sigma: float) -> Floats:
     """Return (N, H, W, C) images, each dragged along its angle in degrees.
 
-    A pixel becomes the mean of 2 * radius + 1 pixels on a ray that starts at it, with weights that fall off like one
-    half of a Gaussian of *sigma* pixels; positions are rounded to whole pixels and the edge pixels repeat outside. This
+    A pixel becomes the mean of 2 * radius + 1 pixels on a ray from this pixel, with weights that fall off like one half
+    of a Gaussian of *sigma* pixels. Positions are rounded to whole pixels, and the edge pixels repeat outside. This
     replaces ImageMagick's motion blur, which the generator scripts call, and was not compared with its output.
     """
     reach = 2 * radius

@@ -1,8 +1,8 @@
 """Severity constants of the 19 corruptions, one table per image size the authors generated.
 
-The numbers are those of Hendrycks & Dietterich's generator scripts (github.com/hendrycks/robustness, folder
+The numbers are from Hendrycks & Dietterich's generator scripts (github.com/hendrycks/robustness, folder
 ImageNet-C/create_c): `make_imagenet_c.py` at 224 px, `make_tinyimagenet_c.py` at 64 px, `make_cifar_c.py` at 32 px.
-`PARAMETERS` names the columns; a severity is a row. The scripts scale a frost photograph in code; here that scale is
+`PARAMETERS` names the columns; a severity is a row. The scripts scale a frost photograph in code; here this scale is
 the third column of frost.
 """
 
@@ -36,7 +36,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "spatter": ("mean", "scale", "sigma", "threshold", "strength", "mud"),
     "saturate": ("factor", "shift"),
 }
-"""What each number of a row means: the keyword arguments of the function of that name."""
+"""Meaning of each number of a row: keyword arguments of the corruption's function."""
 
 IMAGENET_C: Mapping[str, Rows] = {
     "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),

@@ -1,4 +1,4 @@
-"""Digital: what cameras, screens and file formats do to contrast, colour, shape and resolution."""
+"""Digital: distortions of contrast, colour, shape and resolution by cameras, screens and file formats."""
 
 from io import BytesIO
 
@@ -11,16 +11,16 @@ from tta_pipeline.data.corruptions.randomness import Generators, uniform
 
 
 def contrast(images: Images, *, factor: float) -> Images:
-    """Draw every value towards the mean of its channel in its image."""
+    """Move every value towards the mean of its channel in its image."""
     # The mean of whole numbers is exact in float64, so no order of summation can change it.
     means = (images.mean(axis=(1, 2), keepdims=True, dtype=np.float64) / 255).astype(np.float32)
     return to_uint8(means + np.float32(factor) * (to_unit(images) - means))
 
 
 def saturate(images: Images, *, factor: float, shift: float) -> Images:
-    """Multiply the saturation of HSV by *factor* and add *shift*; hue and value stay the same.
+    """Multiply the HSV saturation by *factor* and add *shift*; hue and value stay the same.
 
-    Greys have no hue; as in the generator scripts they count as red, so a *shift* tints them.
+    Greys have no hue. As in the generator scripts they count as red, so a *shift* tints them.
     """
     unit = to_unit(images)
     value = unit.max(axis=-1, keepdims=True)
@@ -33,7 +33,7 @@ def saturate(images: Images, *, factor: float, shift: float) -> Images:
 
 
 def jpeg_compression(images: Images, *, quality: float) -> Images:
-    """Encode as a baseline JPEG file of that quality, and decode it."""
+    """Encode as a baseline JPEG file of the given quality, and decode the file."""
     return np.stack([_jpeg_round_trip(image, quality=int(quality)) for image in images])
 
 
@@ -57,8 +57,8 @@ def _pixelate_one(image: Images, *, factor: float) -> Images:
 def elastic_transform(images: Images, rngs: Generators, *, amplitude: float, sigma: float, affine: float) -> Images:
     """Distort an image by a random affine map, then by a smooth random displacement of every pixel.
 
-    *affine* is the largest distance, in pixels, that each of three anchor points moves; the displacement is uniform
-    noise under a Gaussian of *sigma* pixels, times *amplitude*.
+    *affine* is the largest distance in pixels by which each of three anchor points moves. The displacement is uniform
+    noise, smoothed with a Gaussian of *sigma* pixels, times *amplitude*.
     """
     size = images.shape[1:3]
     grid = np.indices(size, dtype=np.float32)
@@ -75,7 +75,7 @@ def _affine_positions(grid: Floats, rngs: Generators, *, affine: float) -> Float
     anchors = np.array([height // 2, width // 2]) + arm * np.array([[1, 1], [-1, 1], [-1, -1]])
     moved = anchors + affine * uniform(rngs, anchors.shape)
     homogeneous = np.concatenate([moved, np.ones_like(moved[..., :1])], axis=-1)
-    # Rows of the solution: what a step down, a step right and the origin contribute to the position a pixel comes from.
+    # Rows of the solution: the contributions of a step down, a step right and the origin to a pixel's source position.
     down, right, origin = np.moveaxis(np.linalg.solve(homogeneous, anchors[np.newaxis]), 1, 0)[..., None, None]
     positions: Floats = (down * grid[0] + right * grid[1] + origin).astype(np.float32)
     return positions

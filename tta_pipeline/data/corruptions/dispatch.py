@@ -1,4 +1,4 @@
-"""From the name of a corruption to the function that applies it."""
+"""Corrupting a batch of images by the name of a corruption."""
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
@@ -17,39 +17,39 @@ TABLES = tuple(CONSTANTS)
 
 SMALLEST_SIDE = 16
 PIXELS_AT_ONCE = 1 << 17
-"""Pixels in a piece of a batch, approximately; working in pieces bounds memory and suits the processor's cache."""
+"""Approximate number of pixels in a piece of a batch; pieces bound memory and fit the processor's cache."""
 _FAMILIES = (noise, blur, weather, digital, spatter)
 
 
 def _function(corruption: str) -> Callable[..., Images]:
-    """Return the function that is called *corruption* in its family's file."""
+    """Return the function named *corruption* from its family's module."""
     (function,) = (vars(family)[corruption] for family in _FAMILIES if callable(vars(family).get(corruption)))
     return function  # type: ignore[no-any-return] # a module's attributes have no types
 
 
 FUNCTIONS: Mapping[str, Callable[..., Images]] = {corruption: _function(corruption) for corruption in PARAMETERS}
-"""The function of each corruption that has constants, by its name."""
+"""Function of each corruption with constants, by the corruption's name."""
 
 
 def is_random(corruption: str) -> bool:
-    """Return whether *corruption* takes a generator for each image; the others only look at the image."""
+    """Return whether *corruption* draws random numbers, from one generator per image."""
     return "rngs" in signature(FUNCTIONS[corruption]).parameters
 
 
 def corrupt(images: Images, corruption: str, severity: int, *, keys: Sequence[str], seed: int, table: str) -> Images:
     """Return corrupted copies of *images*.
 
-    An image's result depends on itself, its key and the other arguments, never on the images around it: corrupting a
-    batch and corrupting its images one by one give the same bytes.
+    The result of an image depends on the image, its key and the other arguments, never on the other images: corrupting
+    a batch and corrupting its images one by one give the same bytes.
 
     Args:
         images: (N, H, W, 3) uint8, RGB, with H and W at least 16.
         corruption: one of `FUNCTIONS`.
         severity: 1 to 5.
         keys: one name per image, which seeds its randomness together with *seed*, *corruption* and *severity*.
-        seed: another seed gives other randomness for the same keys. The numbers are those of this NumPy: a later
-            release may draw others.
-        table: which severity constants to use, one of `TABLES`; any table works at any image size.
+        seed: another seed gives other randomness for the same keys. A later release of NumPy may draw other numbers
+            from the same seed.
+        table: the severity constants, one of `TABLES`; any table works at any image size.
 
     Raises:
         SourceError: an argument is not as described above.

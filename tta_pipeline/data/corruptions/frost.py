@@ -1,8 +1,8 @@
 """Frost textures: ice crystals grown from noise.
 
-The generator scripts paste photographs found on the web, which this project may not redistribute. These textures only
-share their mean colour and contrast and have crystals of similar size: frost is the corruption that differs most from
-the published images.
+The generator scripts paste photographs from the web, which this project may not redistribute. These textures only share
+the photographs' mean colour and contrast and have crystals of similar size, so frost is the corruption that differs
+most from the published images.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ DIRECTIONS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ice:
-    """How one texture looks: colour (RGB) and contrast on the scale 0 to 255, lengths in pixels."""
+    """Look of one texture: colour (RGB) and contrast on the scale 0 to 255, lengths in pixels."""
 
     colour: tuple[float, float, float]
     contrast: float
@@ -44,12 +44,12 @@ FOUND: tuple[Ice, ...] = (
     Ice(colour=(138, 153, 165), contrast=29, needle_length=3, needle_width=0.8, patch_size=4, clouds=0.4),
     Ice(colour=(112, 123, 135), contrast=43, needle_length=7, needle_width=0.7, patch_size=8, clouds=0.7),
 )
-"""Colour and contrast are measured on the photographs frost1 to frost5; the second and third are the same picture."""
+"""Colours and contrasts measured on the photographs frost1 to frost5; the second and third are the same picture."""
 
 
 @cache
 def frost_textures(scale: float) -> tuple[Floats, ...]:
-    """Return five (S, S, 3) textures in [0, 1], where S is 384 * *scale*, that repeat without a seam."""
+    """Return five seamless (S, S, 3) textures in [0, 1], where S is 384 * *scale*."""
     return tuple(_shrink(_texture(ice, seed=seed), scale) for seed, ice in enumerate(FOUND))
 
 
@@ -69,12 +69,12 @@ def _texture(ice: Ice, *, seed: int) -> Floats:
 
 def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
     """Cover the pane with patches of needles; within a patch, all needles point the same way."""
-    # Once cubed, a few sparks are much brighter than the others, and each of these becomes a needle.
+    # After cubing, a few sparks are much brighter than the others, and each of these becomes a needle.
     sparks = _spectrum(rng, power=3)
     crystals = np.zeros((SIZE, SIZE))
     highest = np.full((SIZE, SIZE), -np.inf)
     for angle in np.pi * np.arange(DIRECTIONS) / DIRECTIONS:
-        # Apart from chance, all claims have the same spread, and so do all needles.
+        # All claims have the same expected spread, and so do all needles, so they can be compared as they are.
         claim = _stretch(_spectrum(rng), 0, along=ice.patch_size, across=ice.patch_size)
         needles = _stretch(sparks, angle, along=ice.needle_length, across=ice.needle_width)
         crystals = np.where(claim > highest, needles, crystals)
@@ -83,12 +83,12 @@ def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
 
 
 def _spectrum(rng: np.random.Generator, *, power: int = 1) -> Spectrum:
-    """Return the Fourier transform of a pane of normal noise, raised to a *power*."""
+    """Return the Fourier transform of a pane of normal noise whose values are raised to *power*."""
     return fft.rfft2(rng.standard_normal((SIZE, SIZE)) ** power)
 
 
 def _stretch(spectrum: Spectrum, angle: float, *, along: float, across: float) -> Field:
-    """Smooth a pane by a Gaussian of *along* pixels in the direction of *angle*, *across* pixels at right angles."""
+    """Smooth a pane with a Gaussian of *along* pixels in the direction of *angle*, *across* pixels at right angles."""
     down, right = 2 * np.pi * fft.fftfreq(SIZE)[:, np.newaxis], 2 * np.pi * fft.rfftfreq(SIZE)
     ahead, aside = np.cos(angle) * right + np.sin(angle) * down, np.cos(angle) * down - np.sin(angle) * right
     field: Field = fft.irfft2(spectrum * np.exp(-((along * ahead) ** 2 + (across * aside) ** 2) / 2))

@@ -11,14 +11,14 @@ from tta_pipeline.data.corruptions.arrays import Floats
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 Fold: TypeAlias = Callable[[Indices, int], Indices]
-"""Function that brings indices outside an axis of a given size back into it."""
+"""Function that maps indices outside an axis of a given size back into the axis."""
 
 
 def clipped_zoom(images: Floats, factor: float) -> Floats:
     """Return the centre of (N, H, W, ...) images enlarged *factor* times, at their original size.
 
-    The centre is cut out, enlarged linearly with its outermost pixels held in place (as `scipy.ndimage.zoom` does) and
-    trimmed, as in `clipped_zoom` of the generator scripts.
+    As in `clipped_zoom` of the generator scripts, the centre is cut out, enlarged linearly with its outermost pixels
+    held in place (like `scipy.ndimage.zoom`), and trimmed.
     """
     for axis in (1, 2):
         images = _zoom_axis(images, factor, axis=axis)

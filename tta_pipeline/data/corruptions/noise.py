@@ -25,5 +25,5 @@ def impulse_noise(images: Images, rngs: Generators, *, amount: float) -> Images:
 
 
 def speckle_noise(images: Images, rngs: Generators, *, scale: float) -> Images:
-    """Add normal noise in proportion to the value it disturbs."""
+    """Add normal noise in proportion to each value."""
     return to_uint8(to_unit(images) * (1 + normal(rngs, images.shape[1:], scale=scale)))

@@ -1,4 +1,4 @@
-"""Randomness that belongs to an image: its key determines it, not the batch, the position or the thread."""
+"""Randomness per image: it depends on the image's key, not on the batch, the position or the thread."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def _generator(name: str) -> np.random.Generator:
 
 
 def per_image(rngs: Generators, draw: Callable[[np.random.Generator], npt.NDArray[T]]) -> npt.NDArray[T]:
-    """Return what *draw* makes of every generator, stacked along a new first axis."""
+    """Return the draws from every generator, stacked along a new first axis."""
     return np.stack([draw(rng) for rng in rngs])
 
 

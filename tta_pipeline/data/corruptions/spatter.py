@@ -16,13 +16,13 @@ TURQUOISE: Floats = np.array([175, 238, 238], dtype=np.float32) / np.float32(255
 BROWN: Floats = np.array([63, 42, 20], dtype=np.float32) / np.float32(255)
 
 EMBOSS = np.array([[[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]], dtype=np.float32)
-"""Kernel that lights a relief from one side. The leading axis of this and the next kernel is the batch: no mixing."""
+"""Kernel that lights a relief from one side. The leading axis of size 1 keeps the images of a batch apart."""
 
 SOBEL_DOWN = np.array([[[-1, -2, -1], [0, 0, 0], [1, 2, 1]]], dtype=np.float32)
 SOBEL_RIGHT = SOBEL_DOWN.transpose(0, 2, 1)
 
 REACH = 20
-"""Distance from the rim of a drop, in pixels, beyond which the water is equally bright."""
+"""Distance from the rim of a drop, in pixels, beyond which the brightness of water no longer changes."""
 
 TAN_22_5 = np.float32(math.sqrt(2) - 1)
 
@@ -38,7 +38,7 @@ def spatter(
     strength: float,
     mud: float,
 ) -> Images:
-    """Splash mud, where *mud* is 1, or water on the lens: wherever smoothed noise exceeds *threshold*.
+    """Splash mud (if *mud* is 1) or water on the lens wherever smoothed noise exceeds *threshold*.
 
     *strength* is the brightness of the water, or the number of pixels by which the mud is softened.
     """
@@ -71,7 +71,7 @@ def _box(images: Floats) -> Floats:
 
 
 def _rim_distances(rims: Masks) -> Floats:
-    """Return the distance of every pixel to the nearest rim in its image; infinite if there is none."""
+    """Return the distance of every pixel to the nearest rim in its image; infinite if the image has no rim."""
     distances = [ndimage.distance_transform_edt(~rim) if rim.any() else np.full(rim.shape, np.inf) for rim in rims]
     return np.stack(distances).astype(np.float32)
 
@@ -88,7 +88,7 @@ def _equalised(levels: npt.NDArray[np.uint8]) -> Floats:
 
 
 def canny(images: Floats, *, low: float, high: float) -> Masks:
-    """Return the edges of (N, H, W) images: ridges of the gradient above *low* that touch one above *high*.
+    """Return the edges of (N, H, W) images: ridges of the gradient above *low* that touch a ridge above *high*.
 
     Canny 1986, with Sobel gradients and |dx| + |dy| for their length.
     """
@@ -101,7 +101,7 @@ def canny(images: Floats, *, low: float, high: float) -> Masks:
 
 
 def _ridges(length: Floats, down: Floats, right: Floats) -> Masks:
-    """Return where the gradient is longer than at both neighbours in its own direction, to the nearest 45 degrees."""
+    """Return where the gradient exceeds both neighbours along its direction, rounded to 45 degrees."""
     height, width = length.shape[1:]
     padded = np.pad(length, ((0, 0), (1, 1), (1, 1)))
 

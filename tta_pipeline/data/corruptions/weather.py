@@ -22,9 +22,9 @@ def snow(
     sigma: float,
     keep: float,
 ) -> Images:
-    """Let flakes fall in two directions over an image that is bleached except for a share *keep*.
+    """Let flakes fall in two directions over a mix of the image (share *keep*) and its bleached copy.
 
-    As in the generator scripts, the flakes are an 8-bit picture before and after they are dragged.
+    As in the generator scripts, the flakes are 8-bit images before and after the motion blur.
     """
     flakes = clipped_zoom(normal(rngs, images.shape[1:3], mean=mean, scale=scale), zoom)[..., np.newaxis]
     flakes = np.where(flakes < threshold, np.float32(0), flakes)
@@ -53,7 +53,7 @@ def _cut_out(textures: tuple[Floats, ...], rng: np.random.Generator, size: tuple
 
 
 def fog(images: Images, rngs: Generators, *, thickness: float, decay: float) -> Images:
-    """Add a plasma cloud and scale back so that the brightest value of an image stays the brightest possible."""
+    """Add a plasma cloud, then scale so that no value exceeds the brightest value of the original image."""
     height, width = images.shape[1:3]
     clouds = plasma_fractal(rngs, size=1 << (max(height, width) - 1).bit_length(), decay=decay)
     unit = to_unit(images)
@@ -63,10 +63,10 @@ def fog(images: Images, rngs: Generators, *, thickness: float, decay: float) -> 
 
 
 def brightness(images: Images, *, shift: float) -> Images:
-    """Raise the value of HSV by *shift*; hue and saturation stay the same."""
+    """Raise the HSV value by *shift*; hue and saturation stay the same."""
     unit = to_unit(images)
     value = unit.max(axis=-1, keepdims=True)
     brighter = np.minimum(value + np.float32(shift), np.float32(1))
-    # Red, green and blue are proportional to the value of HSV; black has no hue and turns grey.
+    # Red, green and blue are proportional to the HSV value; black has no hue and turns grey.
     scaled = unit * np.divide(brighter, value, out=np.zeros_like(value), where=value > 0)
     return to_uint8(np.where(value > 0, scaled, brighter))

@@ -1,1 +1,1 @@
-"""Formats of files that hold images: tar, npy."""
+"""Readers of file formats that hold images: tar and npy."""

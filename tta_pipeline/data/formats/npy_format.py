@@ -1,4 +1,4 @@
-"""Strict reader of the header of an `.npy` file: its text is matched, never evaluated as Python."""
+"""Strict reader of `.npy` headers: the text is matched by a pattern, never evaluated as Python."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import numpy as np
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 4096
-"""Length of the longest header that is read; NumPy writes 128 bytes for arrays of numbers."""
+"""Longest header that is accepted; NumPy writes 128 bytes for arrays of numbers."""
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 """Length of the field that holds the header's length, by version of the format."""
 _MAX_AXES = 32
@@ -26,7 +26,7 @@ _KINDS = {"descr": "descr", "fortran_order": "order", "shape": "shape"}
 
 
 class ArrayHeader(NamedTuple):
-    """What an array file holds, and where in the file."""
+    """Type, shape and position of the array in a file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class ArrayHeader(NamedTuple):
 
 
 def read_array_header(data: bytes) -> ArrayHeader:
-    """Return what *data*, the beginning of an `.npy` file or all of it, says of the array.
+    """Return the header in *data*, which is an `.npy` file or its beginning.
 
     Raises:
         ValueError: *data* is not an `.npy` file, is cut inside its header, or holds anything but plain numbers.
@@ -60,7 +60,7 @@ def read_array_header(data: bytes) -> ArrayHeader:
     return _understood(data[:end], start)
 
 
-@lru_cache(maxsize=64)  # the images of a shard share one header, which takes longer to read than their pixels
+@lru_cache(maxsize=64)  # the images of a shard share one header; parsing it takes longer than reading the pixels
 def _understood(head: bytes, start: int) -> ArrayHeader:
     text = head[start:].decode("latin-1").strip()
     fields = _fields(text[1:-1]) if text[:1] == "{" and text[-1:] == "}" else {}
@@ -75,7 +75,7 @@ def _understood(head: bytes, start: int) -> ArrayHeader:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return the value of each field; fewer than all if *text* holds anything else."""
+    """Return the value of each field; none if *text* holds anything else."""
     fields: dict[str, str] = {}
     position = 0
     while (match := _FIELD.match(text, position)) is not None:

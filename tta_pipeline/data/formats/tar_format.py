@@ -14,14 +14,14 @@ _WITHOUT_DATA = frozenset({HARD_LINK, SYMBOLIC_LINK, FOLDER})
 EXTENSION_KINDS = frozenset({PAX, PAX_GLOBAL, GNU_LONG_NAME, GNU_LONG_LINK})
 _ADLER_MODULUS = 65521
 MAX_EXTENSION_BYTES = 2**20
-"""Largest extension header that is read: names of paths have some thousand bytes at most."""
+"""Largest extension header that is accepted; a path has a few thousand bytes at most."""
 _PAX_FIELD = re.compile(rb"(\d{1,20}) ")
 _PAX_SIZE = re.compile(r"[0-9]{1,20}")
 _OCTAL = re.compile(rb"[0-7]*")
 
 
 class Header(NamedTuple):
-    """What one header block says."""
+    """The fields of one header block."""
 
     name: str
     kind: bytes
@@ -30,7 +30,7 @@ class Header(NamedTuple):
 
 
 def read_header(block: bytes) -> Header | None:
-    """Return the header in *block*, of 512 bytes; None for the empty block that ends an archive.
+    """Return the header in the 512 bytes of *block*; None for the empty block that ends an archive.
 
     Raises:
         ValueError: the block is damaged.
@@ -48,7 +48,7 @@ def read_header(block: bytes) -> Header | None:
 
 
 def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
-    """Return the fields "path", "linkpath" and "size" that the extension header's *data* gives the next member.
+    """Return the fields "path", "linkpath" and "size" of the next member from the *data* of an extension header.
 
     Raises:
         ValueError: *data* is damaged.
@@ -83,7 +83,7 @@ def _number(field: bytes) -> int:
     if field[:1] == b"\x80":  # GNU's binary form, for more than 8 GiB
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
-    if not _OCTAL.fullmatch(digits):  # int() would take signs and underscores too
+    if not _OCTAL.fullmatch(digits):  # int() would accept signs and underscores too
         raise ValueError(f"a damaged header with the number {field!r}; expected octal digits")
     return int(digits or b"0", 8)
 

@@ -1,4 +1,4 @@
-"""Class names and their labels, pinned once for a whole benchmark so that no cell can shift them."""
+"""Class names and their labels, pinned once per benchmark so that all cells agree on them."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, read_file, write_once
 
 MOST_BYTES = 2**24
-"""Most bytes of a list of classes: those of ImageNet-21k take 1 MB."""
+"""Most bytes of a list of classes; the list of ImageNet-21k takes 1 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class ClassMap:
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: Path, pinned_at: Path) -> None:
-        """Refuse *classes*, found in the file *where*, that are not those pinned at *pinned_at*.
+        """Refuse *classes*, found in the file *where*, that differ from the classes pinned at *pinned_at*.
 
         Raises:
             ClassMapError: the classes or their order differ.
@@ -62,14 +62,14 @@ class ClassMap:
 
 
 def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
-    """Return *class_names* in the order of their labels: sorted, and as numbers where all of them are numbers."""
+    """Return *class_names* in the order of their labels: sorted, numerically if all of them are numbers."""
     names = sorted(class_names)
     are_numbers = all(name.isascii() and name.isdecimal() for name in names)
     return tuple(sorted(names, key=int) if are_numbers else names)
 
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
-    """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
+    """Return the class map pinned at *path*; if there is none yet, pin the classes from *find_classes*.
 
     Raises:
         ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
@@ -88,14 +88,14 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
 
 
 def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -> None:
-    """Refuse the *labels* of a whole source, without names of classes, if none is 0: they may count from 1.
+    """Refuse the *labels* of a source without class names if none is 0: they may count from 1.
 
-    Each image would have the label of the next class, in a class map with one class too many.
+    Labels that count from 1 give each image the label of the next class, in a class map with one class too many.
 
     Args:
-        labels: All that were found.
-        where: The file or folder that they were found in.
-        otherwise: What to do if they count from 1.
+        labels: All labels of the source.
+        where: The file or folder with the labels.
+        otherwise: Advice for labels that count from 1.
 
     Raises:
         ClassMapError: there are labels, and none is 0.
@@ -108,10 +108,10 @@ def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -
 
 
 def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
-    """Return the class map of *classes*, which were found in a source, for the file or folder *where*.
+    """Return the class map of *classes*, found in a source, for the file or folder *where*.
 
     Raises:
-        ClassMapError: there are none.
+        ClassMapError: there are no classes.
     """
     if not classes:
         raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
@@ -119,7 +119,7 @@ def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
 
 
 def pinned_class_map(path: Path) -> ClassMap | None:
-    """Return the class map pinned at *path*, or None if none is.
+    """Return the class map pinned at *path*, or None if there is none.
 
     Raises:
         ClassMapError: the class map is damaged.

@@ -1,6 +1,6 @@
-"""Class names in label order, and the classes of single files, from the files that data sets ship for this purpose.
+"""Readers of the label files of data sets: class names in label order, and the class of each image file.
 
-There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as every pretrained model does; the
+There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as in every pretrained model. The
 `ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.
 """
 
@@ -19,7 +19,7 @@ from tta_pipeline.util.limits import MOST_LISTED_BYTES
 from tta_pipeline.util.names import repeated
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
-"""File name of each validation image, by its line in the ground truth."""
+"""File name of a validation image, given its line number in the ground truth."""
 
 _ARCHIVE_SUFFIXES = frozenset({".tar", ".gz", ".tgz", ".zip"})
 _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
@@ -27,14 +27,15 @@ _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<l
 
 
 def is_shipped_list(path: Path) -> bool:
-    """Return whether *path* is the name of a list of classes that comes with the project, and no file."""
+    """Return whether *path* names a list of classes that comes with the project, and no file of this name exists."""
     return str(path) in shipped_names() and not path.exists()
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
+    """Return the class names in *path* in label order.
 
-    The name of a list that comes with the project, such as `imagenet`, stands for a file too.
+    *path* is a JSON file, the devkit's `meta.mat`, or the name of a list that comes with the project, such as
+    `imagenet`.
 
     Raises:
         ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
@@ -54,7 +55,7 @@ def read_classes(path: Path) -> tuple[str, ...]:
 def classes_from_json(path: Path) -> tuple[str, ...]:
     """Return the class names in the JSON file *path*, in label order.
 
-    It may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as torchvision's examples have it,
+    The file may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as in torchvision's examples,
     `{"0": ["name", "common name"], ...}`.
 
     Raises:
@@ -71,10 +72,10 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
 
 
 def classes_from_devkit(path: Path) -> tuple[str, ...]:
-    """Return the sorted WordNet ids in the devkit's `meta.mat`: this is the order of labels, unlike the kit's numbers.
+    """Return the sorted WordNet ids in the devkit's `meta.mat`: the order of labels, unlike the devkit's numbers.
 
     Raises:
-        ClassMapError: the file is not such a file.
+        ClassMapError: *path* is not a `meta.mat` of the devkit.
     """
     return tuple(sorted(devkit_ids(path).values()))
 
@@ -83,7 +84,7 @@ def devkit_ids(path: Path) -> dict[int, str]:
     """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
 
     Raises:
-        ClassMapError: the file is not such a file, or its numbers are not 1 to their count, each once.
+        ClassMapError: *path* is not a `meta.mat` of the devkit, or its numbers are not 1 to their count, each once.
     """
     names = _in_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
     return dict(enumerate(names, start=1))
@@ -92,26 +93,26 @@ def devkit_ids(path: Path) -> dict[int, str]:
 def read_ground_truth(
     path: Path, ids: Mapping[int, str] | None = None, file_names: str = VALIDATION_FILE
 ) -> dict[str, str]:
-    """Return the class name of each file that *path*, a text file or JSON, lists.
+    """Return the class name of each file listed in *path*, a text file or JSON.
 
-    Either every line holds a class, which is that of the image with that line's number, or every line holds a file name
-    and its class. JSON holds an object, `{"file name": "class", ...}`.
+    In a text file, either every line is the class of the image with this line number, or every line is a file name and
+    its class. JSON holds an object, `{"file name": "class", ...}`.
 
     Args:
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
-        file_names: name of the image with a number, which counts lines from 1, such as `ILSVRC2012_val_%08d.JPEG`.
-        ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's, and
+        ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's numbers,
             `dict(enumerate(classes))` for labels. If None, the classes are names.
+        file_names: pattern from a line number, from 1, to the image's file name, such as `ILSVRC2012_val_%08d.JPEG`.
 
     Raises:
-        ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file appears twice.
+        ClassMapError: a line is empty, differs in form from the first, or has an unknown number; a file appears twice.
     """
     classes: dict[str, str] = {}
     pairs = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
     for number, (file_name, label) in enumerate(pairs, start=1):
         if file_name in classes:
             raise ClassMapError(
-                f"{path}, line {number}: {file_name} has a line already; expected one for each file: remove one"
+                f"{path}, line {number}: {file_name} has a line already; expected one line per file: remove one"
             )
         classes[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
     if not classes:
@@ -120,10 +121,10 @@ def read_ground_truth(
 
 
 def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Path) -> str:
-    """Return the class of the file *file_name*.
+    """Return the class of the file *file_name* in the ground truth *classes*.
 
     Raises:
-        ClassMapError: *classes*, of the ground truth, lack the file, found at *where*.
+        ClassMapError: the ground truth lacks the file, which was found at *where*.
     """
     if file_name not in classes:
         raise ClassMapError(
@@ -134,7 +135,7 @@ def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Pa
 
 
 def class_by_pattern(pattern: str, relative_path: str) -> str:
-    """Return what the first group of *pattern*, searched for in *relative_path*, matches: the class name.
+    """Return the class name in *relative_path*: the match of the first group of *pattern*.
 
     Raises:
         ClassMapError: the pattern is not a regular expression, has no group, or does not match.
@@ -170,7 +171,7 @@ def _object(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
 
 
 def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
-    """Return one entry of a JSON object, whichever way round it is."""
+    """Return label and name of one entry of a JSON object, which may map either to the other."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value, key
     label = _number(key)
@@ -187,7 +188,7 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
     Args:
         pairs: labels from 0 on.
         path: the file that the pairs are from.
-        first: the number that the file itself uses for label 0.
+        first: the file's own number for label 0, used in messages.
     """
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
@@ -214,13 +215,13 @@ def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> No
 
 
 def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
-    """Return number and WordNet id of each synset without children."""
+    """Return the number and the WordNet id of each synset without children."""
     from scipy.io import loadmat
 
     _refuse_archive(path)
     data = _bytes(path, MOST_BYTES)
     try:
-        stream: Any = io.BytesIO(data)  # not in the types of the reader, which takes one
+        stream: Any = io.BytesIO(data)  # `loadmat` accepts a stream, but its annotations do not say so
         content = loadmat(stream, squeeze_me=True, variable_names=["synsets"], appendmat=False)
         synsets = content["synsets"].reshape(-1)
         rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
@@ -282,11 +283,11 @@ def _text(path: Path) -> str:
 
 
 def _refuse_archive(path: Path) -> None:
-    """Refuse the archive that the file is in, such as the development kit as it is downloaded."""
+    """Refuse an archive in place of the file in it, such as the downloaded development kit."""
     if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
         raise ClassMapError(
-            f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file: of the "
-            "ILSVRC development kit data/ILSVRC2012_validation_ground_truth.txt (classes of the images) or "
+            f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file. In the "
+            "ILSVRC development kit it is data/ILSVRC2012_validation_ground_truth.txt (classes of the images) or "
             "data/meta.mat (class map, --devkit)"
         )
 

@@ -1,7 +1,7 @@
-"""Lists of classes that come with the project, in label order: no file of a data set is needed to name its labels.
+"""Lists of classes that come with the project, in label order, so that no file of a data set is needed for its labels.
 
-Labels of ImageNet count the sorted WordNet ids, as torchvision's and timm's models do; ImageNet-R, ImageNet-A and Tiny
-ImageNet have 200 of them each. Labels of CIFAR count names in the order of the alphabet, for CIFAR-100 those of the 100
+Labels of ImageNet count the sorted WordNet ids, as in torchvision's and timm's models; ImageNet-R, ImageNet-A and Tiny
+ImageNet have 200 of these ids each. Labels of CIFAR count the class names in alphabetical order; CIFAR-100 has the 100
 fine classes.
 """
 
@@ -20,7 +20,7 @@ SHA256_BY_LIST: Mapping[str, str] = {
     "imagenet_r": "3670a5ca7b6bf941f4ab855c2ebe26d3b1362e6de4f14d1265b74bc1d40db4ef",
     "tiny_imagenet": "fc4944cf9a7ee2a6d4d6804005b2ffa90100e3dba5090d8f56b9d8c4b660540a",
 }
-"""The lists by name, with the hash that a class map of these classes has."""
+"""The lists by name, with the hash of their class map."""
 _LISTS = Path(__file__).parent / "lists"
 
 
@@ -53,7 +53,7 @@ def _read(path: Path, sha256: str) -> tuple[str, ...]:
         ) from error
     if found.sha256 != sha256:
         raise ClassMapError(
-            f"{path} has {len(found.classes)} classes that hash to {found.sha256}; expected {sha256}, as shipped: "
+            f"{path} has {len(found.classes)} classes that hash to {found.sha256}; expected the shipped {sha256}: "
             "install the project again"
         )
     return found.classes

@@ -1,1 +1,1 @@
-"""Shift sets: the names, severities and archives of a robustness data set, each a YAML file in `sets/`."""
+"""Shift sets: names, severities and archives of robustness data sets, one YAML file per data set in `sets/`."""

@@ -1,9 +1,9 @@
-"""Archives of a shift set, downloaded as their publisher gives them: resumed after a cut, and checked by their md5.
+"""Downloads of the published archives of a shift set, resumed after a dropped connection and checked by md5.
 
 <folder>/
   noise.tar                   a whole archive, whose md5 was compared
-  noise.tar.unfinished        what has arrived, locked by the process that writes; a later start goes on from there
-  noise.tar.unfinished.json   address and tag of the file that it is the beginning of
+  noise.tar.unfinished        the bytes received so far, locked by the downloading process; a later start resumes here
+  noise.tar.unfinished.json   URL and tag of the file on the server
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from tta_pipeline.util.progress import Progress, Reporter, Step
 
 _UNFINISHED = ".unfinished"
 _PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""Pause before each attempt; after one that brought new bytes, the first is next."""
+"""Pause before each attempt; after an attempt that brought new bytes, the count starts again."""
 _SILENCE_S = 30.0
 """Seconds without a byte after which a connection counts as dropped."""
 _MOST_NOTE_BYTES = 2**16
@@ -49,23 +49,23 @@ class Downloaded:
     size_bytes: int
     md5: str
     is_checked: bool
-    """Whether the publisher gives an md5, which was then compared."""
+    """Whether the publisher gives an md5, so that it was compared."""
     num_received_bytes: int
-    """Bytes that came from the server this time; 0 if the archive was there already."""
+    """Bytes received from the server this time; 0 if the archive was there already."""
 
 
 def chosen_archives(
     shift_set: ShiftSet, *, archives: tuple[str, ...] = (), shifts: tuple[str, ...] = ()
 ) -> Mapping[str, PublishedArchive]:
-    """Return the archives of *shift_set* with these names, or with any of these shifts; without either, all.
+    """Return the archives of *shift_set* named in *archives* or with any of *shifts*; all if both are empty.
 
     Raises:
-        SourceError: the set names no archive, or has no such archive or shift.
+        SourceError: the set names no archive, or lacks one of *archives* or *shifts*.
     """
     known = shift_set.archives
     if not known:
         raise SourceError(
-            f"the shift set {shift_set.name} names no archive; expected one to download: see "
+            f"the shift set {shift_set.name} names no archive; expected an archive to download: see "
             f"{shift_set.homepage or 'the page of its publisher'}"
         )
     if unsafe := [name for name in known if "/" in name or name.startswith(".")]:
@@ -86,11 +86,11 @@ def chosen_archives(
 def download(
     archives: Mapping[str, PublishedArchive], folder: Path, progress: Reporter, *, homepage: str
 ) -> Iterator[Step[Downloaded]]:
-    """Yield each of *archives* once it is whole in *folder*; one that is there and intact is not downloaded again.
+    """Yield each of *archives* as soon as it is whole in *folder*; an intact archive is not downloaded again.
 
     Raises:
-        SourceError: an archive has no address and is not there, there is no room, a server does not give it, or its
-            bytes are not those that its publisher names.
+        SourceError: a missing archive has no URL, there is no room, a server does not deliver it, or its size or md5
+            differs from the publisher's.
     """
     lacking = {name: archive for name, archive in archives.items() if not (folder / name).exists()}
     _require_addresses(lacking, folder, homepage)
@@ -104,7 +104,7 @@ def download(
 def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, homepage: str) -> None:
     if unknown := [name for name, archive in archives.items() if archive.url is None]:
         raise SourceError(
-            f"no address is known of {', '.join(unknown)}; expected them in {folder}: look at "
+            f"no URL is known for {', '.join(unknown)}; expected them in {folder}: get them from "
             f"{homepage or 'the page of the publisher'} and put them there, or choose others with --archive"
         )
     for name, archive in archives.items():
@@ -113,7 +113,7 @@ def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, h
 
 
 def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> None:
-    """Refuse to begin what cannot end; archives of unknown size are looked at when the server tells it."""
+    """Refuse downloads that do not fit on the disk; archives of unknown size are checked once the server tells it."""
     needed_bytes = sum(max((each.size_bytes or 0) - _size(folder / name), 0) for name, each in archives.items())
     _require_free(needed_bytes, folder, f"{len(archives)} archives")
 
@@ -129,16 +129,16 @@ def _require_free(needed_bytes: int, folder: Path, what: str) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return the size of what has arrived of the archive *path*."""
+    """Return the number of bytes received so far of the archive *path*."""
     beside = path.with_name(path.name + _UNFINISHED)
     return beside.stat().st_size if beside.exists() else 0
 
 
 def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downloaded:
-    """Return the archive at *path*, which has a whole archive's name.
+    """Check the finished archive at *path*.
 
     Raises:
-        SourceError: it is not what its publisher names.
+        SourceError: its size or md5 differs from the publisher's.
     """
     size_bytes = path.stat().st_size
     digest = hashlib.md5(usedforsecurity=False)
@@ -148,7 +148,7 @@ def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downl
             digest.update(data)
             told.advance(len(data))
     if problem := _problem(archive, size_bytes, digest.hexdigest()):
-        raise SourceError(f"{path}: {problem}, as its publisher says: remove it, and download it again")
+        raise SourceError(f"{path}: {problem} according to its publisher: remove it, and download it again")
     return Downloaded(
         path=path,
         size_bytes=size_bytes,
@@ -159,7 +159,7 @@ def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downl
 
 
 def _problem(archive: PublishedArchive, size_bytes: int, md5: str) -> str:
-    """Return how what was found differs from what the publisher says; empty if it does not."""
+    """Return how an archive differs from its publisher's size and md5 in words; empty if it agrees."""
     if archive.size_bytes is not None and size_bytes != archive.size_bytes:
         return f"found {size_bytes:,} bytes; expected {archive.size_bytes:,}"
     if archive.md5 is not None and md5 != archive.md5:
@@ -187,10 +187,10 @@ def _hold(file: BinaryIO, path: Path) -> None:
 
 
 class _NoOtherPlace(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to another place; see `redirects`."""
+    """Refuses redirects to another host; see `redirects`."""
 
     def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
-        """Return what to ask instead of *req*; *answer* is the status, its text, the headers and the new URL."""
+        """Return the request to make instead of *req*; *answer* is status, its text, headers and the new URL."""
         if problem := redirect_problem(req.full_url, answer[-1]):
             fp.close()
             raise SourceError(f"{req.full_url.partition('?')[0]}: found {problem}")
@@ -201,7 +201,7 @@ _OPENER = urllib.request.build_opener(_NoOtherPlace)
 
 
 class _ServerError(Exception):
-    """A server did not give what was asked for."""
+    """A server did not deliver the requested bytes."""
 
     def __init__(self, found: str, *, is_final: bool = False) -> None:
         super().__init__(found)
@@ -209,14 +209,14 @@ class _ServerError(Exception):
 
 
 class _Origin(NamedTuple):
-    """The file that an unfinished one is the beginning of."""
+    """The file on the server that an unfinished download comes from."""
 
     url: str
     tag: str
 
 
 class _Told:
-    """Tells a progress of bytes in whole megabytes."""
+    """Reports bytes to a progress in whole megabytes."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -228,7 +228,7 @@ class _Told:
 
 
 class _Download:
-    """One archive on its way; the file is locked and open for appending."""
+    """The download of one archive into a locked file that is open for appending."""
 
     def __init__(self, archive: PublishedArchive, path: Path, file: BinaryIO, progress: Reporter) -> None:
         assert archive.url is not None
@@ -243,7 +243,7 @@ class _Download:
         self._told: _Told | None = None
 
     def run(self) -> Downloaded:
-        """Go on where an earlier start ended, until the archive is whole; return it under its name."""
+        """Resume an earlier download, if any, until the archive is whole; rename and return the archive."""
         self._take_up()
         if self._archive.size_bytes is None or self._num_bytes != self._archive.size_bytes:
             self._fetch()
@@ -252,8 +252,8 @@ class _Download:
             Path(self._file.name).unlink()
             self._note.unlink(missing_ok=True)
             raise SourceError(
-                f"{self._url}: {problem}, as its publisher says; it was removed: download it again later, or compare "
-                "with what the publisher says now"
+                f"{self._url}: {problem} according to its publisher; it was removed: download it again later, or check "
+                "the publisher's page for a new md5"
             )
         os.fsync(self._file.fileno())
         Path(self._file.name).rename(self._path)
@@ -268,7 +268,7 @@ class _Download:
         )
 
     def _take_up(self) -> None:
-        """Hash what has arrived before, if it is of the same address."""
+        """Hash the bytes of an earlier download if they come from the same URL, otherwise discard them."""
         self._digest = hashlib.md5(usedforsecurity=False)
         self._num_bytes = 0
         origin = self._origin()
@@ -289,7 +289,7 @@ class _Download:
             return _Origin("", "")
 
     def _begin_anew(self, tag: str) -> None:
-        """Forget what has arrived; what comes next is of the file with this tag."""
+        """Discard the bytes received so far; the next bytes belong to the file with this *tag*."""
         self._file.truncate(0)
         self._digest = hashlib.md5(usedforsecurity=False)
         self._num_bytes = 0
@@ -297,10 +297,10 @@ class _Download:
         write_atomically(self._note, json.dumps({"url": self._url, "tag": tag}).encode())
 
     def _fetch(self) -> None:
-        """Ask until everything has arrived.
+        """Request the archive until all of it has arrived.
 
         Raises:
-            SourceError: the server refuses, or one attempt after another brings nothing new.
+            SourceError: the server refuses, or repeated attempts bring no new bytes.
         """
         attempt, most_bytes = 0, self._num_bytes
         while True:
@@ -325,11 +325,11 @@ class _Download:
             if is_final or attempt == len(_PAUSES_S):
                 raise SourceError(
                     f"{self._url}: found {found} at byte {self._num_bytes:,}; expected the rest of {self._path.name}: "
-                    "try again, which goes on from there, or look at this address"
+                    "try again, which resumes from there, or open this URL in a browser"
                 )
 
     def _receive(self) -> None:
-        """Ask for what is missing, and append what comes."""
+        """Request the missing bytes, and append them as they arrive."""
         headers = {"Accept-Encoding": "identity", "User-Agent": "tta-pipeline"}
         if self._num_bytes:
             headers["Range"] = f"bytes={self._num_bytes}-"
@@ -349,13 +349,13 @@ class _Download:
         with answer:
             total_bytes = self._agreed(answer)
             self._require_room_for(total_bytes)
-            while data := answer.read1(_CHUNK_BYTES):  # what has arrived, so that a cut loses none of it
+            while data := answer.read1(_CHUNK_BYTES):  # read1 returns early, so a dropped connection loses nothing
                 self._append(data)
         if total_bytes is not None and self._num_bytes != total_bytes:
             raise _ServerError(f"the end of the answer, {total_bytes - self._num_bytes:,} bytes too early")
 
     def _agreed(self, answer: Any) -> int | None:
-        """Make sure that the answer is the rest of what has arrived, or begin anew; return the size of the archive."""
+        """Make sure that the answer continues the received bytes, or start again; return the size of the archive."""
         length = answer.headers.get("Content-Length")
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         if answer.status == _PARTIAL:
@@ -372,7 +372,7 @@ class _Download:
             total_bytes = int(length) if length is not None else None
         stated = self._archive.size_bytes
         if stated is not None and total_bytes not in (None, stated):
-            raise _ServerError(f"a file of {total_bytes:,} bytes where its publisher says {stated:,}", is_final=True)
+            raise _ServerError(f"a file of {total_bytes:,} bytes; its publisher says {stated:,}", is_final=True)
         return total_bytes or stated
 
     def _require_room_for(self, total_bytes: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads shift sets: those that come with the project, and files beside the user's benchmark files."""
+"""Loading of shift sets: shipped with the project, or in files beside the user's benchmark files."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".shifts.yaml"
-"""Ending of a file with a shift set of the user's own; it lies beside the benchmark files."""
+"""Ending of a file with the user's own shift set; it lies beside the benchmark files."""
 _SHIPPED = Path(__file__).parent / "sets"
 
 
@@ -36,12 +36,12 @@ def shipped_sets() -> dict[str, ShiftSet]:
 
 
 def is_known_shift(name: str) -> bool:
-    """Return whether *name* is that of a shift in a set that comes with the project, or of clean or training images."""
+    """Return whether *name* is a shift of a set that comes with the project, or names clean or training images."""
     return name in RESERVED or any(name in shift_set.names for shift_set in shipped_sets().values())
 
 
 def named_cell(folder: Path, *sets: ShiftSet) -> Cell | None:
-    """Return the cell of *sets*, or of the sets that come with the project, that the last two names of *folder* say."""
+    """Return the cell that the last two parts of *folder* name, in *sets* or a set that comes with the project."""
     shift, severity = folder.absolute().parts[-2:]
     for shift_set in (*sets, *shipped_sets().values()):
         if shift in shift_set.names and severity in map(str, shift_set.cell_severities):
@@ -50,23 +50,23 @@ def named_cell(folder: Path, *sets: ShiftSet) -> Cell | None:
 
 
 def own_sets(folder: Path) -> Iterator[ShiftSet]:
-    """Yield the shift sets of the user's own in *folder*, in the order of their names."""
+    """Yield the user's own shift sets in *folder*, in the order of their names."""
     for path in sorted(folder.glob(f"[!.]*{ENDING}")):
         yield read_shift_set(path, path.name.removesuffix(ENDING))
 
 
 def find_shift_set(name: str, folder: Path) -> ShiftSet:
-    """Return the shift set *name*: the file of that name in *folder*, or the one that comes with the project.
+    """Return the shift set *name*, from the file of this name in *folder* or from the project.
 
     Raises:
-        BenchmarkFileError: there is none, its file is faulty, or it would hide one that comes with the project.
+        BenchmarkFileError: there is no such set, its file is faulty, or it would hide a set of the project.
     """
     path = folder / f"{name}{ENDING}"
     is_own = "/" not in name and os.path.exists(path)  # noqa: PTH110 - Path raises an error for a name that is too long
     if is_own and name in shipped_names():
         raise BenchmarkFileError(
-            f"{path} has the name of a shift set that comes with the project; expected another name: rename it, or "
-            "results on different sets would have one name"
+            f"{path} has the name of a shift set that comes with the project; expected another name, because results "
+            "on different sets would have the same name: rename it"
         )
     if is_own:
         return read_shift_set(path, name)

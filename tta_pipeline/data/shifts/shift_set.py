@@ -1,4 +1,4 @@
-"""A shift set: the shifts that a robustness data set has, and what is known of its publication."""
+"""A shift set: the shifts of a robustness data set, and facts about its publication."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,30 +11,30 @@ from tta_pipeline.util.naming import Name
 from tta_pipeline.util.sections import Section
 
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
-"""Names of shifts are folders and parts of partition keys: letters, digits and `_ + - .`, without two dots in a row."""
+"""Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""
 HIGHEST_SEVERITY = 100
 ShiftName = Annotated[str, Field(pattern=SHIFT_PATTERN, max_length=100)]
 SeverityNumber = Annotated[int, Field(ge=1, le=HIGHEST_SEVERITY)]
 RESERVED = frozenset({"clean", "train"})
-"""Names of the sets of images beside the shifts."""
+"""Names of clean and training images, which no shift may have."""
 
 
 class PublishedArchive(Section):
-    """An archive of a shift set as it is published."""
+    """A published archive of a shift set."""
 
     url: str | None = None
-    """Where it can be downloaded; None: no direct address is known."""
+    """URL of the download; None: no direct URL is known."""
     md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
-    """The md5 that its publisher gives; None: none was found."""
+    """The publisher's md5; None: the publisher gives none."""
     size_bytes: int | None = Field(default=None, gt=0)
-    """Size that its publisher gives."""
+    """The publisher's size."""
     shifts: tuple[ShiftName, ...] = ()
-    """Shifts in the archive; empty: all of the set, or not known."""
+    """Shifts in the archive; empty: all shifts of the set, or unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShiftFacts:
-    """What a record says of a shift."""
+    """Facts about a shift in a result record."""
 
     shift_set: str
     shift_position: int
@@ -49,23 +49,23 @@ class ShiftSet(Section):
     name: Name
     """Name of the set, as in the column `shift_set`."""
     title: str = ""
-    """Name of the data set in print."""
+    """Name of the data set in tables and plots."""
     names: tuple[ShiftName, ...] = Field(min_length=1)
-    """Shifts in order: corruptions, splits, or one name for a set that is a whole."""
+    """Shifts in order: corruptions, splits, or a single name for an undivided set."""
     severities: tuple[SeverityNumber, ...] = ()
-    """Severities, ascending; none if the set has none, and its cells then have severity 0."""
+    """Severities, ascending; empty if the set has none: its cells then have severity 0."""
     families: dict[str, tuple[ShiftName, ...]] = Field(default_factory=dict)
     """Shifts by family, such as noise and blur."""
     held_out: tuple[ShiftName, ...] = ()
-    """Shifts that the authors keep for tuning; they enter no mean."""
+    """Shifts that the authors keep for tuning; no mean includes them."""
     normaliser: Literal["alexnet"] | None = None
     """Model whose published errors normalise the mean corruption error; None: the mean is of plain errors."""
     classes: str | None = None
-    """Shipped list of the classes, such as `imagenet`; None: the classes are those found in the images."""
+    """Shipped list of the classes, such as `imagenet`; None: the classes come from the images."""
     class_folders: Literal["names", "numbers"] = "names"
-    """What class folders are named by: the classes, or their numbers in `classes`, from 0."""
+    """Names of class folders: the classes, or their numbers in `classes`, from 0."""
     folders: dict[ShiftName, str] = Field(default_factory=dict)
-    """Folders of shifts that have another name where the set is published."""
+    """Published folders of shifts, where they differ from the names of the shifts."""
     archives: dict[str, PublishedArchive] = Field(default_factory=dict)
     """Published archives by file name."""
     citation: str = ""
@@ -90,7 +90,7 @@ class ShiftSet(Section):
             if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
                 raise ValueError(f"folders has {folder!r}; expected a path inside the root")
         if self.class_folders == "numbers" and self.classes is None:
-            raise ValueError("found class_folders numbers without classes; expected the list that the numbers count in")
+            raise ValueError("found class_folders numbers without classes; expected the list that the numbers refer to")
         return self
 
     def _shifts_named(self) -> dict[str, tuple[str, ...]]:
@@ -104,7 +104,7 @@ class ShiftSet(Section):
 
     @property
     def in_mean(self) -> tuple[str, ...]:
-        """Shifts that the set's mean is over, in order."""
+        """Shifts in the set's mean, in order."""
         return tuple(name for name in self.names if name not in self.held_out)
 
     @property
@@ -117,7 +117,7 @@ class ShiftSet(Section):
         return next((family for family, names in self.families.items() if shift in names), None)
 
     def facts_of(self, shift: str) -> ShiftFacts:
-        """Return what a record says of *shift*, one of the names or clean images."""
+        """Return the facts for a record about *shift*, one of the names or clean images."""
         return ShiftFacts(
             shift_set=self.name,
             shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
@@ -126,13 +126,13 @@ class ShiftSet(Section):
         )
 
     def folder_of(self, shift: str) -> str:
-        """Return the folder of *shift* where the set is published."""
+        """Return the folder of *shift* in the published set."""
         return self.folders.get(shift, shift)
 
     def folder_of_cell(self, shift: str, severity: int) -> str:
-        """Return the folder of *shift* at *severity* where the set is published; severity 0 has none of its own."""
+        """Return the folder of *shift* at *severity* in the published set; severity 0 has no folder of its own."""
         return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
 
     def shift_at(self, folder: str) -> str:
-        """Return the shift whose published *folder* it is; the name of the folder, if it is none's."""
+        """Return the shift with the published *folder*; *folder* itself if no shift renames its folder to it."""
         return next((shift for shift, published in self.folders.items() if published == folder), folder)

@@ -1,1 +1,1 @@
-"""Where images come from: a section for each kind of source in `kinds/`, and what the sections open beside it."""
+"""Sources of images: the benchmark file's section for each kind in `kinds/`, and the readers that they open."""

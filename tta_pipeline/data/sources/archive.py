@@ -1,9 +1,9 @@
-"""Images in tar archives as downloaded: one pass over an archive feeds all its cells, and nothing is unpacked.
+"""Images in downloaded tar archives: one pass over an archive finds the images of all its cells, without unpacking.
 
-corruptions   <...>/<corruption>/<severity>/<class>/<name>, as ImageNet-C and Tiny-ImageNet-C
+corruptions   <...>/<corruption>/<severity>/<class>/<name>, like ImageNet-C and Tiny-ImageNet-C
 classes       <class>/<name>, one set
-nested        an archive of per-class archives, <class>.tar, as ILSVRC2012_img_train.tar
-flat          <name> alone, with the classes given, as ILSVRC2012_img_val.tar
+nested        an archive of per-class archives, <class>.tar, like ILSVRC2012_img_train.tar
+flat          <name> alone, with classes from elsewhere, like ILSVRC2012_img_val.tar
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class ArchivedImages:
     archives: tuple[Path, ...]
     cells: tuple[Cell, ...]
     spill_root: Path
-    """Folder for the images of prepared cells of a compressed archive, one file per cell, while they are needed."""
+    """Folder for the images of prepared cells of a compressed archive, one temporary file per cell."""
     expected_md5: Mapping[str, str] = field(default_factory=dict)
     """Expected md5 of each archive, by file name."""
     layout: LayoutKind = "corruptions"
@@ -65,11 +65,11 @@ class ArchivedImages:
     folders: Mapping[Cell, str] = field(default_factory=dict)
     """Folders of cells that are not in `<corruption>/<severity>`."""
     may_be_whole: bool = False
-    """Whether all class folders are those of the only cell, if its folder is missing and they lie in one folder."""
+    """Whether all class folders may belong to the only cell, if its own folder is missing and they have one parent."""
     named: Named = tuple
-    """Gives the names in the class map, if one is named: a folder such as `train` is a class only if it has that."""
+    """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     progress: Reporter = field(default=quiet, repr=False, compare=False)
-    """Reports the MiB read of each archive."""
+    """Reports the MiB read from each archive."""
     _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -86,16 +86,16 @@ class ArchivedImages:
         return tuple(cell for cell in self.cells if cell.key in found)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return the cells *among* these that are in the archive of *cell*."""
+        """Return those of the cells *among* that are in the archive of *cell*."""
         having = self._archives_of(cell)
         if not having:
             raise self._nothing(cell)
         return tuple(other for other in among if self._has(having[0], other))
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and modification time of the archives, and of what determines the listing.
+        """Return a digest of name, size and modification time of the archives, and of the settings of the listing.
 
-        An md5 sum that is expected is part of it: one that is given later is then compared.
+        Expected md5 sums are part of the digest, so a sum that the user adds later is still compared.
         """
         stamps = [_stamp(path) for path in self.archives]
         sums = sorted(
@@ -105,9 +105,9 @@ class ArchivedImages:
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Find the images of *cells* in one pass per archive; those of a compressed archive are copied in that pass.
+        """Find the images of *cells* in one pass per archive, and copy the images of compressed archives on the way.
 
-        Images that can be read in place are not copied: they would be read a second time anyway, from the copy.
+        Images in an uncompressed archive are read in place: a copy would be read a second time anyway.
 
         Raises:
             SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
@@ -141,7 +141,7 @@ class ArchivedImages:
         for cell in cells:
             for path in self._archives_of(cell):
                 by_archive.setdefault(path, []).append(cell)
-        # A cell in no archive is prepared too, without images; asking for it is another error.
+        # A cell in no archive is prepared too, without images; `listing` then reports the missing images.
         found = {cell: _Found(self.archives[0]) for cell in cells}
         for path, here in by_archive.items():
             one_pass = _ArchivePass(path, here, layout=self._layout_of(path), spill=spill)
@@ -181,8 +181,8 @@ class ArchivedImages:
 
     def _nothing(self, cell: Cell) -> SourceError:
         names = ", ".join(map(str, self.archives))
-        return SourceError(f"0 images of {cell.key} in {names}; expected <corruption>/<severity>/<class>/<name>: name "
-                           "the archive that has them")  # fmt: skip
+        return SourceError(f"0 images of {cell.key} in {names}; expected <corruption>/<severity>/<class>/<name>: add "
+                           "the archive with these images")  # fmt: skip
 
     def _archives_of(self, cell: Cell) -> list[Path]:
         """Return the one archive of *cell*, or an empty list."""
@@ -201,7 +201,7 @@ class ArchivedImages:
         return cell.key in self._index(path)["cells"]
 
     def _index(self, path: Path) -> Mapping[str, Sequence[str]]:
-        """Return the cells and classes of an archive; it is read once, and the index is kept by the spill files."""
+        """Return the cells and classes of an archive; it is read once, and the index is stored under the spill root."""
         index_path = self.spill_root / _INDEX_FILE
         cells = sorted(cell.key for cell in self.cells)
         key = _digest([_stamp(path), cells, *self._what_decides_classes])
@@ -224,7 +224,7 @@ class ArchivedImages:
 
 
 def _sealed(key: str, index: Any) -> dict[str, Any]:
-    """Return the lists of *index*, which comes from a file and may be anything, with their hash."""
+    """Return the lists of *index*, an unchecked value from a file, with their hash."""
     content = {name: index.get(name) for name in ("cells", "classes", "own")} if isinstance(index, dict) else {}
     return {**content, "sha256": _digest([key, content])}
 
@@ -242,12 +242,12 @@ class _Place(NamedTuple):
     """Class of the files in the folder; empty if they have none."""
     is_hidden: bool
     below: Folders
-    """Folders below that of the cell."""
+    """Folders below the cell's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """How the names in an archive give cell and class."""
+    """Rules from the names in an archive to cells and classes."""
 
     kind: LayoutKind
     cells: tuple[Cell, ...]
@@ -259,7 +259,7 @@ class _Layout:
     """Whether every folder is the only cell's."""
 
     def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
-        """Return every file and link with the stream to read it from; those of inner archives are `<class>/<name>`."""
+        """Yield every file and link with the stream that holds it; names in inner archives are `<class>/<name>`."""
         return _nested(stream, path) if self.kind == "nested" else zip(stream, repeat(stream), strict=False)
 
     def place(self, folder: str) -> _Place | None:
@@ -268,7 +268,7 @@ class _Layout:
         if self.kind != "corruptions" or self.takes_all:
             return self._placed(self.cells[0], parts)
         ends = [number for number, part in enumerate(parts, 1) if part not in self._wrappers]
-        # From the end: there may be parent folders around the cells of an archive.
+        # Search from the end: an archive may have parent folders around its cells.
         for last in range(len(ends), 0, -1):
             for length in self._lengths:
                 names = tuple(parts[end - 1] for end in ends[max(0, last - length) : last])
@@ -277,12 +277,12 @@ class _Layout:
         return None
 
     def _placed(self, cell: Cell, below: Folders) -> _Place:
-        # An inner archive has the name of its class, whatever that is.
+        # An inner archive has the name of its class, even if it is the name of a wrapper.
         depth = len(below) if self.kind == "nested" else class_depth(below, self.named)
         return _Place(cell, below[depth - 1] if depth else "", any(part.startswith(".") for part in below), below)
 
     def require_told_apart(self, cell: Cell, found: Collection[Folders], path: Path) -> None:
-        """Refuse the folders of images of *cell* that may be classes or not.
+        """Refuse folders of images of *cell* that may or may not be classes.
 
         Raises:
             SourceError: see `class_folders.require_told_apart`, and `only_parent`.
@@ -354,7 +354,7 @@ class _Layout:
 
 @dataclass(kw_only=True)
 class _Home:
-    """Cell and class of the files of one folder, and what was found of the cell."""
+    """Cell and class of the files in one folder, and the images found so far of the cell."""
 
     place: _Place
     found: "_Found"
@@ -362,7 +362,7 @@ class _Home:
 
 
 class _Found:
-    """What a pass finds of one cell in the archive *path*."""
+    """The images and other files of one cell in the archive *path*."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -372,7 +372,7 @@ class _Found:
 
 
 class _ArchivePass:
-    """One pass over an archive for all requested cells of it; a second pass if it has links."""
+    """One pass over an archive for all its requested cells; a second pass if the archive has links."""
 
     def __init__(self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder) -> None:
         self._path = path
@@ -384,7 +384,7 @@ class _ArchivePass:
 
     @uncollected()
     def found(self, *, expected_md5: str | None, progress: Reporter) -> dict[Cell, _Found]:
-        """Return what was found of every cell, even if that is nothing."""
+        """Return the images found of every cell, which may be none."""
         with opened(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
@@ -428,7 +428,7 @@ class _ArchivePass:
             home.found.strays.append(self._path / entry.name)
 
     def _resolve_links(self, progress: Reporter) -> None:
-        """Add the targets of links, which may come before or after the links or be in no cell, in a second pass."""
+        """Add the targets of links in a second pass: they may come before the links, or be in no cell."""
         links = dict(self._links)
         with opened(self._path, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
@@ -439,7 +439,7 @@ class _ArchivePass:
         for target, (link, *_) in links.items():
             raise SourceError(
                 f"{self._path}: {link.name} links to {target}, which is not a file of this archive; expected "
-                "one that is: take the link out"
+                "a file of this archive: take the link out"
             )
 
     def _require_bounded(self, entry: Entry) -> None:
@@ -450,7 +450,7 @@ class _ArchivePass:
             )
 
     def _require_each_once(self, cell: Cell, images: Slices) -> None:
-        # Two folders of one class, with a wrapper around one of them, must not hold the same name either.
+        # Two folders of one class, one of them inside a wrapper, must not hold the same name either.
         name = images.name_that_stands_twice()
         if name is not None:
             raise SourceError(
@@ -469,7 +469,7 @@ def _nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
 
 
 def _under(class_name: str, member: Entry) -> Entry:
-    """Return the *member* of an inner archive as one of the folder *class_name*, with its link target likewise."""
+    """Return the *member* of an inner archive with its name and its link target moved into *class_name*."""
     link = member.link and f"{class_name}/{member.link.rpartition('/')[2]}"
     return member._replace(name=f"{class_name}/{member.name.rpartition('/')[2]}", link=link)
 

@@ -1,4 +1,4 @@
-"""Which of the folders around an image is its class, and what is refused because it cannot be told."""
+"""Rules to find an image's class among the folders around it, and checks that refuse ambiguous folders."""
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -7,12 +7,12 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.names import some
 
 WRAPPERS = frozenset({"images", "val", "train", "test"})
-"""Folders that some copies of a data set put around or into class folders; classes if the class map has them."""
+"""Folders that some copies of a data set have around or inside class folders; classes only if the class map says so."""
 
 Folders = tuple[str, ...]
 """Names of the folders around an image, from the outermost."""
 Named = Callable[[], Collection[str]]
-"""Gives the names in the class map, if one is named."""
+"""Returns the names in the class map; nothing if there is none."""
 
 
 def class_depth(folders: Folders, named: Named) -> int:
@@ -27,10 +27,10 @@ def class_depth(folders: Folders, named: Named) -> int:
 
 
 def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) -> None:
-    """Refuse a folder such as `train` that has images itself and class folders beside it: it may be a class too.
+    """Refuse a folder such as `train` that holds images and lies beside class folders: it may be a class too.
 
     Raises:
-        SourceError: of the folders of images *found* in *where*, one is such a folder, and no class map names it.
+        SourceError: the folders of images *found* in *where* have such a folder, and no class map names it.
     """
     depths = {folders: class_depth(folders, named) for folders in found}
     class_folders = sorted(folders[:depth] for folders, depth in depths.items() if depth)
@@ -40,16 +40,16 @@ def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) ->
             name = folders[depth]
             raise SourceError(
                 f"{where} has images in {'/'.join(folders)}, beside class folders such as "
-                f"{'/'.join(class_folders[0])}; expected to know whether {name!r} is a class: if it is, name a class "
-                "map that has it; if not, take this folder away"
+                f"{'/'.join(class_folders[0])}; expected a class map that shows whether {name!r} is a class: if it is, "
+                "give a class map with this name; if not, move this folder away"
             )
 
 
 def only_parent(found: Iterable[Folders], named: Named, *, where: Path, folder: str) -> Folders:
-    """Return the one folder that all class folders lie in, where *folder*, that of the only cell, is missing.
+    """Return the only parent of all class folders, used if the only cell's own *folder* is missing.
 
     Raises:
-        SourceError: of the folders of images *found* in *where*, the class folders lie in several folders.
+        SourceError: the class folders among the folders *found* in *where* have several parents.
     """
     depths = {folders: class_depth(folders, named) for folders in found}
     parents = sorted({folders[: depth - 1] if depth else folders for folders, depth in depths.items()})

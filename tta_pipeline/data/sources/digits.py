@@ -1,6 +1,6 @@
-"""Real handwritten digits (scikit-learn's `load_digits`), corrupted here and laid out on disk like ImageNet-C.
+"""Real handwritten digits (scikit-learn's `load_digits`), corrupted here and stored in the layout of ImageNet-C.
 
-The images are generated: results on them are marked as such and are not comparable with any published table.
+The images are generated: results on them are marked as generated and are not comparable with any published table.
 """
 
 import hashlib
@@ -46,20 +46,20 @@ class Digits:
 
 
 class GeneratedCell(Section):
-    """The settings that a cell was generated from, and the result."""
+    """The settings of a generated cell, and digests of its files."""
 
     settings: DigitsSettings
     num_images: int
     content_sha256: str
-    """sha256 of the names and bytes of the files as they were written."""
+    """sha256 of the names and bytes of the written files."""
     listing_version: str
     """Digest of the files' names, sizes and modification times."""
 
 
 def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Write the images of *cell* under *root*, unless they are there unchanged, and return what was written.
+    """Write the images of *cell* under *root*, unless they exist unchanged, and return their record.
 
-    Existing files are read in full: their sizes and times say nothing about their bytes.
+    Existing files are read in full, because sizes and times do not prove their content.
     """
     existing = generated_cell(root, cell)
     if existing is not None and existing == _written(root, cell, settings):
@@ -78,38 +78,38 @@ def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> Generated
 
 
 _MOST_BYTES = 2**20
-"""Most bytes of the record of a cell, which has a few hundred."""
+"""Most bytes of the record of a cell; a record has a few hundred."""
 
 
 def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
-    """Return what was generated for *cell*; None if there is nothing, or nothing that this version can read."""
+    """Return the record of the generated *cell*; None if there is none that this version can read."""
     path = _record_path(root, cell)
     if not path.is_file() or not (root / cell.path).is_dir():
         return None
     try:
         return GeneratedCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
     except (OSError, ValueError):
-        return None  # damaged or from an older version: the images are then made again
+        return None  # damaged or from an older version: the images are then generated again
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnDigits(FolderTree):
-    """The drawn digits of a benchmark."""
+    """The generated digits of a benchmark."""
 
     settings: DigitsSettings
-    """What they must be drawn with."""
+    """Settings that the images must have been generated with."""
     suffixes: tuple[str, ...] = _SUFFIXES
 
     def version(self, cell: Cell) -> str:
         """Return the digest of the listing of *cell*.
 
         Raises:
-            SourceError: the images were drawn with other settings.
+            SourceError: the images were generated with other settings.
         """
         drawn = generated_cell(self.root, cell)
         if drawn is not None and drawn.settings != self.settings:
             raise SourceError(
-                f"{self.root / cell.path} was drawn with {drawn.settings.model_dump()}; expected "
+                f"{self.root / cell.path} was generated with {drawn.settings.model_dump()}; expected "
                 f"{self.settings.model_dump()} as the benchmark file says now: materialize source_split of this cell "
                 "again"
             )
@@ -117,17 +117,17 @@ class DrawnDigits(FolderTree):
 
 
 def digit_tree(root: Path, cells: tuple[Cell, ...]) -> FolderTree:
-    """Return the source that reads what was generated for *cells* under *root*."""
+    """Return the source of the generated images of *cells* under *root*."""
     return FolderTree(root=root, cells=cells, suffixes=_SUFFIXES)
 
 
 def _record_path(root: Path, cell: Cell) -> Path:
-    # Next to the tree, which holds only what ImageNet-C would hold.
+    # Next to the tree, which holds only the folders that ImageNet-C would have.
     return root.with_name(f"{root.name}_records") / f"{cell.corruption}-{cell.severity}.json"
 
 
 def _written(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Return the record of the files that are there now, as if made with *settings*.
+    """Return the record of the present files, as if generated with *settings*.
 
     Raises:
         SourceError: there are no files, or one cannot be read.

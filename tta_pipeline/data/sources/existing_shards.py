@@ -1,4 +1,4 @@
-"""Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
+"""Third-party shards, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
 
 import hashlib
 import json
@@ -24,11 +24,11 @@ FROM_1 = (
     "if the numbers in .cls or .json members are the ILSVRC2012_ID of the devkit, name its meta.mat by --devkit (in a "
     "benchmark file, devkit of the source); if they count from 1 otherwise, pack the shards again"
 )
-"""What to do about shards whose numbers are no labels."""
+"""Advice for shards whose numbers are not labels."""
 
 
 class StatedClass(NamedTuple):
-    """What a shard says about the class of a sample: a folder, a label, a text, or several of them."""
+    """The class of a sample as stated in a shard: by a folder, a label, a text, or several of these."""
 
     name: str
     """Name of the folder that the sample is in; empty if there is none."""
@@ -44,7 +44,7 @@ class ExistingShards:
 
     root: Path
     cells: tuple[Cell, ...]
-    """The cells that make up the source; only their classes count for the class map."""
+    """The cells of the source; only their classes count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<shift>/<severity>`, such as clean images."""
     files: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class ExistingShards:
     train_files: tuple[str, ...] = ()
     """Patterns of the names of the shards of training images."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels."""
+    """The devkit's `meta.mat`, if the numbers in the shards are the devkit's; None: the numbers are labels."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards of *cell*."""
@@ -62,7 +62,7 @@ class ExistingShards:
         """Return the shards of *cell*.
 
         Raises:
-            SourceError: there are none, or those of several sets side by side.
+            SourceError: there are no shards, or the folder has shards of several sets.
         """
         files = self.train_files if cell == TRAIN else self.files
         shards = shard_files(self.folder(cell), files)
@@ -71,7 +71,7 @@ class ExistingShards:
         return shards
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes of all cells that exist, found by reading only headers and label members.
+        """Return the classes of all cells that exist, reading only headers and label members.
 
         Raises:
             SourceError, ClassMapError: see `class_names_in`.
@@ -89,7 +89,7 @@ class ExistingShards:
         return self._names_by_id
 
     def version(self, cell: Cell) -> str:
-        """Return the digest of names, sizes and modification times of the shards of *cell*, and of the devkit's ids.
+        """Return a digest of names, sizes and modification times of the shards of *cell*, and of the devkit's ids.
 
         Raises:
             SourceError: there are no shards.
@@ -105,24 +105,24 @@ class ExistingShards:
 
 
 def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str:
-    """Return the *version* of shards whose numbers stand for the classes *names_by_id*; None: they are labels."""
+    """Return *version* combined with *names_by_id*, the classes of the numbers in the shards, if it is not None."""
     if names_by_id is None:
         return version
     return hashlib.sha256(json.dumps([version, sorted(names_by_id.items())]).encode()).hexdigest()
 
 
 def stated_class(member: str, said: Said) -> StatedClass | None:
-    """Return what an image's name and its label members say about its class; None if they say nothing."""
+    """Return the class stated by an image's name and its label members; None if they state none."""
     folder = member.rpartition("/")[0].rpartition("/")[2]
     name = "" if folder in WRAPPERS or folder == "." else folder
     return StatedClass(name, *said) if name or said != Said() else None
 
 
 def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
-    """Return *stated* with the name that its number stands for in place of the number.
+    """Return *stated* with the class name in place of its number.
 
     Raises:
-        ClassMapError: the number, found at *where*, stands for none.
+        ClassMapError: the number, found at *where*, is not in *names_by_id*.
     """
     if stated.label is None:
         return stated
@@ -135,7 +135,7 @@ def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Pat
 
 
 def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
-    """Return the folders that are no classes, since their samples have several labels or texts."""
+    """Return the folders that are not classes, because their samples have several labels or texts."""
     said_by_folder: defaultdict[str, set[tuple[int | None, str]]] = defaultdict(set)
     for name, label, text in stated:
         if label is not None or text:
@@ -144,7 +144,7 @@ def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
 
 
 def class_of(stated: StatedClass, wrappers: Collection[str]) -> str:
-    """Return the name of the class; empty if there is only a label."""
+    """Return the name of the stated class; empty if only a label is stated."""
     return stated.text if stated.name in wrappers else stated.name or stated.text
 
 
@@ -152,8 +152,8 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     """Return the classes of a source: the sorted names or, with labels only, the numbers up to the largest.
 
     Args:
-        stated: What the samples say.
-        where: The source whose samples these all are; None: they are some of them, and others may have the label 0.
+        stated: The stated class of each sample.
+        where: The source, if these are all of its samples; None: others may have the label 0.
 
     Raises:
         ClassMapError: some samples have a name and others only a label, or a label is too large, or none is 0.
@@ -177,9 +177,9 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
 def class_names_in(
     shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None, *, where: Path
 ) -> tuple[str, ...]:
-    """Return the classes of *shards*, all that are in *where*, in label order.
+    """Return the classes of *shards*, which are all shards of *where*, in label order.
 
-    *names_by_id* has the class of each number that is no label.
+    *names_by_id* has the class of each number, if the numbers in the shards are not labels.
 
     Raises:
         SourceError: a shard is damaged.
@@ -196,10 +196,10 @@ def _distinct_in(path: Path) -> set[StatedClass]:
 
 
 def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
-    """Yield each image of the shard *stream* with what the shard says about its class, without reading images.
+    """Yield each image of the shard *stream* with its stated class, without reading images.
 
     Raises:
-        SourceError: the shard, which errors call *where*, is damaged.
+        SourceError: the shard is damaged; the message names it as *where*.
     """
     samples: defaultdict[str, Members[Entry]] = defaultdict(Members)
     for entry in stream:
@@ -212,7 +212,7 @@ def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, Sta
             samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
     for key, members in samples.items():
         if not members.images:
-            continue  # adoption reports it, and samples without a class
+            continue  # adoption reports samples without an image or without a class
         try:
             image = members.image()
             stated = stated_class(image.name, members.said())

@@ -1,4 +1,4 @@
-"""Images in folders, laid out like ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
+"""Images in folders with the layout of ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
 import stat
@@ -32,24 +32,24 @@ class FolderTree:
 
     root: Path
     cells: tuple[Cell, ...]
-    """The cells that make up the source; only their class folders count for the class map."""
+    """The cells of the source; only their class folders count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
-    """Class of each file by its name; empty: the folder or the pattern says it."""
+    """Class of each file by its name; empty: the folder or the pattern gives the class."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
     named: Named = tuple
-    """Gives the names in the class map, if one is named: a folder such as `train` is a class only if it has that."""
+    """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     missing_folder: str = ""
-    """Folder of the only cell that the root lacks: the root is then taken as a whole, if it has no other cells."""
+    """Folder of the only cell, if the root lacks it: all class folders under the root then belong to this cell."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The listing of the latest version, kept so that a tree is not walked twice in a row."""
+    """The listing behind the latest `version`, kept so that a tree is not walked twice in a row."""
 
     def folder(self, cell: Cell) -> Path:
-        """Return the folder of class folders of *cell*."""
+        """Return the folder with the class folders of *cell*."""
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def class_names(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class FolderTree:
         return label_order({name for root in roots for name in self._class_names(root)})
 
     def version(self, cell: Cell) -> str:
-        """Return the digest of the listing of *cell*."""
+        """Return a digest of the listing of *cell*."""
         self._latest.clear()
         self._latest[cell] = self._walked(cell)
         return self._latest[cell].version
@@ -77,7 +77,7 @@ class FolderTree:
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
-        Links to files count as files, wherever they lead; a link to a folder above itself is not followed.
+        Links to files count as files, wherever they lead. A link to a folder above itself is not followed.
 
         Raises:
             SourceError: the cell's folder is missing or holds no image, or a link is broken.
@@ -85,7 +85,7 @@ class FolderTree:
         return self._latest.pop(cell, None) or self._walked(cell)
 
     def _class_root(self, cell: Cell) -> Path:
-        """Return the folder that holds the class folders of *cell*."""
+        """Return the parent of the class folders of *cell*."""
         folder = self.folder(cell)
         return folder.joinpath(*self._only_parent(folder, self._found(cell))) if self.missing_folder else folder
 
@@ -142,17 +142,17 @@ def discover(
 ) -> FolderTree:
     """Return the tree under *root* whose cells are the folders *group_depth* levels down.
 
-    The last two levels are corruption and severity: depth 0 is one set of clean images, 1 a corruption without
-    severities, 3 has a level of groups around the corruptions.
+    The last two levels are corruption and severity. Depth 0 is one set of clean images, depth 1 has corruptions without
+    severities, and depth 3 has a level of groups around the corruptions.
 
     Args:
         root: Folder to search.
         group_depth: Levels of folders above the class folders.
-        prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; if empty, all.
-        names: Gives the shift whose folder has a name.
+        prefixes: Leading parts of the folders to include, such as `fog` or `fog/5`; if empty, all.
+        names: Returns the shift for the name of a folder.
 
     Raises:
-        SourceError: nothing matches, or two folders would be the same cell.
+        SourceError: no folder matches, or two folders would be the same cell.
     """
     if group_depth == 0:
         return FolderTree(root=root, cells=(CLEAN,), elsewhere=((CLEAN, root),))
@@ -182,19 +182,19 @@ class _Found:
     named: Named
     images: list[SourceImage] = field(default_factory=list)
     class_folders: set[Folders] = field(default_factory=set)
-    """Folders that images with a class are in."""
+    """Folders with images that have a class."""
     loose_folders: set[Folders] = field(default_factory=set)
-    """Folders that images without a class are in."""
+    """Folders with images that have no class."""
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
 
     @property
     def is_by_file(self) -> bool:
-        """Whether the class of an image is not that of its folder."""
+        """Whether the class of an image comes from its file, not from its folder."""
         return bool(self.classes_by_file) or self.class_pattern is not None
 
     def class_of(self, folder: str | None, file_name: str) -> str | None:
-        """Return the class of a file in the class folder *folder*, None if it has none."""
+        """Return the class of a file in the class folder *folder*, or None if it has no class."""
         if self.classes_by_file:
             return class_by_file(self.classes_by_file, file_name, where=folder or "the folder")
         if self.class_pattern is None:
@@ -203,7 +203,7 @@ class _Found:
 
 
 def _walk(folder: str, parts: Folders, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
-    """Collect the images under *folder*, which *parts* lead to."""
+    """Collect the images under *folder*; *parts* are the names of the folders down to it."""
     depth = class_depth(parts, found.named)
     class_name = parts[depth - 1] if depth else None
     with _opened(folder) as descriptor:
@@ -242,7 +242,7 @@ def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    """Open *folder*, so that its files are looked up in it and not each from the root of the file system."""
+    """Open *folder*, so that the kernel looks up its files in it instead of from the root of the file system."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -282,7 +282,7 @@ def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
 
 
 def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]) -> Iterator[Folders]:
-    """Yield the class folders under *folder*, looking through wrappers, and each wrapper that has images itself."""
+    """Yield the class folders under *folder*, also inside wrappers, and each wrapper that directly holds images."""
     for entry in _entries(folder, folder):
         if entry.name.startswith("."):
             continue
@@ -297,7 +297,7 @@ def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]
 
 
 def _in_other_case(root: Path, folder: str) -> Path | None:
-    """Return the folder in *root* whose name differs from *folder* in upper and lower case alone, if there is one."""
+    """Return the folder in *root* whose name equals *folder* except for upper and lower case, if there is one."""
     at = root
     for part in folder.split("/"):
         names = [entry.name for entry in _folders(at) if entry.name.casefold() == part.casefold()]

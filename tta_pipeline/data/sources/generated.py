@@ -1,6 +1,6 @@
-"""Corrupted images made here from clean ones, for data without a published corrupted copy.
+"""Corrupted images made here from clean images, for data without a published corrupted copy.
 
-The images are generated: results on them are marked as such and are not comparable with any published table.
+The images are generated: results on them are marked as generated and are not comparable with any published table.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ _SHORTER_SIDE = 256 / 224
 class GeneratedImages:
     """A source that corrupts the clean images of another source.
 
-    An image that is not yet *image_size* pixels high and wide is resized and its centre cropped, as
-    `make_imagenet_c.py` does for 224 pixels. The cell `clean` has the images before they are corrupted: one that was
-    resized is stored as the corrupted ones are, any other is the clean source's own file.
+    An image that is not *image_size* pixels high and wide is resized and its centre cropped, as in
+    `make_imagenet_c.py` for 224 pixels. The cell `clean` has the images before corruption: a resized image is stored
+    with the encoding of the corrupted images, any other is the clean source's own file.
     """
 
     clean: Source
@@ -48,7 +48,7 @@ class GeneratedImages:
     encoding: Encoding
     image_size: int
     spill_root: Path
-    """Folder for the images of prepared cells while they are needed."""
+    """Folder for the temporary files with the images of prepared cells."""
     jobs: int = 1
     """Number of worker processes; the images are the same for any number."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -69,10 +69,10 @@ class GeneratedImages:
 
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Make the images of *cells* below the spill root, and remove them when the block ends.
+        """Generate the images of *cells* under the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a clean image is missing or damaged, two would get the same name, or a setting is unknown.
+            SourceError: a clean image is missing or damaged, two images get the same name, or a setting is unknown.
         """
         with self.clean.prepared((CLEAN,)), spill_folder(self.spill_root) as spill:
             clean = self.clean.listing(CLEAN).in_memory()
@@ -115,7 +115,7 @@ class GeneratedImages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Recipe:
-    """What a worker must know besides the images."""
+    """Settings of a worker process."""
 
     cell: Cell
     table: str
@@ -125,7 +125,7 @@ class _Recipe:
 
 
 def _names(images: Sequence[SourceImage], *, suffix: str) -> tuple[str, ...]:
-    """Return the name of each image's corrupted copy: the image's own, with the extension of the new file."""
+    """Return the name of each image's corrupted copy: the image's own name with the extension of the new file."""
     by_name: dict[str, SourceImage] = {}
     for image in images:
         name = f"{Path(image.file_name).stem}{suffix}"
@@ -140,7 +140,7 @@ def _names(images: Sequence[SourceImage], *, suffix: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _executor(jobs: int) -> Iterator[Executor | None]:
-    """Yield worker processes, or None to work in this process; threads would wait for each other."""
+    """Yield worker processes, or None to work in this process; threads would block each other."""
     if jobs == 1:
         yield None
         return
@@ -151,15 +151,15 @@ def _executor(jobs: int) -> Iterator[Executor | None]:
         yield executor
     except BrokenProcessPool as error:
         raise SourceError(
-            f"one of {jobs} processes that corrupt images was killed; expected all to stay alive, and a machine short "
-            "of memory kills some: lower jobs"
+            f"one of {jobs} processes that corrupt images was killed; expected all of them to finish. A machine that "
+            "is short of memory kills processes: lower jobs"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 def _end_with_the_parent() -> None:
-    """End this worker when its parent is killed; nothing else would."""
+    """Make this worker end when its parent is killed; otherwise it would live on."""
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -173,7 +173,7 @@ def _end_with_the_parent() -> None:
 def _in_order(
     images: Sequence[SourceImage], *, recipe: _Recipe, executor: Executor | None, ahead: int
 ) -> Iterator[bytes | None]:
-    """Yield what each image becomes, with at most *ahead* batches in memory."""
+    """Yield the new file of each image in order, with at most *ahead* batches in memory."""
     waiting: deque[Future[list[bytes | None]]] = deque()
     for start in range(0, len(images), BATCH_SIZE):
         batch = slice(start, start + BATCH_SIZE)
@@ -188,7 +188,7 @@ def _in_order(
 
 
 def _batch(images: Sequence[SourceImage], *, recipe: _Recipe) -> list[bytes | None]:
-    """Return the file that each image becomes, or None where it stays as it is."""
+    """Return the new file of each image, or None for an image that stays unchanged."""
     from tta_pipeline.data.corruptions import corrupt
 
     if recipe.cell == CLEAN:

@@ -1,4 +1,4 @@
-"""What the sources of generated images share: how an image is stored, and when all images are made again."""
+"""Shared parts of the sources of generated images: the encoding of an image, and the version of the generator."""
 
 import io
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import numpy.typing as npt
 from PIL import Image
 
 GENERATOR_VERSION = 2
-"""Version of the corruptions and of the steps before and after them; raised when the same settings give other bytes."""
+"""Version of the corruptions and their pre- and postprocessing; raised when the same settings give other bytes."""
 
 SUFFIXES = (".npy", ".JPEG")
-"""Suffix of files stored losslessly, and of JPEG files."""
+"""Suffixes of lossless files and of JPEG files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoding:
-    """How an image is stored."""
+    """Storage format of an image."""
 
     jpeg_quality: int | None
-    """JPEG quality; None: lossless, as an array, since an `.npy` file is decoded ten times as fast as a PNG."""
+    """JPEG quality; None: lossless, as an array, because decoding an `.npy` file is ten times as fast as a PNG."""
 
     @property
     def suffix(self) -> str:
@@ -28,7 +28,7 @@ class Encoding:
         return SUFFIXES[self.jpeg_quality is not None]
 
     def file(self, pixels: npt.NDArray[np.uint8]) -> bytes:
-        """Return the file of an image, uint8 (H, W, 3) RGB; a JPEG is saved as the generator scripts save theirs."""
+        """Return the file of an image, uint8 (H, W, 3) RGB; JPEG options are the same as in the generator scripts."""
         buffer = io.BytesIO()
         if self.jpeg_quality is None:
             contiguous: npt.NDArray[Any] = np.ascontiguousarray(pixels)
@@ -39,8 +39,8 @@ class Encoding:
 
 
 def randomness_key(name: str) -> str:
-    """Return what determines, with seed and cell, the random numbers of the image *name*, which has no suffix.
+    """Return the key of the random numbers for the image *name*, given without suffix.
 
-    The key ends like the file names of ImageNet-C, however the image is stored: the encoding does not change the noise.
+    The key ends like the file names of ImageNet-C for every encoding, so the encoding does not change the noise.
     """
     return f"{name}.JPEG"

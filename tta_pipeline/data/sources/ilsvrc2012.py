@@ -1,4 +1,4 @@
-"""The archives of ILSVRC2012, whose images are those of ImageNet: which of them are the published ones."""
+"""The published archives of ILSVRC2012 (ImageNet), identified by their md5."""
 
 from collections.abc import Mapping
 
@@ -7,4 +7,4 @@ MD5_BY_ARCHIVE: Mapping[str, str] = {
     "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
     "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
 }
-"""The md5 of each archive by its file name, as torchvision compares them: datasets/imagenet.py, ARCHIVE_META."""
+"""The md5 of each archive by its file name, from torchvision: datasets/imagenet.py, ARCHIVE_META."""

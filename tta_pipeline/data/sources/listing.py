@@ -1,4 +1,4 @@
-"""What a source says about one cell: its images, where their bytes are, and what was skipped."""
+"""The listing of a cell's images in a source: names, places of the bytes, and skipped files."""
 
 import contextlib
 import hashlib
@@ -16,11 +16,11 @@ from tta_pipeline.util.limits import MAX_FILE_BYTES
 from tta_pipeline.util.partitions import Cell
 
 _MAX_AHEAD_BYTES = 8 * 2**30
-"""Most bytes to read ahead: an ImageNet-C cell has 1 GiB, ILSVRC's validation set 6.3; its training set would evict
-itself from memory."""
+"""Most bytes to read ahead: an ImageNet-C cell has 1 GiB and ILSVRC's validation set 6.3 GiB; its training set would
+evict itself from memory."""
 _GAP_BYTES = 2**14
 _AHEAD_STEP_BYTES = 2**17
-"""Bytes per read-ahead request: Linux reads no more per request than its own read-ahead size, this by default."""
+"""Bytes per read-ahead request: Linux's default read-ahead size, beyond which it ignores the rest of a request."""
 
 
 class SourceImage(NamedTuple):
@@ -31,11 +31,11 @@ class SourceImage(NamedTuple):
     path: str
     size_bytes: int
     modified_ns: int | None
-    """Modification time of *path*; None for a slice of our own temporary file, which grows while it is listed."""
+    """Modification time of *path*; None for a slice of our own temporary file, which still grows."""
     offset: int | None = None
     """Position of the image's first byte in *path*; None if the whole file is the image."""
     sha256: bytes | None = None
-    """sha256 of the image's bytes, if already known, as it is for a shard set."""
+    """sha256 of the image's bytes, if known, as for a shard set."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class SourceImage(NamedTuple):
 
 
 class ImageReader:
-    """Reads images; a file stays open until an image of another file is read, since it may hold many."""
+    """Reads images; a file with many images stays open until an image of another file is read."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -81,7 +81,7 @@ class ImageReader:
                 self._close()
                 self._descriptor = os.open(image.path, os.O_RDONLY | os.O_NONBLOCK)
                 self._path = image.path
-            # Reading one byte more than a whole file should have shows whether it has grown.
+            # Read one byte more than a whole file should have, to detect that it has grown.
             whole = image.offset is None
             data = os.pread(self._descriptor, image.size_bytes + whole, image.offset or 0)
             is_watched = image.modified_ns is not None
@@ -111,9 +111,9 @@ class ImageReader:
 
 
 def read_ahead(images: Sequence[SourceImage]) -> None:
-    """Ask the kernel to read the slices of one file front to back, since they will be read in another order.
+    """Ask the kernel to read the slices of one file front to back, because they are read in another order later.
 
-    This is a hint, for disks with slow random access.
+    This is a hint that helps disks with slow random access.
     """
     paths = {image.path for image in images if image.offset is not None}
     if len(paths) != 1 or sum(image.size_bytes for image in images) > _MAX_AHEAD_BYTES:
@@ -126,7 +126,7 @@ def read_ahead(images: Sequence[SourceImage]) -> None:
 
 
 def _runs(images: Sequence[SourceImage]) -> Iterator[tuple[int, int]]:
-    """Yield, in order, the begin and end of each run of slices that are adjacent but for their headers."""
+    """Yield, in order, the begin and end of each run of slices with only small gaps, such as headers, between them."""
     start = end = 0
     for offset, size_bytes in sorted((image.offset or 0, image.size_bytes) for image in images):
         if offset > end + _GAP_BYTES:
@@ -144,7 +144,7 @@ class Listing:
     root: Path
     images: Sequence[SourceImage]
     num_hidden: int = 0
-    """Hidden files, AppleDouble files among them."""
+    """Number of hidden files, including AppleDouble files."""
     strays: tuple[Path, ...] = ()
     """Files without the suffix of an image, or outside any class folder."""
 
@@ -154,13 +154,13 @@ class Listing:
         return replace(self, images=tuple(self.images))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sending named tuples, of which there may be millions, to another process takes five times as long as tuples.
+        # There may be millions of named tuples; sending them to another process takes five times as long as tuples.
         flat = [tuple(image) for image in self.images] if isinstance(self.images, tuple) else self.images
         return _listing, (self.cell, self.root, flat, self.num_hidden, self.strays)
 
     @cached_property
     def version(self) -> str:
-        """A digest of every image's name, size and modification time: cheap, and different when the files change."""
+        """A digest of every image's name, size and modification time: cheap, and changes with the files."""
         lines = [f"{name}/{file}\0{size}\0{time}" for name, file, _, size, time, *_ in self.images]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -171,14 +171,14 @@ def _listing(cell: Cell, root: Path, flat: Sequence[Any], num_hidden: int, stray
 
 
 class Observed(Protocol):
-    """What every source can tell, even one that is not converted: its classes, and whether it has changed."""
+    """A source of images or shards: its classes, and a version to detect changes."""
 
     def class_names(self) -> tuple[str, ...]:
         """Return the names of all class folders of the whole source, in label order."""
         ...
 
     def version(self, cell: Cell) -> str:
-        """Return a digest that is cheap and changes when the images of *cell* do."""
+        """Return a digest that is cheap and changes with the images of *cell*."""
         ...
 
 
@@ -186,7 +186,7 @@ class Source(Observed, Protocol):
     """Images of a benchmark, by cell."""
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return the cells *among* these that are best prepared with *cell*, such as those of one archive."""
+        """Return those of the cells *among* that are best prepared with *cell*, such as all in the same archive."""
         ...
 
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Images in NumPy arrays, as CIFAR-10-C and CIFAR-100-C are published: a file per corruption, severity by severity."""
+"""Images in NumPy arrays like the published CIFAR-10-C and CIFAR-100-C: a file per corruption, severity by severity."""
 
 import contextlib
 import hashlib
@@ -24,9 +24,9 @@ from tta_pipeline.util.progress import Reporter, quiet
 
 LABELS_FILE = "labels.npy"
 _MAX_REPEATS = 10
-"""Most severities of one array. Labels that repeat more often are those of classes in turn."""
+"""Most severities of one array. Labels that repeat more often belong to images that cycle through the classes."""
 _PNG_LEVEL = 1
-"""PNG compression level: all are lossless; a higher one takes ten times as long and saves a few per cent."""
+"""PNG compression level: all are lossless; a higher level takes ten times as long and saves a few per cent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,39 +40,39 @@ class NpyImages:
     """Folder of the files, or an uncompressed tar of them."""
     cells: tuple[Cell, ...]
     class_names_by_label: tuple[str, ...] = ()
-    """Class names in the order of their labels; if empty, the labels, zero-padded so that they sort as numbers."""
+    """Class names in the order of their labels; if empty, the names are the labels, zero-padded to sort as numbers."""
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Severities in the order of their rows."""
     file_names: Mapping[str, str] = field(default_factory=dict)
-    """Files of corruptions that are not `<corruption>.npy`."""
+    """Files of corruptions that are not named `<corruption>.npy`."""
     expected_md5: str | None = None
     """Expected md5 of a tar; compared once, before the first cell is prepared."""
     progress: Reporter = field(default=quiet, repr=False, compare=False)
-    """Reports the MiB of a tar that are compared with its md5."""
+    """Reports the MiB read while the md5 of a tar is computed."""
     spill_root: Path
-    """Folder for the images of prepared cells, as PNG files, while they are needed."""
+    """Folder for the temporary files with the images of prepared cells, as PNG."""
     _packed: dict[str, ArrayPlace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _compared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The md5 that the tar was found to have."""
+    """The md5 of the tar, once it has been compared."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the class names in the order of their labels, which need not be alphabetical.
 
         Raises:
-            SourceError: the labels are missing or are not labels.
-            ClassMapError: they are not named, and none is 0.
+            SourceError: the labels are missing or invalid.
+            ClassMapError: there are no class names, and no label is 0.
         """
         labels_path = self.place(LABELS_FILE)
         return self._names_for(_labels(labels_path), labels_path)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of the files that *cell* comes from, and of the rows and classes that are taken from them.
+        """Return a digest of the cell's files, severities and classes.
 
-        Of each file: name, size and modification time, and the place of the array in it.
+        The digest covers the name, size and modification time of each file, and the place of the array in it.
 
         Raises:
-            SourceError: one of them is missing.
+            SourceError: a file is missing.
         """
         digest = hashlib.sha256(repr((cell.key, self.severities, self.class_names_by_label)).encode())
         for place in (self.place(self._file_name(cell)), self.place(LABELS_FILE)):
@@ -91,10 +91,10 @@ class NpyImages:
 
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
+        """Write the images of *cells* as PNG to the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a file is missing, or the files are not arrays of images and labels that fit together.
+            SourceError: a file is missing, or the files are not matching arrays of images and labels.
         """
         self._compare_md5()
         with spill_folder(self.spill_root) as spill:
@@ -111,7 +111,7 @@ class NpyImages:
         return prepared_for(self._listings, cell, root=self.root)
 
     def has(self, cell: Cell) -> bool:
-        """Return whether the images of *cell* are there."""
+        """Return whether the array of *cell* exists."""
         name = self._file_name(cell)
         return name in self._members() if self.root.is_file() else (self.root / name).exists()
 
@@ -124,12 +124,12 @@ class NpyImages:
         return self.file_names.get(cell.corruption, f"{cell.corruption}.npy")
 
     def place(self, name: str) -> ArrayPlace:
-        """Return where the array file *name* is."""
+        """Return the place of the array file *name*."""
         if not self.root.is_file():
             return ArrayPlace(self.root / name)
         if name not in self._members():
             some = ", ".join(list(self._members())[:3]) or "no array"
-            raise SourceError(f"{self.root} has {some}, and no {name}; expected it: name the archive that has it")
+            raise SourceError(f"{self.root} has {some}, and no {name}; expected this file: name the archive with it")
         return self._members()[name]
 
     def _members(self) -> Mapping[str, ArrayPlace]:
@@ -158,20 +158,20 @@ class NpyImages:
         return Listing(cell=cell, root=images_path.path, images=spill.images())
 
     def _require_one_severity(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> None:
-        """Refuse labels that repeat as those of several severities do, where a single one is declared."""
+        """Refuse labels that repeat like those of several severities if the shift set has only one."""
         if len(self.severities) > 1 or self.severities == (0,):
             return
         num_repeats = _num_repeats(labels)
         if 1 < num_repeats <= _MAX_REPEATS:
             raise SourceError(
                 f"{path} has the same {len(labels) // num_repeats} labels {num_repeats} times, as for {num_repeats} "
-                f"severities, and the shift set has one, {self.severities[0]}; expected images of severity "
-                f"{self.severities[0]} alone: give the shift set all severities that the arrays hold, and choose some "
-                "by severities of the benchmark"
+                f"severities, but the shift set has only severity {self.severities[0]}; expected images of severity "
+                f"{self.severities[0]} alone: give the shift set all severities in the arrays, and choose some with "
+                "`severities` of the benchmark"
             )
 
     def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
-        """Return the name of each label, after checking the *labels* of *path* against the names."""
+        """Return the class name of each label, after checking the *labels* of *path* against the names."""
         # A damaged label can be any number; there are never more classes than labels.
         names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
         wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
@@ -195,7 +195,7 @@ def read_images(path: ArrayPlace, num_severities: int = 5) -> npt.NDArray[np.uin
     """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
 
     Raises:
-        SourceError: *path* is missing or holds something else.
+        SourceError: *path* is missing or holds other data.
     """
     images = _array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % num_severities:
@@ -250,7 +250,7 @@ def _unreadable(path: ArrayPlace, reason: object) -> SourceError:
 
 
 def _num_repeats(labels: npt.NDArray[np.integer[Any]]) -> int:
-    """Return how often *labels* repeat their beginning: 1 if they do not."""
+    """Return the number of times that *labels* repeat one sequence; 1 if they do not repeat."""
     counts = (count for count in range(len(labels), 1, -1) if len(labels) % count == 0)
     return next((count for count in counts if not np.ptp(labels.reshape(count, -1), axis=0).any()), 1)
 

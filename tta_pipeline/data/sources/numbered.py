@@ -1,4 +1,4 @@
-"""Classes that are named by their numbers, from 0, or by names that a data set gives them."""
+"""Conversion of class numbers, from 0, and of a data set's own class names to the names in the class map."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,13 +15,14 @@ from tta_pipeline.util.partitions import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class NumberedClasses:
-    """*source*, with the class of that number in the place of each class folder that is a number."""
+    """*source* with class names in place of class folders that are numbers."""
 
     source: Source
     classes: Callable[[], tuple[str, ...]]
-    """Gives the class names in label order; nothing if they are not known."""
+    """Returns the class names of the class map in label order; nothing if there is none."""
     must: bool
-    """Whether every class folder is a number; else they are only where all are and none of them is a class."""
+    """Whether every class folder must be a number; if not, folders count as numbers only if all are digits and none is
+    the name of a class."""
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes."""
@@ -32,7 +33,7 @@ class NumberedClasses:
         return self.source.version(cell)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return the cells *among* these that are best prepared with *cell*."""
+        """Return those of the cells *among* that are best prepared with *cell*."""
         return self.source.together(cell, among)
 
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
@@ -44,7 +45,7 @@ class NumberedClasses:
         """Return the images of *cell*, with the names of their classes, sorted by name.
 
         Raises:
-            SourceError: a class folder is no number of a class.
+            SourceError: a class folder is not the number of a class.
         """
         listing = self.source.listing(cell)
         classes = self.classes()
@@ -59,7 +60,7 @@ class NumberedClasses:
 
 
 def numbered(source: Source, at: SourceContext) -> Source:
-    """Return *source*, with class names if the shift set's class folders are numbers."""
+    """Return *source*, with class names in place of numbers if the shift set's class folders are numbers."""
     if at.shift_set.class_folders == "names":
         return source
     return NumberedClasses(source=source, classes=at.classes, must=True)
@@ -68,13 +69,13 @@ def numbered(source: Source, at: SourceContext) -> Source:
 def class_by_name(
     names: Sequence[str], classes: Sequence[str], *, are_numbers: bool, where: object
 ) -> Mapping[str, str]:
-    """Return the one of *classes* that each of *names* means, with which the data set *where* names its classes.
+    """Return the class in the class map for each of *names*, the class names of the data set *where*.
 
-    Names that all are numbers count in *classes* if *are_numbers*, or if none of them is a class. Without *classes*,
-    each name is its class.
+    If all names are numbers, they are positions in *classes* if *are_numbers* is set or none of them is a class.
+    Without *classes*, each name is its own class.
 
     Raises:
-        SourceError: a name stands twice, or means no class.
+        SourceError: a name occurs twice, or has no class.
     """
     if twice := repeated(names):
         raise SourceError(f"{where} names {_some(twice)} more than once; expected each class once: rename them there")
@@ -86,15 +87,15 @@ def class_by_name(
         meant = {name: name for name in set(names).intersection(classes)}
     if unknown := [name for name in names if name not in meant]:
         raise SourceError(
-            f"{where} names {len(unknown)} classes that are none of the {len(classes)} of the class map: "
-            f"{_some(unknown)}; expected names in it, as {_some(classes)}, or numbers from 0 to {len(classes) - 1}: "
+            f"{where} names {len(unknown)} classes that are not among the {len(classes)} of the class map: "
+            f"{_some(unknown)}; expected its names, such as {_some(classes)}, or numbers from 0 to {len(classes) - 1}: "
             "give the class map that has these names, or leave class_map out"
         )
     return meant
 
 
 def united(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the classes of several parts of a data set: in their order if it is one, else in label order."""
+    """Return the classes of several parts of a data set: in their common order if there is one, else in label order."""
     orders = set(found)
     return orders.pop() if len(orders) == 1 else label_order({name for order in orders for name in order})
 
@@ -110,7 +111,7 @@ def _is_number(folder: str) -> bool:
 def _class_of(folder: str, classes: Sequence[str], listing: Listing) -> str:
     if not _is_number(folder) or int(folder) >= len(classes):
         raise SourceError(
-            f"{listing.root} has the class folder {folder!r}; expected numbers from 0 to {len(classes) - 1}, as the "
-            "classes count: give the class map whose numbers they are, or rename the folder"
+            f"{listing.root} has the class folder {folder!r}; expected numbers from 0 to {len(classes) - 1}, the "
+            "positions in the class map: give the class map with these numbers, or rename the folder"
         )
     return classes[int(folder)]

@@ -1,4 +1,4 @@
-"""Array files, alone or inside an uncompressed tar, where they are read in place."""
+"""Places of array files: on disk, or inside an uncompressed tar, where they are read in place."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from tta_pipeline.util.progress import Reporter, quiet
 
 
 class ArrayPlace(NamedTuple):
-    """Where the bytes of an array file are."""
+    """Place of an array file: a file on disk, or a member of a tar."""
 
     path: Path
     member: str = ""
@@ -34,12 +34,12 @@ class ArrayPlace(NamedTuple):
 def packed_arrays(
     archive: Path, *, expected_md5: str | None = None, progress: Reporter = quiet
 ) -> Mapping[str, ArrayPlace]:
-    """Return where the array files in *archive* are, by name without folders.
+    """Return the places of the array files in *archive*, by name without folders.
 
-    Only headers are read, unless an md5 is expected: then all of it.
+    Only headers are read, unless an md5 is expected: then the whole archive is read.
 
     Raises:
-        SourceError: the archive is damaged, compressed or has another md5, or two of its files have one name.
+        SourceError: the archive is damaged, compressed or has another md5, or two of its files have the same name.
     """
     found: dict[str, ArrayPlace] = {}
     with opened(archive, expected_md5=expected_md5, progress=progress) as stream:
@@ -54,15 +54,15 @@ def packed_arrays(
                 )
             if name in found:
                 raise SourceError(
-                    f"{archive} has {found[name].member} and {entry.name}; expected each name once: unpack the one "
-                    "that is meant, and name its folder"
+                    f"{archive} has {found[name].member} and {entry.name}; expected each name once: unpack the right "
+                    "one, and name its folder"
                 )
             found[name] = ArrayPlace(archive, entry.name, entry.offset, entry.size_bytes)
     return found
 
 
 def first_is_array(archive: Path) -> bool:
-    """Return whether the first file in *archive* that is not hidden is an array file; few members are read."""
+    """Return whether the first visible file in *archive* is an array file; at most 100 members are read."""
     with opened(archive) as stream:
         for number, entry in enumerate(stream):
             if not entry.name.rpartition("/")[2].startswith(".") or number > 100:

@@ -1,4 +1,4 @@
-"""Shards at URLs: what a cell's are called, where they are, and whether they are still the same."""
+"""Shards at URLs: finding the shards of a cell, recording their URLs, and detecting changes."""
 
 import hashlib
 import json
@@ -26,14 +26,14 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.sections import Section
 
 REMOTE_FILE = "remote.json"
-"""Says in the folder of a cell where its shards are; the folder then has none."""
+"""File in a cell's folder with the URLs of its shards; the folder then holds no shards."""
 _MANIFEST = "manifest.json"
 _SHARD_ENDING = ".tar"
 _MOST_BYTES = 2**26
 
 
 class RemoteShard(Section):
-    """One shard at a URL, as the server described it when the cell was linked to."""
+    """One shard at a URL, with the server's facts when the shard was located."""
 
     name: Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
     url: str
@@ -43,16 +43,16 @@ class RemoteShard(Section):
 
     @property
     def facts(self) -> FileFacts:
-        """What the server must still say."""
+        """Facts that the server must still report."""
         return FileFacts(self.size_bytes, self.tag)
 
 
 class RemoteCell(Section):
-    """Where the shards of a cell are: the content of `remote.json`."""
+    """URLs of the shards of a cell: the content of `remote.json`."""
 
     shards: tuple[RemoteShard, ...]
     manifest: str | None = None
-    """URL of the manifest that describes exactly these shards; None: there is none."""
+    """URL of the manifest of exactly these shards; None: there is none."""
 
     @property
     def version(self) -> str:
@@ -65,14 +65,14 @@ class RemoteCell(Section):
         return (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode()
 
     def problems(self) -> tuple[str, ...]:
-        """Return how the shards on the server differ from what they were.
+        """Return a sentence for each shard that has changed on the server.
 
         Raises:
-            StreamError: the server cannot be asked.
+            StreamError: the server does not answer.
         """
         found = waited_for(together([file_facts(shard.url) for shard in self.shards]))
         pairs = ((shard.url, difference(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
-        return tuple(f"{url}: {problem}, as when this cell was linked to" for url, problem in pairs if problem)
+        return tuple(f"{url}: {problem}, as when the shards were located" for url, problem in pairs if problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,34 +80,34 @@ class RemoteShards:
     """A source whose cells are shards at URLs."""
 
     urls: tuple[str, ...]
-    """The root of the cells' folders, or the shards themselves; with braces, and `{shift}` and `{severity}`."""
+    """The root of the cells' folders, or the shards themselves, with braces, `{shift}` and `{severity}`."""
     elsewhere: tuple[tuple[Cell, tuple[str, ...]], ...] = ()
-    """Cells with URLs of their own, such as clean images."""
+    """Cells with their own URLs, such as clean images."""
 
     def class_names(self) -> tuple[str, ...]:
-        """Refuse to find the classes: that takes a pass over all shards, which adopting a cell makes anyway.
+        """Refuse to find the classes: that would read all shards, which adopting a cell does anyway.
 
         Raises:
             ClassMapError: always.
         """
         raise ClassMapError(
-            f"found no pinned class map for the shards at {self.urls[0]}; expected one: materialize shard_manifest of "
-            "a cell first, which pins its classes, or name a file in class_map"
+            f"found no pinned class map for the shards at {self.urls[0]}; expected a class map: materialize "
+            "shard_manifest of a cell first, which pins its classes, or name a file in class_map"
         )
 
     def version(self, cell: Cell) -> str:
-        """Return the digest of names, sizes and tags of the shards of *cell*.
+        """Return a digest of names, sizes and tags of the shards of *cell*.
 
         Raises:
-            SourceError: there are no shards, or the server cannot be asked.
+            SourceError: there are no shards, or the server does not answer.
         """
         return self.at(cell).version
 
     def at(self, cell: Cell) -> RemoteCell:
-        """Return where the shards of *cell* are, asking the server for each.
+        """Locate the shards of *cell*, asking the server about each of them.
 
         Raises:
-            SourceError: there are no shards, two have one name, or the server cannot be asked or serves no ranges.
+            SourceError: there are no shards, two have the same name, or the server does not answer or serves no ranges.
         """
         try:
             return self._at(cell)
@@ -140,16 +140,16 @@ class RemoteShards:
             for url, each in zip(urls, facts, strict=True)
         )
         if len({shard.name for shard in shards}) < len(shards):
-            raise SourceError(f"found shards of one name, as {urls[0]}; expected names that differ: rename them")
+            raise SourceError(f"found shards with the same name, such as {urls[0]}; expected unique names: rename them")
         shards = tuple(sorted(shards, key=lambda shard: shard.name))
         return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
 
 
 def remote_cell(folder: Path) -> RemoteCell | None:
-    """Return where the shards of the cell in *folder* are; None if they are in the folder.
+    """Return the URLs of the shards of the cell in *folder*; None if the shards are in the folder.
 
     Raises:
-        SourceError: the file that says so is damaged.
+        SourceError: `remote.json` is damaged.
     """
     path = folder / REMOTE_FILE
     if not path.is_file():
@@ -158,16 +158,16 @@ def remote_cell(folder: Path) -> RemoteCell | None:
         return RemoteCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
     except OSError as error:
         raise SourceError(
-            f"{path} cannot be read ({error.strerror}); expected addresses of shards: materialize tar_shards again"
+            f"{path} cannot be read ({error.strerror}); expected URLs of shards: materialize tar_shards again"
         ) from error
     except ValueError:
-        raise SourceError(f"{path} is damaged; expected addresses of shards: materialize tar_shards again") from None
+        raise SourceError(f"{path} is damaged; expected URLs of shards: materialize tar_shards again") from None
 
 
 def locate_shards(found: RemoteCell, folder: Path) -> bool:
-    """Make *folder* one that says where the shards are; return whether it had to be made.
+    """Write the URLs of the shards into *folder*, unless they are there already; return whether they were written.
 
-    A folder that is made, because the shards are others or changed, has no manifest.
+    Writing replaces the whole folder, so a folder of other or changed shards loses its manifest.
     """
     if (folder / REMOTE_FILE).is_file() and remote_cell(folder) == found:
         return False
@@ -193,7 +193,7 @@ def _names_in_listing(folder: str) -> tuple[str, ...]:
     names = tuple(name for name in waited_for(listed(folder)) if name.endswith(_SHARD_ENDING) and name[0] != ".")
     if not names:
         raise SourceError(
-            f"{folder}: found neither {_MANIFEST} nor a list with shards; expected one of them: name the shards, as in "
-            f"{folder}/shard-{{00000..00015}}{_SHARD_ENDING}"
+            f"{folder}: found neither {_MANIFEST} nor a listing with shards; expected one of them: name the shards, as "
+            f"in {folder}/shard-{{00000..00015}}{_SHARD_ENDING}"
         )
     return names

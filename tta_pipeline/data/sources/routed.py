@@ -1,4 +1,4 @@
-"""A source that takes some cells from other sources, such as clean images that lie elsewhere."""
+"""A source that takes some cells, such as clean images, from other sources."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ class Routed:
         return self._of(cell).version(cell)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return the cells *among* these that are best prepared with *cell*."""
+        """Return those of the cells *among* that are best prepared with *cell*."""
         return self._of(cell).together(cell, [other for other in among if other not in self.elsewhere])
 
     @contextmanager

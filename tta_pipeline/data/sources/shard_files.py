@@ -1,4 +1,4 @@
-"""The files of shards that others made: which belong to a set, whether it is one set, and links to them."""
+"""Files of third-party shards: choosing the files of a set, detecting several sets, links and unpacking."""
 
 import fnmatch
 import gzip
@@ -18,21 +18,21 @@ from tta_pipeline.util.names import some
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
 _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
-"""What is counted in the names of a set's shards: `shard-000003`, `train-00003-of-00128`."""
+"""The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
 _HUGE_RANGE = re.compile(r"\.\.-?\d{8,}")
 _CHUNK_BYTES = 2**20
 
 
 def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
-    """Return the shards in *folder*, sorted by name, without hidden files; of a tar and its .tar.gz, the tar.
+    """Return the shards in *folder*, sorted by name, without hidden files; if a tar has a .tar.gz copy, the tar.
 
     Args:
         folder: Folder of shards.
-        files: Patterns of their names; if empty, all tars. Braces are lists and ranges of names, `*` is any text.
+        files: Patterns of their names; if empty, all tars. Braces are lists and ranges of names, `*` matches any text.
 
     Raises:
-        SourceError: there are none, or a range in braces has gaps.
+        SourceError: there are no shards, or a range in braces has gaps.
     """
     found = sorted(path for path in folder.glob("[!.]*") if path.name.endswith(_SUFFIXES) and not path.is_dir())
     names = {path.name for path in found}
@@ -43,14 +43,14 @@ def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
     found = sorted({unpacked(path) if unpacked(path).name in names else path for path in found})
     if not found:
         raise SourceError(
-            f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until they are "
-            "there"
+            f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until the shards "
+            "are there"
         )
     return tuple(found)
 
 
 def require_one_set(shards: Sequence[Path]) -> None:
-    """Refuse *shards*, found without a choice by the user, whose names tell that they are of several sets.
+    """Refuse *shards* whose names belong to several sets, for a user who has not chosen files.
 
     Raises:
         SourceError: the names differ in more than their numbers.
@@ -66,17 +66,17 @@ def require_one_set(shards: Sequence[Path]) -> None:
 
 
 def shards_version(shards: Sequence[Path]) -> str:
-    """Return the digest of names, sizes and times of change of *shards*; a link or unpacked copy is as its original.
+    """Return a digest of names, sizes and modification times of *shards*; links and unpacked copies equal the original.
 
     Raises:
-        SourceError: one cannot be read.
+        SourceError: a shard cannot be read.
     """
     lines = []
     for path in shards:
         original = _original(path)
         try:
             status = original.stat()
-            # Of a copy, the time of the file that it was made of, which may have changed since.
+            # An unpacked copy has the time of the original when it was unpacked; the original may have changed since.
             modified_ns = path.stat().st_mtime_ns
         except OSError as error:
             raise SourceError(f"{path} cannot be read ({error.strerror}); expected a shard: restore it") from error
@@ -85,10 +85,10 @@ def shards_version(shards: Sequence[Path]) -> str:
 
 
 def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> bool:
-    """Make *target* a folder of symbolic links to *shards*; return whether it had to be made.
+    """Make *target* a folder of symbolic links to *shards*, unless it is one; return whether it was made.
 
-    Compressed shards are unpacked in it. A folder that is made *anew*, or made because the shards are different, has
-    no manifest.
+    Compressed shards are unpacked there. Making the folder, because of *anew* or because the shards have changed,
+    drops its manifest.
 
     Raises:
         SourceError: a compressed shard is damaged.
@@ -106,7 +106,7 @@ def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> 
 
 
 def unpacked(shard: Path) -> Path:
-    """Return the name of the tar that a compressed *shard* becomes; that of a tar itself."""
+    """Return the path of the tar from a compressed *shard*; *shard* itself if it is a tar."""
     for suffix in COMPRESSED_SUFFIXES:
         if shard.name.endswith(suffix):
             return shard.with_name(f"{shard.name.removesuffix(suffix)}.tar")
@@ -114,7 +114,7 @@ def unpacked(shard: Path) -> Path:
 
 
 def unpack(shard: Path, target: Path) -> None:
-    """Write the tar in the compressed *shard* to *target*, with the time of change of *shard*.
+    """Unpack the compressed *shard* to *target*, with the modification time of *shard*.
 
     Raises:
         SourceError: *shard* is damaged.
@@ -130,10 +130,10 @@ def unpack(shard: Path, target: Path) -> None:
 
 
 def chosen_names(names: Collection[str], files: Sequence[str]) -> set[str]:
-    """Return those of *names* that the patterns *files* choose; whether they are compressed makes no difference.
+    """Return the *names* that match the patterns *files*, whether compressed or not.
 
     Raises:
-        SourceError: a pattern has braces that do not match, or stands for too many names.
+        SourceError: a pattern has unbalanced braces, or expands to too many names.
     """
     every = {_bare(name) for pattern in files for name in _expanded(pattern)}
     globs = [pattern for pattern in every if _is_glob(pattern)]
@@ -145,7 +145,7 @@ def chosen_names(names: Collection[str], files: Sequence[str]) -> set[str]:
 
 
 def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str]) -> None:
-    """Refuse a range in braces of which *folder* has some names and lacks others."""
+    """Refuse a range in braces if *folder* has only some of its names."""
     there = {_bare(name) for name in names}
     for pattern in files:
         exact = [name for name in _expanded(pattern) if not _is_glob(name)]
@@ -153,7 +153,7 @@ def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str])
         if missing and len(missing) < len(exact):
             raise SourceError(
                 f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: {some(missing)}; "
-                "expected all: fetch these, or correct the range"
+                "expected all of them: fetch the missing shards, or correct the range"
             )
 
 
@@ -163,7 +163,7 @@ def _expanded(pattern: str) -> list[str]:
     try:
         names = [] if _HUGE_RANGE.search(pattern) else [*islice(braceexpand(pattern), _MAX_EXPANDED + 1)]
     except ValueError as error:
-        raise SourceError(f"{pattern!r} has braces that do not match; expected some as in {{000..127}}") from error
+        raise SourceError(f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}") from error
     if not 0 < len(names) <= _MAX_EXPANDED:
         raise SourceError(f"{pattern!r} names more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
     return names
@@ -183,7 +183,7 @@ def _bare(name: str) -> str:
 
 
 def _links(shards: Sequence[Path]) -> dict[str, Path | int]:
-    """Return what a folder of links to *shards* holds: where each link leads, and the time of each unpacked copy."""
+    """Return the expected content of a folder of links: the target of each link, the time of each unpacked copy."""
     links: dict[str, Path | int] = {}
     for path in shards:
         if unpacked(path) == path:
@@ -200,7 +200,7 @@ def _present(folder: Path) -> dict[str, Path | int]:
 
 
 def _original(path: Path) -> Path:
-    """Return the link to the compressed shard that *path* was unpacked from, if it was; else *path*."""
+    """Return the link to the compressed original if *path* is an unpacked copy; otherwise *path*."""
     for suffix in COMPRESSED_SUFFIXES:
         original = path.with_name(f".{path.name.removesuffix('.tar')}{suffix}")
         if original.is_symlink():

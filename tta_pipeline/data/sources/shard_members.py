@@ -1,7 +1,7 @@
-"""The members of shards that others made: which is the image of a sample, which says its class, and which do neither.
+"""Members of third-party shards: the image of each sample, the members that state its class, and all others.
 
-A member belongs to the sample whose key is its name up to the first dot of the last part, as for webdataset; the rest
-is its extension, and the last part of the extension is its type: `a.jpg` and `a.input.jpg` are both images of `a`.
+As in webdataset, a member's key is its name up to the first dot of the last part, and the rest is its extension. The
+last part of the extension is its type: `a.jpg` and `a.input.jpg` are both images of the sample `a`.
 """
 
 import json
@@ -13,16 +13,16 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 IMAGE_TYPES = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy", "img", "pth"})
-"""Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) that torch.save wrote."""
+"""Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) written by torch.save."""
 CLASS_TYPE, JSON_TYPE = "cls", "json"
 REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})
 """Types that a careless reader would execute."""
 LABEL_FIELDS = ("label", "cls", "class", "class_id", "class_idx", "class_index", "label_id", "target")
 """Fields of a `.json` member that hold a label if they hold an integer."""
 NAME_FIELDS = ("label", "cls", "class", "class_name", "label_name", "wnid", "synset")
-"""Fields of a `.json` member that hold the name of a class if they hold text, where no field holds a label."""
+"""Fields of a `.json` member that hold the name of a class if they hold text and no field holds a label."""
 _MAIN_NAMES = frozenset({"input", "image", "img", "output", "label", "target"})
-"""First parts of extensions such as `input.jpg` that mark the image, or the class, if there are several."""
+"""First parts of extensions such as `input.jpg` that mark the image, or the class, among several members."""
 _COMPRESSED = frozenset({"gz", "bz2", "xz", "zst"})
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _MAX_JSON_BYTES = 2**20
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 
 class MemberName(NamedTuple):
-    """What a member's name says."""
+    """The parts of a member's name, and the member's role."""
 
     key: str
     extension: str
-    """All that follows the first dot, in lower case."""
+    """Everything after the first dot, in lower case."""
     role: Role
 
 
 class Said(NamedTuple):
-    """What the label members of a sample say about its class."""
+    """The class of a sample as stated by its label members."""
 
     label: int | None = None
     text: str = ""
@@ -49,7 +49,7 @@ class Said(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class Members(Generic[T]):
-    """The members of one sample; *T* is what is known of an image."""
+    """The members of one sample; *T* is the caller's representation of an image."""
 
     images: list[tuple[str, T]] = field(default_factory=list)
     """Extension of each image, and the image."""
@@ -64,7 +64,7 @@ class Members(Generic[T]):
         """Return the image of the sample.
 
         Raises:
-            ValueError: there is none, or no saying which of several it is.
+            ValueError: there is no image, or several without a main one.
         """
         if not self.images:
             found = [extension for extension, _ in (*self.texts, *self.jsons)] + self.others
@@ -72,17 +72,17 @@ class Members(Generic[T]):
         return _main(self.images, "images")[1]
 
     def said(self) -> Said:
-        """Return what the `.cls` member says or, if there is none, the `.json` members.
+        """Return the class stated by the `.cls` member or, without one, by the `.json` members.
 
         Raises:
-            ValueError: they say several things, or no class.
+            ValueError: the members contradict each other, or a `.json` member is damaged.
         """
         if self.texts:
             return said_by_text(_main(self.texts, ".cls members")[1].decode("utf-8", "replace").strip())
         return said_by_json([content for _, content in self.jsons])
 
     def left_out(self) -> list[str]:
-        """Return the extensions of the members that are neither the image nor say anything about the class."""
+        """Return the extensions of the ignored members: neither the image nor a label member."""
         if len(self.images) < 2 and len(self.texts) < 2:
             return self.others
         chosen = [_main(found, "")[0] for found in (self.images, self.texts) if found]
@@ -92,7 +92,7 @@ class Members(Generic[T]):
 
 
 def member_name(name: str) -> MemberName:
-    """Return what the *name* of a member says: its sample, and what it is for."""
+    """Parse the *name* of a member into key, extension and role."""
     folder, _, last = name.rpartition("/")
     stem, dot, extension = last.partition(".")
     extension = extension.lower()
@@ -102,7 +102,7 @@ def member_name(name: str) -> MemberName:
     return MemberName(key, extension, _role(extension))
 
 
-@lru_cache(maxsize=256)  # there are few, and millions of members
+@lru_cache(maxsize=256)  # there are few extensions, but millions of members
 def _role(extension: str) -> Role:
     *others, kind = extension.split(".")
     if kind in IMAGE_TYPES:
@@ -116,10 +116,10 @@ def _role(extension: str) -> Role:
 
 
 def said_by_json(contents: Sequence[bytes]) -> Said:
-    """Return the label that JSON objects hold, in one of `LABEL_FIELDS`; or the name, in one of `NAME_FIELDS`.
+    """Return the label in one of the `LABEL_FIELDS` of JSON objects, or else the name in one of the `NAME_FIELDS`.
 
     Raises:
-        ValueError: one is not JSON, or they hold several labels or, without a label, several names.
+        ValueError: a content is not JSON, or the objects hold several labels or, without a label, several names.
     """
     labels: dict[int, str] = {}
     names: dict[str, str] = {}
@@ -145,7 +145,7 @@ def said_by_json(contents: Sequence[bytes]) -> Said:
 
 
 def said_by_text(text: str) -> Said:
-    """Return the label that *text* is or, if it is no integer, the text."""
+    """Return *text* as a label if it is an integer, otherwise as text."""
     return Said(int(text)) if _INTEGER.fullmatch(text) else Said(None, text)
 
 
@@ -160,7 +160,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def _main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
-    """Return the only one, or the only one with a plain extension, or the only one with a name such as `input`."""
+    """Return the only member, the only one with a plain extension, or the only one with a name such as `input`."""
     if len(found) == 1:
         return found[0]
     extensions = _extensions(found)

@@ -1,4 +1,4 @@
-"""Images that are slices of one file, in about 50 bytes each: an archive has millions."""
+"""Images as slices of one file, stored in about 50 bytes each, because an archive has millions."""
 
 import os
 from array import array
@@ -13,7 +13,7 @@ from tta_pipeline.data.sources.listing import SourceImage
 
 
 class Slices(Sequence[SourceImage]):
-    """Images sorted by name, created anew at every iteration: see `Listing.in_memory`.
+    """Images sorted by name; every iteration creates them anew, see `Listing.in_memory`.
 
     Args:
         path: The file that holds the slices.
@@ -40,8 +40,8 @@ class Slices(Sequence[SourceImage]):
         return frozenset(self._classes)
 
     def name_that_stands_twice(self) -> str | None:
-        """Return a name that more than one image has, or None."""
-        # This creates no image objects: there would be millions.
+        """Return a name that occurs more than once, or None."""
+        # Avoid creating millions of image objects here.
         pairs = list(zip(self._class_of, bytes(self._names).split(b"\0"), strict=False))
         if len(set(pairs)) == len(pairs):
             return None

@@ -1,4 +1,4 @@
-"""Temporary files of many images each, for sources whose images are not on disk as they are needed."""
+"""Temporary files with many images each, for sources that must convert or unpack their images first."""
 
 import contextlib
 import shutil
@@ -16,7 +16,7 @@ Prepared = TypeVar("Prepared")
 
 
 class SpillFile:
-    """One file of images, one after another, each of them a slice."""
+    """One file of consecutive images; each image is a slice of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class SpillFile:
         self._end += len(data)
 
     def images(self) -> Slices:
-        """Return the images written so far; their bytes can be read from now on.
+        """Flush the file and return the images written so far.
 
         Raises:
             SourceError: the disk is full or not writable.
@@ -47,7 +47,7 @@ class SpillFile:
         return self._images
 
     def close(self) -> None:
-        """Close the file; data that can no longer be written is lost."""
+        """Close the file; buffered data that cannot be written is lost."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -89,9 +89,9 @@ class SpillFolder:
 
 @contextlib.contextmanager
 def spill_folder(root: Path) -> Iterator[SpillFolder]:
-    """Yield a folder of spill files below *root*, and remove it with its files when the block ends.
+    """Yield a folder of spill files under *root*, and remove it with its files when the block ends.
 
-    The next call for the same *root* removes what a killed process left behind.
+    The next call for the same *root* removes the leftovers of a killed process.
     """
     with temporary_folder(root / "spill") as path:
         spill = SpillFolder(path)
@@ -113,7 +113,7 @@ def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> I
 
 
 def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
-    """Return what *every* has prepared for *cell*.
+    """Return the entry of *cell* in *every*, a source's prepared cells.
 
     Raises:
         SourceError: *cell* is not prepared.

@@ -30,7 +30,7 @@ from tta_pipeline.util.progress import Reporter, quiet
 _READ_BYTES = 8 * 2**20
 _CHUNK_BYTES = 2**20
 _MAX_MEMBER_BYTES = 2**50
-_MAX_END_BYTES = 2**20  # tar pads to 10 KiB; a download into a preallocated file can end with any number of zeros
+_MAX_END_BYTES = 2**20  # tar pads to 10 KiB; an unfinished download into a preallocated file can end with many zeros
 D = TypeVar("D")
 T = TypeVar("T")
 _UNREADABLE = (OSError, EOFError, zlib.error)
@@ -52,12 +52,12 @@ class Entry(NamedTuple):
 
 @contextmanager
 def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet) -> Iterator["TarStream"]:
-    """Open an archive for one pass; at the end, read whatever is left and compare the md5 if one is expected.
+    """Open an archive for one pass; if an md5 is expected, read to the end of the file and compare it.
 
     *progress* reports the MiB read.
 
     Raises:
-        SourceError: the archive cannot be read, is compressed by something other than gzip, or has another md5.
+        SourceError: the archive cannot be read, is compressed with anything but gzip, or has another md5.
     """
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         _refuse_compression(path, start)
@@ -75,9 +75,9 @@ def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = 
 
 
 class TarStream:
-    """The files and links of one tar, in order; only the data that is requested is held.
+    """The files and links of one tar, in order; only requested data is held in memory.
 
-    The stream is also the file from which the latest member is read, so a tar within a tar is a stream on a stream.
+    The stream is also the file from which the latest member is read, so a tar inside a tar is a stream on a stream.
 
     Args:
         file: File that is open at the archive's first byte.
@@ -97,7 +97,8 @@ class TarStream:
         """Yield every file and link, but no folders.
 
         Raises:
-            SourceError: a header is damaged, a member is cut, leads outside or is a device, or the end mark is missing.
+            SourceError: a header is damaged, a member is truncated, is a device or has a name that leads outside the
+                archive, or the end mark is missing.
         """
         fields = dict[str, str]()
         while (header := self._next_header()) is not None:
@@ -113,7 +114,7 @@ class TarStream:
         self._require_end(fields)
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return up to *size_bytes* of the bytes left in the latest member; all of them if it is negative.
+        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative.
 
         Raises:
             SourceError: the archive is truncated.
@@ -127,12 +128,12 @@ class TarStream:
         return data
 
     def drain(self) -> None:
-        """Read to the end of the file, whatever is there."""
+        """Read to the end of the file and discard the data."""
         while self._take(_CHUNK_BYTES):
             pass
 
     def damaged(self, found: str, expected: str) -> SourceError:
-        """Return the error that says what was *found* at the next byte to be read."""
+        """Return an error that reports what was *found* at the present position."""
         return SourceError(
             f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
         )
@@ -168,7 +169,7 @@ class TarStream:
         self._left, self._padding = size_bytes, -size_bytes % BLOCK_BYTES
 
     def _skip(self, size_bytes: int) -> None:
-        """Skip that many bytes; in a truncated file the next header is then found missing."""
+        """Skip *size_bytes*; in a truncated file, reading the next header then fails."""
         self._left = 0
         if self._seek is None:
             while size_bytes and (data := self._take(min(_CHUNK_BYTES, size_bytes))):
@@ -195,7 +196,7 @@ class TarStream:
         return dict(self._understood(partial(extension, header.kind), self.read()))
 
     def _require_end(self, fields: dict[str, str]) -> None:
-        """Refuse anything but zeros after the first empty block, which could be a damaged header."""
+        """Refuse anything but zeros after the first empty block, because that block could be a damaged header."""
         if fields:
             raise self.damaged("an end mark after a long name", "the member of that name")
         rest = self._take(_MAX_END_BYTES)
@@ -222,7 +223,7 @@ class TarStream:
         return Entry(name, self._link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
 
     def _inside(self, name: str) -> str:
-        """Return the member's *name* without `.` parts; refuse names that lead elsewhere."""
+        """Return the member's *name* without `.` parts; refuse a name that leads outside the archive."""
         if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
             return name
         parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -237,7 +238,7 @@ class TarStream:
         return "/".join(parts)
 
     def _link(self, name: str, target: str, *, is_symbolic: bool) -> str:
-        """Return the member that the link *name* leads to; symbolic links start from their own folder."""
+        """Return the member that the link *name* leads to; symbolic links are relative to their own folder."""
         parts = name.split("/")[:-1] if is_symbolic else []
         outside = target.startswith("/") or not target
         for part in target.split("/"):
@@ -296,7 +297,7 @@ class _CountingFile(io.FileIO):
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose bytes are hashed in the order they are read, each block while the next one is used."""
+    """A file that hashes its bytes in the order of reading; a thread hashes each block while the caller uses it."""
 
     def __init__(self, raw: io.FileIO, thread: ThreadPoolExecutor) -> None:
         self._digest = hashlib.md5(usedforsecurity=False)
@@ -316,6 +317,6 @@ class _Hashed(io.RawIOBase):
         return count
 
     def hexdigest(self) -> str:
-        """Return the md5 of what was read."""
+        """Return the md5 of the bytes read so far."""
         self._hashing.result()
         return self._digest.hexdigest()

@@ -134,9 +134,9 @@ def test_a_server_that_cannot_go_on_begins_anew(our: ShiftSet, web: Web, tmp_pat
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("503", "found status 503 at byte 0; expected the rest of noise.tar: try again, which goes on from there"),
-        ("changed", "found the md5 [0-9a-f]{32}; expected [0-9a-f]{32}, as its publisher says; it was removed"),
-        ("short", "found a file of 2,999,999 bytes where its publisher says 3,000,000 at byte 0"),
+        ("503", "found status 503 at byte 0; expected the rest of noise.tar: try again, which resumes from there"),
+        ("changed", "found the md5 [0-9a-f]{32}; expected [0-9a-f]{32} according to its publisher; it was removed"),
+        ("short", "found a file of 2,999,999 bytes; its publisher says 3,000,000 at byte 0"),
     ],
 )
 def test_a_fault_that_stays_is_one_error(our: ShiftSet, web: Web, tmp_path: Path, fault: str, said: str):
@@ -209,7 +209,7 @@ def test_an_archive_that_is_there_and_wrong_is_kept_and_named(our: ShiftSet, tmp
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "noise.tar").write_bytes(b"mine")
 
-    with pytest.raises(SourceError, match=r"a/noise.tar: found 4 bytes; expected 3,000,000, .* remove it"):
+    with pytest.raises(SourceError, match=r"a/noise.tar: found 4 bytes; expected 3,000,000 .* remove it"):
         fetched(our, tmp_path / "a")
 
     assert b"mine" == (tmp_path / "a" / "noise.tar").read_bytes()
@@ -219,7 +219,7 @@ def test_an_archive_without_an_address_says_where_to_look(web: Web, tmp_path: Pa
     """Before anything is downloaded; put there by hand, it is compared as the others are."""
     found = shift_set(web, tmp_path / "our.shifts.yaml", url=None)
 
-    with pytest.raises(SourceError, match=r"no address is known of noise.tar; .* look at https://example.org/our"):
+    with pytest.raises(SourceError, match=r"no URL is known for noise.tar; .* get them from https://example.org/our"):
         fetched(found, tmp_path / "a", *NAMES)
     assert not web.requests()
     (tmp_path / "a").mkdir()

@@ -107,7 +107,7 @@ def test_a_class_called_as_a_split_is_not_dropped(made: Made, tmp_path: Path, na
     """VisDA-C and DomainNet have a class `train`; without a class map it could be a folder that is too many."""
     benchmark = made("dusk/car/1.jpg", f"dusk/{name}/2.jpg", "dusk/truck/3.jpg")
 
-    require_refused(benchmark, tmp_path, f"images in {name}, beside class folders such as car; .* name a class map")
+    require_refused(benchmark, tmp_path, f"images in {name}, beside class folders such as car; .* give a class map")
 
 
 @pytest.mark.parametrize("around", ["dusk/", "of_another_name/", ""])

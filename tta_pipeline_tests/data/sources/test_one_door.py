@@ -203,7 +203,7 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
     ("more", "said"),
     [
         (f"md5: {{A.tar: {MD5}}}", "found md5 of A.tar; expected names among the archives a.tar, b.tar"),
-        ("published: imagenet_r", "which imagenet_r has not; expected names among its imagenet-r.tar"),
+        ("published: imagenet_r", "which imagenet_r does not have; expected names among its imagenet-r.tar"),
     ],
 )  # fmt: skip
 def test_a_sum_that_would_be_compared_with_nothing_is_refused(tmp_path: Path, more: str, said: str):

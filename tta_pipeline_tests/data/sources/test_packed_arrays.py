@@ -81,7 +81,7 @@ def test_what_cannot_be_read_in_place_is_refused(packed: Path, tmp_path: Path):
 
 def test_an_array_of_five_severities_is_not_one_of_a_single_severity(packed: Path):
     """All rows would be severity 2; classes in turn repeat more often, and a set without severities takes the array."""
-    with pytest.raises(SourceError, match=r"labels.npy has the same 3 labels 5 times.* one, 2; expected"):
+    with pytest.raises(SourceError, match=r"labels.npy has the same 3 labels 5 times.* only severity 2; expected"):
         contents(images(packed, severities=(2,)))
 
     np.save(packed.with_suffix("") / "labels.npy", np.arange(15))

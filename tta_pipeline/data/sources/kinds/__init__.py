@@ -1,4 +1,4 @@
-"""The kinds of source: a file for each, with its section of a benchmark file, which opens what it names."""
+"""The kinds of source: one module each, with the kind's section of a benchmark file."""
 
 from typing import Annotated
 
@@ -38,14 +38,14 @@ KINDS: tuple[type[SourceSection], ...] = (
     ArchiveSource,
     GeneratedSource,
 )
-"""Kinds that `new-benchmark` recognises, in the order in which they are asked."""
+"""Kinds that `new-benchmark` recognises, in the order in which they are tried."""
 
 
 def section_of(options: SourceOptions) -> ImagesSection:
-    """Return the section that *options* of the verb `shard` describe.
+    """Return the section for *options* of the command `shard`.
 
     Raises:
-        SourceError: the sources are no source, or an option has no effect on theirs.
+        SourceError: the paths are not a source, or an option does not apply to this kind.
     """
     if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
@@ -70,4 +70,4 @@ AnySource = Annotated[
     | ShardsSource,
     Field(discriminator="kind"),
 ]
-"""Where images come from."""
+"""The source of the images."""

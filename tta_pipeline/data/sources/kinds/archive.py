@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
-    One uncompressed archive of arrays, as CIFAR-10-C.tar is, is read in place too.
+    A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
     Keep the archives until the shards are written. A compressed archive is copied while it is read.
     """
 
@@ -39,7 +39,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     md5: dict[str, str] = Field(default_factory=dict)
     """Further md5 sums that archives must have, by file name."""
     layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
-    """Layout of the archives: those of corruptions, or one set that is laid out as clean images can be."""
+    """Layout of the archives: `corruptions`, or one set in a layout of clean images."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
@@ -56,11 +56,11 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             raise ValueError(str(error)) from None
         if not found.archives:
             known = ", ".join(known for known, shift_set in shipped_sets().items() if shift_set.archives)
-            raise ValueError(f"found {name}, of which no archive is known; expected one of {known}, or no `published`")
-        # The sums go by name: an archive with another name would not be compared with any.
+            raise ValueError(f"found {name}, which has no known archive; expected one of {known}, or no `published`")
+        # Sums are looked up by file name, so a renamed archive would not be compared with any sum.
         if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
             raise ValueError(
-                f"found the archives {some(unknown)}, which {name} has not; expected names among its "
+                f"found the archives {some(unknown)}, which {name} does not have; expected names among its "
                 f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
             )
         return name
@@ -79,7 +79,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         if unknown := [name for name in self.md5 if name not in names]:
             raise ValueError(
                 f"found md5 of {some(unknown)}; expected names among the archives {some(names)}: correct "
-                "the names, since the sum of no such archive is compared"
+                "the names, since sums of other archives are never compared"
             )
         return self
 
@@ -96,7 +96,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
-        """Return the section of one or more archives; without levels of folders they are one set."""
+        """Return the section of one or more archives; with group_depth 0 they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
             raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
         is_one_set = options.group_depth == 0 and options.layout == "corruptions"
@@ -110,12 +110,12 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     @property
     def is_one_set(self) -> bool:
-        """Whether the archives are laid out as the images of a single cell."""
+        """Whether the layout of the archives is that of a single cell."""
         return self.layout != "corruptions"
 
     @property
     def has_arrays(self) -> bool:
-        """Whether the only archive holds array files, as CIFAR-10-C.tar does, by the first file in it."""
+        """Whether the only archive holds array files, like CIFAR-10-C.tar, judged by its first file."""
         from tta_pipeline.data.sources.packed_arrays import first_is_array
 
         first = self.archives[0].expanduser()
@@ -139,13 +139,13 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             return
         wanted = at.cells if self.is_one_set else beginning_with(at.cells, prefixes)
         images = self.images(replace(at, cells=wanted))
-        # The pass over a single archive finds its cells; of several it must be known before which cell is where.
+        # One pass over a single archive finds its cells; with several, the archive of each cell must be known before.
         with images.prepared(wanted if len(self.archives) == 1 else ()):
             yield numbered(images, at), images.cells_found()
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what the archives hold: those that are named, or all in the folder."""
+        """Return the survey of the given archives, or of all archives in the given folder."""
         from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
         from tta_pipeline.data.sources.kinds.survey import Survey, chosen
 
@@ -182,7 +182,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             yield f"  # published: {published}"
 
     def published_names(self, shift_set: ShiftSet) -> str | None:
-        """Return the shift set whose published archives have these names; only their md5 could prove it."""
+        """Return the shift set whose published archives have these names; only their md5 can prove the match."""
         names = {path.name for path in self.archives}
         sets = (shift_set, *shipped_sets().values())
         return next((each.name for each in sets if names <= each.archives.keys()), None)
@@ -203,7 +203,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         return {name: found.md5 for name, found in self._published(shift_set).items() if found.md5} | self.md5
 
     def images(self, at: SourceContext) -> "ArchivedImages":
-        """Return the images of the archives, without the clean ones."""
+        """Return the images of the archives, without the clean and training images."""
         from tta_pipeline.data.sources.archive import ArchivedImages
 
         published = self._published(at.shift_set)
@@ -223,27 +223,27 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         )
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the archives that may hold *cell*, judged by their names: nothing is read."""
+        """Return the archives that may hold *cell*, judged by their names alone, without reading them."""
         shifts = {name: found.shifts for name, found in self._published(shift_set).items() if found.shifts}
         return tuple(
             path.expanduser() for path in self.archives if cell.corruption in shifts.get(path.name, (cell.corruption,))
         )
 
     def _published(self, shift_set: ShiftSet) -> Mapping[str, PublishedArchive]:
-        """Return what is known of the published archives, by file name."""
+        """Return the published archives by file name."""
         if self.published is None:
             return {}
         known = {**shipped_sets(), shift_set.name: shift_set}
         if self.published not in known:
             raise SourceError(
-                f"source.published is {self.published}, and shift_set is {shift_set.name}; expected one name, or that "
-                "of a shift set that comes with the project: correct one of them"
+                f"source.published is {self.published}, and shift_set is {shift_set.name}; expected the same name, or "
+                "the name of a shift set that comes with the project: correct one of them"
             )
         return known[self.published].archives
 
 
 def _folders(at: SourceContext) -> dict[Cell, str]:
-    """Return the folder of each cell, in an archive, that is not `<shift>/<severity>`."""
+    """Return the folders in archives of the cells that are not in `<shift>/<severity>`."""
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
 

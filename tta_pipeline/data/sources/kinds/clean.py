@@ -1,4 +1,4 @@
-"""The clean and the training images of a source, and other fields that several kinds of source have."""
+"""Clean and training images of a source, and other fields that several kinds of source share."""
 
 import re
 from collections.abc import Mapping
@@ -36,16 +36,16 @@ ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
 
 
 class ClassesOfFiles(Section):
-    """Fields that say the classes of single files, where folders do not."""
+    """Fields with the classes of single files, for images without class folders."""
 
     ground_truth: Path | None = None
-    """File with the class of each image: a line for each file with its name, a line for each number of an image, or a
-    JSON object of file name to class."""
+    """File with the class of each image: lines with a file name and its class, lines with the class of image 1, 2 and
+    so on, or a JSON object of file name to class."""
     ground_truth_name: Annotated[str, AfterValidator(_with_a_number)] = "ILSVRC2012_val_%08d.JPEG"
-    """Name of the image with a number, which counts the lines of the ground truth from 1."""
+    """Pattern of the images' file names; the number is the line in the ground truth, from 1."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, needed if the ground truth uses its numbers, which count from 1 in an order of their
-    own."""
+    """The devkit's `meta.mat`, needed if the ground truth uses the devkit's numbers, which count from 1 in their own
+    order."""
     class_pattern: ClassPattern | None = None
     """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
 
@@ -56,7 +56,7 @@ class ClassesOfFiles(Section):
         return self
 
     def classes_by_file(self) -> Mapping[str, str]:
-        """Return the class of each file that the ground truth lists; nothing if there is none."""
+        """Return the class of each file in the ground truth; nothing if there is no ground truth."""
         from tta_pipeline.data.labels.label_files import devkit_ids, read_ground_truth
 
         if self.ground_truth is None:
@@ -66,24 +66,24 @@ class ClassesOfFiles(Section):
 
 
 class CleanImages(ClassesOfFiles):
-    """Uncorrupted images, to test or to train on, in a folder or archive. A path alone is short for `{path: ...}`."""
+    """Uncorrupted images for testing or training, in a folder or archive. A path alone is short for `{path: ...}`."""
 
     path: Path
     """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used, or its `train` for training
     images), tar or tar.gz."""
     layout: Literal["classes", "nested", "flat"] = "classes"
-    """Layout of an archive or folder: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as
-    in ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
+    """Layout of an archive or folder: class folders; a tar per class, like ILSVRC2012_img_train.tar; or only files,
+    like ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
 
     published: Literal["ilsvrc2012"] | None = None
-    """`ilsvrc2012`: the archive is ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar as published, and its md5 is
+    """`ilsvrc2012`: the archive is the published ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar, and its md5 is
     compared while it is read; None: not compared."""
 
     @model_validator(mode="after")
     def _is_published(self) -> Self:
         if self.published is not None and self.path.name not in MD5_BY_ARCHIVE:
             raise ValueError(
-                f"found the path {self.path}, which {self.published} has not; expected one of "
+                f"found the path {self.path}, which {self.published} does not have; expected one of "
                 f"{', '.join(MD5_BY_ARCHIVE)}: give it this name again, or leave `published` out"
             )
         return self
@@ -108,11 +108,11 @@ class CleanImages(ClassesOfFiles):
         return self.path.suffix in (".tar", ".gz", ".tgz")
 
     def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
-        """Return the images, as *cell*, clean or training images; class folders may be numbers of the classes."""
+        """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""
         from tta_pipeline.data.sources.numbered import NumberedClasses
 
         images = self._images(at, cell)
-        # Numbers of a ground truth may count from 1, in the devkit's order.
+        # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 
@@ -156,7 +156,7 @@ Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
 def with_sets(
     images: "Source", at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
 ) -> "Source":
-    """Return *images* with the *clean* images and those to *train* on beside them, if there are any."""
+    """Return *images* together with the *clean* and the *train* images, if there are any."""
     from tta_pipeline.data.sources.routed import Routed
 
     sets = {cell: found.open(at, cell) for cell, found in ((CLEAN, clean), (TRAIN, train)) if found is not None}

@@ -1,4 +1,4 @@
-"""The kind `digits`: handwritten digits that come with scikit-learn."""
+"""The kind `digits`: the handwritten digits of scikit-learn."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -21,7 +21,7 @@ class DigitsSource(MadeHere):
 
     kind: Literal["digits"]
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
-    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
+    """Table of severity constants: for images of 224, 64 or 32 pixels."""
     seed: Seed = 0
     """Seed of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
@@ -35,12 +35,12 @@ class DigitsSource(MadeHere):
 
     @property
     def has_loose_files(self) -> bool:
-        """Whether each image is a file: always, since the digits are drawn into folders."""
+        """Whether each image is a file: always, since the digits are generated into folders."""
         return True
 
     @property
     def has_loose_train(self) -> bool:
-        """Whether each training image is a file: always, as for the others."""
+        """Whether each training image is a file: always."""
         return True
 
     @property
@@ -50,7 +50,7 @@ class DigitsSource(MadeHere):
 
     @property
     def settings(self) -> "DigitsSettings":
-        """Settings with which the digits are drawn."""
+        """Settings with which the digits are generated."""
         from tta_pipeline.data.sources.digits import DigitsSettings
 
         return DigitsSettings(
@@ -66,11 +66,11 @@ class DigitsSource(MadeHere):
         return self.settings.model_dump(mode="json")
 
     def open(self, at: SourceContext) -> "Source":
-        """Return the digits that have been drawn, which must be drawn as this section says."""
+        """Return the generated digits, which must have the settings of this section."""
         from tta_pipeline.data.sources.digits import DrawnDigits
 
         return DrawnDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere
-        """Return nothing: the digits are drawn here."""
+        """Return nothing: the digits are generated here."""
         return ()

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 class FolderSource(ClassesOfFiles, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
-    Without severities, `<root>/<shift>/<class>/<name>`; of a set with a single shift, `<root>/<class>/<name>` as well.
+    Without severities, `<root>/<shift>/<class>/<name>`; for a set with a single shift, also `<root>/<class>/<name>`.
     """
 
     kind: Literal["folder"]
     root: Path
     group_depth: Literal[0, 1, 2, 3] = 2
     """Depth of the severity folders; 3 for archives unpacked into one folder each,
-    `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: those
-    of the only cell are in the root."""
+    `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: the
+    class folders of the only cell are in the root."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
@@ -38,7 +38,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     @property
     def has_loose_files(self) -> bool:
-        """Whether clean images, if there are any, are no archive either."""
+        """Whether each image is a file of its own: false if the clean images are in an archive."""
         return self.clean is None or not self.clean.is_archive
 
     def open(self, at: SourceContext) -> "Source":
@@ -55,7 +55,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         return (self._folder(cell, shift_set),)
 
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
-        """Return the folder of *cell*, if its place is known."""
+        """Return the folder of *cell*, or None at group_depth 3, where its archive's folder is unknown."""
         return self._folder(cell, shift_set) if self.group_depth < 3 else None
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", *ClassesOfFiles.model_fields})
@@ -76,7 +76,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
-        """Yield the source with the cells that are there, whatever their names are."""
+        """Yield the source with all cells found, whatever their names are."""
         from tta_pipeline.data.sources.folder_tree import discover
         from tta_pipeline.data.sources.numbered import numbered
 
@@ -89,7 +89,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what is found in a folder of class folders for each cell."""
+        """Return the survey of a folder with class folders for each cell."""
         from tta_pipeline.data.sources.kinds.looking import cells_under, first_file, num_classes_in, size_of
         from tta_pipeline.data.sources.kinds.survey import Survey
 
@@ -131,7 +131,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         folders = {cell: self._folder(cell, at.shift_set) for cell in at.cells}
         if len(set(folders.values())) < len(folders):
             raise SourceError(
-                f"source.group_depth is {self.group_depth} for {len(folders)} cells; expected a folder for each, at "
+                f"source.group_depth is {self.group_depth} for {len(folders)} cells; expected one folder per cell, at "
                 "depth 2 with severities: correct group_depth, or name a single cell"
             )
         elsewhere = tuple((cell, path) for cell, path in folders.items() if path != root / cell.path)

@@ -1,4 +1,4 @@
-"""The kind `generated`: corruptions made here."""
+"""The kind `generated`: corruptions made by this project."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class GeneratedSource(MadeHere):
     """Corruptions made here from clean images: results are comparable with each other, not with published tables.
 
-    How much they differ from results on the published images is unknown: these were not available. The effect of the
-    encoding alone was measured with a ResNet-20 on 1,000 images of CIFAR-10, themselves JPEG files of quality 75,
-    under the 15 corruptions of cifar_c at severity 5, in batches of 200. The mean error is 58.1 % (source) and 37.7 %
-    (norm) with lossless storage, 59.8 % and 41.2 % with JPEG of quality 85; under contrast, norm has 32.7 % and
-    48.5 %.
+    The difference from results on the published images is unknown, because those images were not available. The effect
+    of the encoding alone was measured with a ResNet-20 on 1,000 images of CIFAR-10, themselves JPEG files of quality
+    75, under the 15 corruptions of cifar_c at severity 5, in batches of 200. The mean error is 58.1 % (source) and
+    37.7 % (norm) with lossless storage, 59.8 % and 41.2 % with JPEG of quality 85. Under contrast, the error of norm is
+    32.7 % and 48.5 %.
     """
 
     kind: Literal["generated"]
@@ -42,7 +42,7 @@ class GeneratedSource(MadeHere):
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what is found in class folders, or in one archive of them: images to be corrupted here."""
+        """Return the survey of uncorrupted images in class folders, or in one archive of class folders."""
         found = _in_folder(place) if place.folder else _in_archive(place)
         if found is None:
             return None
@@ -60,7 +60,7 @@ class GeneratedSource(MadeHere):
         yield "  jobs: 1  # processes that generate"
 
     def open(self, at: SourceContext) -> "Source":
-        """Return the images that are made."""
+        """Return the generated images."""
         from tta_pipeline.data.sources.generated import GeneratedImages
         from tta_pipeline.data.sources.generator import Encoding
 
@@ -97,12 +97,12 @@ def to_be_corrupted(path: Path, num_classes: int, image_size: tuple[int, int] | 
         severities=shift_set.severities,
         num_classes=num_classes,
         image_size=image_size,
-        remarks=("There are uncorrupted images only; the corruptions are made here, and results on them say so.",),
+        remarks=("There are only uncorrupted images; the corruptions are made here, and results are marked so.",),
     )
 
 
 def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
-    """Return number of classes and size of uncorrupted images in class folders."""
+    """Return the number of classes and the size of uncorrupted images in class folders."""
     from tta_pipeline.data.sources.class_folders import WRAPPERS
     from tta_pipeline.data.sources.folder_tree import discover
     from tta_pipeline.data.sources.kinds.looking import first_file, size_of
@@ -123,7 +123,7 @@ def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
 
 
 def _in_archive(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
-    """Return number of classes and size of uncorrupted images in the class folders of one archive."""
+    """Return the number of classes and the size of uncorrupted images in the class folders of one archive."""
     from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
 
     if len(place.paths) > 1:

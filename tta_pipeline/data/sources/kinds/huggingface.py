@@ -28,7 +28,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
 _BATCH_SIZE = 256
 _ARRAY_TYPES = ("npy", "pth")
-"""Types of images in shards that are no image files."""
+"""Types of images in shards that are arrays, not image files."""
 _MAX_SAID_BYTES = 2**20 + 1
 _LABELS_AT_ONCE = 2**16
 
@@ -36,20 +36,20 @@ _LABELS_AT_ONCE = 2**16
 class HuggingFaceSource(ImagesSection):
     """A data set of the Hub: Parquet files with images and labels, or WebDataset tars; nothing is downloaded.
 
-    The images are copied below the data root, cell by cell, while they are written as shards.
+    The images are copied to the data root, cell by cell, while they are written as shards.
     """
 
     kind: Literal["huggingface"]
     data_set: str = Field(min_length=1)
-    """Folder of the data set, or `organisation/name` of one that is in huggingface_hub's cache."""
+    """Folder of the data set, or `organisation/name` of a data set in huggingface_hub's cache."""
     revision: str | None = None
-    """Commit of a data set in the cache; required for one, since a branch moves."""
+    """Commit of a data set in the cache; required there, because a branch moves."""
     part: str | None = None
-    """Part that a cell is: a split, `<configuration>/<split>`, or a pattern of files, in which `{shift}` and
-    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities. A split is
-    `<split>.parquet`, `<split>-00000-of-00002.parquet` and so on, or a folder with one split; so are tars."""
+    """Part of the data set for a cell: a split, `<configuration>/<split>`, or a pattern of files, with `{shift}` and
+    `{severity}` for the cell; by default `{shift}/{severity}`, and `{shift}` without severities. A split is
+    `<split>.parquet`, `<split>-00000-of-00002.parquet` and so on, tars with such names, or a folder with one split."""
     parts: dict[str, str] = Field(default_factory=dict)
-    """Parts of single shifts, where `part` does not say them."""
+    """Parts for single shifts, in place of `part`."""
     image: str = "image"
     """Column of the images in Parquet files: `{bytes, path}`, or bytes."""
     label: str = "label"
@@ -63,8 +63,8 @@ class HuggingFaceSource(ImagesSection):
     def _is_pinned(self) -> Self:
         if self.revision is None and not self._folder.is_dir() and _REPOSITORY.fullmatch(self.data_set):
             raise ValueError(
-                f"found data_set {self.data_set} without revision, and no folder of that name; expected the commit of "
-                "the data set in the cache, so that results stay comparable, or a folder"
+                f"found data_set {self.data_set} without revision, and no folder of this name; expected a folder, or "
+                "the commit of the data set in the cache as revision, so that results stay comparable"
             )
         return self
 
@@ -82,7 +82,7 @@ class HuggingFaceSource(ImagesSection):
         return with_sets(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
-        """Yield a part that several of *cells* are."""
+        """Yield a sentence if several of *cells* have the same part."""
         yield from shared("part", ((cell, self._part(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
@@ -91,7 +91,7 @@ class HuggingFaceSource(ImagesSection):
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what is found in a folder of Parquet files whose names or folders are those of shifts."""
+        """Return the survey of a folder of Parquet files whose names or folders name shifts."""
         from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
 
         found = {path: _named_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
@@ -125,7 +125,7 @@ class HuggingFaceSource(ImagesSection):
         """Return the folder of the data set.
 
         Raises:
-            SourceError: there is none, and none in the cache.
+            SourceError: the data set is neither a folder nor in the cache.
         """
         if self._folder.is_dir():
             return self._folder
@@ -156,7 +156,7 @@ class HuggingFaceSource(ImagesSection):
 
 
 class _Sample(NamedTuple):
-    """An image with what is said about its class."""
+    """An image with its label."""
 
     data: bytes
     label: int | str
@@ -164,23 +164,23 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HubImages:
-    """Images in Parquet files and WebDataset tars; each is named by its place in the cell."""
+    """Images in Parquet files and WebDataset tars; an image's name is its position in the cell."""
 
     root: Path
     parts: Mapping[Cell, str]
-    """Part of the data set that each cell is."""
+    """Part of the data set for each cell."""
     columns: tuple[str, str]
     """Columns of images and of labels."""
     classes: Callable[[], tuple[str, ...]]
-    """Gives the class names in label order; nothing if they are not named."""
+    """Returns the class names of the class map in label order; nothing if there is none."""
     are_numbers: bool = False
-    """Whether names of the data set that are numbers count in these."""
+    """Whether class names of the data set that are numbers are labels of the class map."""
     spill_root: Path
-    """Folder for the images of prepared cells while they are needed."""
+    """Folder for the temporary files with the images of prepared cells."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map or, of all cells, those that the files name."""
+        """Return the classes in label order, from the class map or else from the files of all cells."""
         return self.classes() or self._found_classes
 
     @cached_property
@@ -188,10 +188,10 @@ class HubImages:
         return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of the files of *cell*, with sizes, modification times and classes, and of the class map.
+        """Return a digest of the class map and of the files of *cell* with sizes, modification times and classes.
 
         Raises:
-            SourceError: there are none.
+            SourceError: *cell* has no files.
         """
         decisive = (cell.key, self.parts[cell], self.columns, self.classes(), self.are_numbers)
         digest = hashlib.sha256(repr(decisive).encode())
@@ -210,10 +210,10 @@ class HubImages:
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Copy the images of *cells* below the spill root, and remove them when the block ends.
+        """Copy the images of *cells* to the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a file is missing or damaged, or a label is that of no class.
+            SourceError: a file is missing or damaged, or a label has no class.
         """
         from tta_pipeline.data.sources.spill import offered, spill_folder
 
@@ -237,7 +237,7 @@ class HubImages:
         if found := _files(self.root, part):
             return found
         split = part.rpartition("/")[2]
-        layouts = f"{split}.parquet, {split}-00000-of-00001.parquet, tars so named, or a folder {part}"
+        layouts = f"{split}.parquet, {split}-00000-of-00001.parquet, tars with such names, or a folder {part}"
         raise SourceError(
             f"0 files of {cell.key} in {self.root}; expected {part if _is_pattern(part) else layouts}: name its split, "
             "configuration or file pattern by part or parts"
@@ -263,7 +263,7 @@ class HubImages:
 
 
 def _files(root: Path, part: str) -> tuple[Path, ...]:
-    """Return the files that *part* means under *root*; nothing if there are none.
+    """Return the files of *part* under *root*; nothing if there are none.
 
     Raises:
         SourceError: there are files in several places, or of several splits.
@@ -271,8 +271,8 @@ def _files(root: Path, part: str) -> tuple[Path, ...]:
     places = _places(root, part)
     if len(places) > 1:
         raise SourceError(
-            f"{part} is {places[0][0]} as well as {places[1][0]}; expected one place: name the files that are meant by "
-            "a pattern in part or parts"
+            f"{part} matches both {places[0][0]} and {places[1][0]}; expected one place: choose the files by a pattern "
+            "in part or parts"
         )
     if not places or _is_pattern(part):
         return places[0] if places else ()
@@ -280,14 +280,14 @@ def _files(root: Path, part: str) -> tuple[Path, ...]:
     if len(splits) > 1:
         names = list(splits.values())
         raise SourceError(
-            f"{places[0][0].parent} has files of {len(splits)} splits for {part}, as {names[0]} and {names[1]}; "
-            "expected one: name the split, or a pattern of its files, by part or parts"
+            f"{places[0][0].parent} has files of {len(splits)} splits for {part}, such as {names[0]} and {names[1]}; "
+            "expected one split: name the split, or a pattern of its files, in part or parts"
         )
     return places[0]
 
 
 def _places(root: Path, part: str) -> list[tuple[Path, ...]]:
-    """Return the files of each place that *part* can mean: those of a pattern, or a split as folder or as names."""
+    """Return the files of each place that *part* can mean: a pattern, or a split as a folder or as file names."""
     if _is_pattern(part):
         return [found] if (found := _data_files(root.glob(part))) else []
     folder, _, split = part.strip("/").rpartition("/")
@@ -308,7 +308,7 @@ def _data_files(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _split_of(path: Path) -> tuple[str, str | None, str]:
-    """Return what files of one split have in common: the name before a number, how many there are, and the ending."""
+    """Return the common parts of a split's file names: the name before the number, the total and the ending."""
     match = re.fullmatch(r"(.*?)((?:^|[-_.])\d+)?(?:-of-(\d+)(?:-[0-9a-f]+)?)?", path.stem)
     assert match is not None, "each part may be empty"
     return match[1], match[3], path.suffix
@@ -325,14 +325,14 @@ def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
                 if not isinstance(data, bytes) or not isinstance(label, int | str):
                     raise SourceError(
                         f"{path} has a row without image bytes or without label (label {label!r}); expected both in "
-                        "each row: images that are only paths are not stored in the file"
+                        "each row: use a file that stores the images themselves, not only their paths"
                     )
                 yield _Sample(data, label)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Name the Parquet file *path* if it cannot be read."""
+    """Turn an error on reading the Parquet file *path* into a `SourceError` that names it."""
     import pyarrow as pa
 
     try:
@@ -342,7 +342,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sample]:
-    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it; *labels* has those by position."""
+    """Yield the samples of a WebDataset tar; *labels* has the label of each image by its position in the tar."""
     from tta_pipeline.data.sources.tar_stream import opened
 
     with opened(path) as stream:
@@ -355,7 +355,7 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     """Return the label of each image in a tar by the image's position among the members.
 
     Raises:
-        SourceError: the tar is damaged, or a sample has no image or no class, or several.
+        SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
     """
     from tta_pipeline.data.sources.shard_members import Members, Said, member_name
     from tta_pipeline.data.sources.tar_stream import opened
@@ -377,16 +377,16 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
         except ValueError as error:
             raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
         if said == Said():
-            raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member that says it")
+            raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member with the class")
         labels[position] = said.text if said.label is None else said.label
     return labels
 
 
 def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
-    """Return the classes of *paths*, in label order: those that they name, or the numbers up to the largest label.
+    """Return the classes of *paths* in label order: the names in them, or the numbers up to the largest label.
 
     Raises:
-        SourceError: some name their classes, and others have numbers alone.
+        SourceError: some files name their classes, and others have only numbers.
     """
     from tta_pipeline.data.labels.class_map import require_label_0
     from tta_pipeline.data.sources.numbered import united
@@ -395,8 +395,8 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
     named = {path: one.names for path, one in stated.items() if one.names}
     if numbered := [path for path in paths if path not in named] if named else []:
         raise SourceError(
-            f"{next(iter(named))} names its classes, and {numbered[0]} has numbers alone; expected one or the other: "
-            "give class_map the classes that the numbers count in"
+            f"{next(iter(named))} names its classes, and {numbered[0]} has only numbers; expected one or the other: "
+            "give class_map the classes in the order of these numbers"
         )
     if named:
         return united(named.values())
@@ -409,16 +409,16 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
 
 
 class _Stated(NamedTuple):
-    """What a file says about its classes."""
+    """The classes as stated in a file."""
 
     names: tuple[str, ...]
-    """Their names, in the order in which its labels count; nothing if labels are numbers alone."""
+    """Class names in label order; empty if labels are only numbers."""
     numbers: frozenset[int]
-    """The labels, if they are numbers alone."""
+    """The labels, if they are only numbers."""
 
 
 def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _Stated:
-    """Return what *path* says about its classes; *labels* are those in it if they were read already.
+    """Return the classes stated in *path*; *labels* are its labels, if the caller has read them.
 
     Raises:
         SourceError: some labels are names, and others numbers.
@@ -439,7 +439,7 @@ def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _S
 
 
 def _features(path: Path, column: str) -> tuple[str, ...]:
-    """Return the class names that the Hub stores in a Parquet file; nothing if there are none."""
+    """Return the class names in the Hub's metadata of a Parquet file; nothing if there are none."""
     from pyarrow.parquet import read_schema
 
     if path.suffix != ".parquet":
@@ -450,11 +450,11 @@ def _features(path: Path, column: str) -> tuple[str, ...]:
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
         return tuple(map(str, features.get(column, {}).get("names", ())))
     except (ValueError, AttributeError, TypeError):
-        return ()  # of another form; labels are then read
+        return ()  # metadata of another form: the labels are read instead
 
 
 def _labels(path: Path, column: str) -> set[int | str]:
-    """Return the labels in *path*; of a Parquet file only their column is read."""
+    """Return the labels in *path*; from a Parquet file, only the label column is read."""
     if path.suffix == ".tar":
         return set(_labels_by_position(path).values())
     from pyarrow.parquet import ParquetFile
@@ -469,7 +469,8 @@ def _labels(path: Path, column: str) -> set[int | str]:
 def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:
     if missing := [column for column in columns if column not in found]:
         raise SourceError(
-            f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: name them by image and label"
+            f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: set the names of the columns "
+            "in image and label"
         )
 
 
@@ -477,13 +478,13 @@ def _at(label: int, names: Sequence[str], path: Path) -> str:
     if not 0 <= label < len(names):
         raise SourceError(
             f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
-            "give the class map that the labels count in"
+            "give the class map of these labels"
         )
     return names[label]
 
 
 def _suffix(data: bytes) -> str:
-    """Return the suffix of an image file by its first bytes; whether it is whole is seen when shards are written."""
+    """Return the suffix of an image file by its first bytes; damage is detected when the shards are written."""
     known = {b"\x89PNG": ".png", b"RIFF": ".webp", b"BM": ".bmp"}
     return next((suffix for start, suffix in known.items() if data.startswith(start)), ".jpg")
 
@@ -493,7 +494,7 @@ def _parquets(folder: Path | None) -> list[Path]:
 
 
 def _named_cell(path: Path) -> tuple[str, int]:
-    """Return the shift and severity that a file's folders and split say, `<shift>/<severity>` or `<shift>`."""
+    """Return the shift and the severity named by a file's folders and split: `<shift>/<severity>` or `<shift>`."""
     parts = [*path.parts[:-1], path.stem.partition("-")[0]]
     for end in range(len(parts), 0, -1):
         if parts[end - 1].isdecimal() and end > 1:

@@ -1,4 +1,4 @@
-"""Looks into folders and archives for `new-benchmark`, reading little of them."""
+"""Quick surveys of folders and archives for `new-benchmark`."""
 
 import os
 import time
@@ -17,16 +17,16 @@ from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import Cell
 
 MAX_MEMBERS = 60_000
-"""Number of members read in each archive: more than a cell of ImageNet-C has, so that all its classes are seen."""
+"""Most members read per archive: more than a cell of ImageNet-C has, so that all its classes are found."""
 MAX_S = 10.0
 _NUM_PLACES = 256
-_PLACE_BYTES = 2**18  # longer than most images, so that there is a header
+_PLACE_BYTES = 2**18  # more than most images have, so that each place includes a header
 _MAX_IMAGE_BYTES = 32 * 2**20
 
 
 @dataclass
 class Seen:
-    """What the names in archives show."""
+    """Cells, classes and image size, found by the names in archives."""
 
     place: Place
     cells: set[FoundCell] = field(default_factory=set)
@@ -38,7 +38,7 @@ class Seen:
     remarks: list[str] = field(default_factory=list)
 
     def look_at_name(self, name: str) -> None:
-        """Add what the *name* of a member shows."""
+        """Add the cell and the class in the *name* of a member."""
         folder, _, file_name = name.rpartition("/")
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
         if file_name.startswith(".") or any(part.startswith(".") for part in parts):
@@ -61,12 +61,12 @@ class Seen:
         if entry.name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
             try:
                 header = read_image_header(stream.read())
-            except ValueError:  # the next one will do; sharding names what is damaged
+            except ValueError:  # another image will do; sharding reports the damage
                 return
             self.image_size = (header.height, header.width)
 
     def _cell(self, parts: Sequence[str]) -> tuple[FoundCell | None, Sequence[str]]:
-        """Return the cell that the folders *parts* give, with the folders below it."""
+        """Return the cell named by the folders *parts*, with the folders below it."""
         for end in range(len(parts), 1, -1):
             shift, severity = parts[end - 2 : end]
             # A number above files is a class, as in ImageNetV2, unless the set has that severity.
@@ -82,15 +82,15 @@ class Seen:
 
 
 def is_severity(name: str) -> bool:
-    """Return whether a folder of this *name* may be a severity."""
+    """Return whether a folder with this *name* may be a severity."""
     return name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) <= HIGHEST_SEVERITY
 
 
 def look_at_archive(path: Path, seen: Seen, *, max_members: int = MAX_MEMBERS) -> None:
-    """Add to *seen* what the first members of *path* show and, if there are more, headers at places all over it.
+    """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive.
 
     Raises:
-        SourceError: it is not a tar or tar.gz, or is damaged where it was read.
+        SourceError: *path* is not a tar or tar.gz, or is damaged in the part that was read.
     """
     until = time.monotonic() + MAX_S
     with opened(path) as stream:
@@ -107,15 +107,15 @@ def look_at_archive(path: Path, seen: Seen, *, max_members: int = MAX_MEMBERS) -
 
 
 def cells_under(place: Place) -> tuple[FolderTree, Chosen, int] | None:
-    """Return the cells in the folder of *place*, the shift set that they are of, and the depth of their folders.
+    """Return the cells in the folder of *place*, their shift set, and the depth of their folders.
 
-    None if there are no cells.
+    Return None if there are no cells.
     """
     assert place.folder is not None
     for depth in (2, 3):
         tree = _tree(place, depth)
         if tree is not None:
-            # The cells of one archive lie in a folder of its name; below that folder the depth is 2.
+            # The cells of one archive lie in a folder with its name; below this folder the depth is 2.
             groups = {tree.folder(cell).parents[1] for cell in tree.cells}
             if len(groups) == 1:
                 root = groups.pop()
@@ -125,14 +125,14 @@ def cells_under(place: Place) -> tuple[FolderTree, Chosen, int] | None:
 
 
 def num_classes_in(tree: FolderTree) -> tuple[int, list[str]]:
-    """Return the number of classes, looking at one severity of each corruption, and what is odd about it."""
+    """Return the number of classes, from one severity of each corruption, with remarks on differences."""
     first_cells = {cell.corruption: cell for cell in sorted(tree.cells, reverse=True)}
     counts = {name: len(replace(tree, cells=(cell,)).class_names()) for name, cell in first_cells.items()}
     usual = sorted(counts.values())[len(counts) // 2]
     odd = [f"{name} has {count:,}" for name, count in counts.items() if count != usual]
     advice = (
         f"Most corruptions have {usual:,} class folders, but {', '.join(odd)}: give class_map a file with the classes, "
-        "and add `foreign_classes: skip` to shards if some are too many."
+        "and add `foreign_classes: skip` to shards if there are folders of other classes."
     )
     return usual, [advice] if odd else []
 
@@ -188,7 +188,7 @@ def _of_a_set(tree: FolderTree, place: Place, depth: int) -> tuple[FolderTree, C
 
 
 def _whole(place: Place) -> tuple[FolderTree, Chosen, int] | None:
-    """Return the cells of a shift set without severities, whose folder it is, or that of one of its shifts."""
+    """Return the cells of a shift set without severities; the folder is that of the set or of one of its shifts."""
     root = place.paths[0]
     inner = [path for path in sorted(root.iterdir()) if path.is_dir() and whole_set(path.name, place.sets)]
     if not inner and whole_set(root.name, place.sets):
@@ -205,7 +205,7 @@ def _whole(place: Place) -> tuple[FolderTree, Chosen, int] | None:
 
 
 def _and_places(path: Path, seen: Seen) -> str:
-    """Read headers at places all over an uncompressed tar, and return words that say so."""
+    """Sample headers across an uncompressed tar, and return the words for the remark."""
     size_bytes = path.stat().st_size
     descriptor = os.open(path, os.O_RDONLY)
     try:

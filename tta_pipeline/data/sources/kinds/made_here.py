@@ -1,4 +1,4 @@
-"""What the kinds of source have in common whose images this project corrupts."""
+"""Base class of the kinds of source whose images this project corrupts."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
@@ -16,12 +16,12 @@ class MadeHere(ImagesSection):
     """Images that this project corrupts and stores."""
 
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
-    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
+    """Table of severity constants: for images of 224, 64 or 32 pixels."""
     encoding: Literal["jpeg", "lossless"] | None = None
-    """How the images are stored; by default as the table's authors did: lossless for cifar_c, jpeg for the other
-    two."""
+    """Encoding of the stored images; by default the choice of the table's authors: lossless for cifar_c, jpeg for the
+    other two."""
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)
-    """Quality of images stored as jpeg; by default 85, as the authors used."""
+    """Quality of images stored as jpeg; by default 85, the authors' value."""
     seed: Seed = 0
     """Seed of the corruptions."""
     is_generated: ClassVar[bool] = True
@@ -36,7 +36,7 @@ class MadeHere(ImagesSection):
         return self
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
-        """Yield which of *cells* cannot be made here, since no function corrupts images so."""
+        """Yield a sentence for corruptions without a function and for severities without constants."""
         del shift_set
         if unknown := sorted({cell.corruption for cell in cells} - PARAMETERS.keys()):
             yield (
@@ -51,7 +51,7 @@ class MadeHere(ImagesSection):
 
     @property
     def recipe(self) -> dict[str, JsonValue]:
-        """Every setting that decides a byte of the images, beside the clean ones that they are made of."""
+        """Every setting that decides a byte of the images, besides the clean images."""
         from tta_pipeline.data.sources.generator import GENERATOR_VERSION
 
         return {

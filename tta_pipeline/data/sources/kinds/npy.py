@@ -1,4 +1,4 @@
-"""The kind `npy`: arrays as CIFAR-10-C is published."""
+"""The kind `npy`: arrays like the published CIFAR-10-C."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ LABELS_FILE = "labels.npy"
 class NpySource(ImagesSection):
     """CIFAR-10-C and CIFAR-100-C as published: `<root>/<corruption>.npy` and `labels.npy`.
 
-    Labels count the classes of `class_map`; if it names no file or list, the labels themselves are the classes.
+    Labels are positions in `class_map`; if it names no file or list, the labels themselves are the classes.
     """
 
     kind: Literal["npy"]
@@ -47,20 +47,20 @@ class NpySource(ImagesSection):
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
-        """Return the section of one folder with labels."""
+        """Return the section of a single folder that has `labels.npy`."""
         is_there = options.folder is not None and (options.folder / LABELS_FILE).exists()
         return cls(kind="npy", root=options.folder) if options.folder and is_there else None
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
-        """Yield the source with the cells whose arrays are there."""
+        """Yield the source with the cells whose arrays exist."""
         cells = beginning_with(at.cells, prefixes)
         there = tuple(cell for cell in cells if self.own_place(cell, at.shift_set).exists())
         yield self.open(replace(at, cells=there)), there
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what is found in a folder of arrays."""
+        """Return the survey of a folder of arrays."""
         root = _folder_of_arrays(place.folder) if place.folder else None
         return surveyed(cls(kind="npy", root=root), root, place) if root else None
 
@@ -96,10 +96,10 @@ def arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) ->
 
 
 def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
-    """Return what the arrays in *root*, a folder or a tar, show.
+    """Return the survey of the arrays in *root*, a folder or a tar.
 
     Raises:
-        SourceError: there are labels alone, or an array is none.
+        SourceError: there are only labels, or a file is not an array.
     """
     from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
     from tta_pipeline.data.sources.npy import NpyImages, read_images
@@ -107,7 +107,7 @@ def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
     if not names:
-        raise SourceError(f"{root} has {LABELS_FILE} alone; expected arrays of images beside it: restore them")
+        raise SourceError(f"{root} has only {LABELS_FILE}; expected arrays of images beside it: restore them")
     first = read_images(images.place(f"{names[0]}.npy"), 1)
     is_known = any(is_shift(name, place.sets) for name in names)
     levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(first))
@@ -125,12 +125,12 @@ def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
 
 
 def _folder_of_arrays(root: Path) -> Path | None:
-    """Return *root* or the only folder in it, whichever has labels."""
+    """Return *root* or the only folder in it, whichever has `labels.npy`; None if neither has."""
     inner = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     folders = (root, *(inner if len(inner) == 1 else ()))
     return next((folder for folder in folders if (folder / LABELS_FILE).exists()), None)
 
 
 def _guessed(num_rows: int) -> tuple[int, ...]:
-    """Return the severities of an array of a set that nobody knows: five, if the rows can be those of five."""
+    """Return the severities of an array of an unknown set: five if the number of rows is a multiple of five."""
     return (1, 2, 3, 4, 5) if num_rows % 5 == 0 else (0,)

@@ -1,4 +1,4 @@
-"""What the verb `shard` is told about a source; each kind makes its section of it."""
+"""Options of the command `shard` about the source, from which each kind makes its section."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Options of the verb `shard` that are about the source."""
+    """Options of the command `shard` that describe the source."""
 
     sources: tuple[Path, ...]
     group_depth: int = 2
@@ -25,7 +25,7 @@ class SourceOptions:
 
     @property
     def given(self) -> frozenset[str]:
-        """Options that are not as they are by default, without the sources."""
+        """Names of the options, except the sources, that differ from their defaults."""
         defaults = SourceOptions(sources=())
         names = (each.name for each in fields(self) if each.name != "sources")
         return frozenset(name for name in names if getattr(self, name) != getattr(defaults, name))

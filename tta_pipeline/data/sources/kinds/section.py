@@ -1,4 +1,4 @@
-"""What every kind of source has in common: a section of a benchmark file that opens what it names."""
+"""Base classes of the kinds of source: sections of a benchmark file that open the source they describe."""
 
 import json
 from abc import ABC, abstractmethod
@@ -27,47 +27,47 @@ Cells = tuple[Cell, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SourceContext:
-    """What a section is opened with: everything that does not stand in it."""
+    """Everything that a section needs to open its source and does not contain itself."""
 
     cells: tuple[Cell, ...]
-    """Cells that make up the source."""
+    """Cells of the source."""
     shift_set: ShiftSet
     spill_root: Path
-    """Folder for the temporary files of sources whose images are not on disk as they are needed."""
+    """Folder for temporary files of sources that must convert or unpack their images."""
     generated_root: Path
-    """Folder of the images that this project draws."""
+    """Folder of the digits that this project generates."""
     image_size: int
-    """Height and width of the images that are generated, in pixels."""
+    """Height and width of generated images in pixels."""
     classes: Callable[[], tuple[str, ...]] = tuple
-    """Gives the class names in label order, if they are named anywhere; else nothing."""
+    """Returns the class names of the class map in label order; nothing if there is none."""
     progress: Reporter = quiet
-    """Reports how much of an archive has been read."""
+    """Reports the MiB read from an archive."""
 
 
 class SourceSection(Section, ABC):
-    """A section that says where images or shards come from."""
+    """A section that describes a source of images or shards."""
 
     kind: str
     is_generated: ClassVar[bool] = False
     """Whether this project makes the corrupted images."""
     is_drawn: ClassVar[bool] = False
-    """Whether this project makes all images, the clean ones too, so that none are there to be observed."""
+    """Whether this project makes all images, including the clean ones, so that no source files can be observed."""
     has_shards: ClassVar[bool] = False
-    """Whether there are shards already, which are linked to and adopted."""
+    """Whether the source already consists of shards, which are linked to and adopted."""
 
     clean_layout: ClassVar[str] = "a folder of class folders, or a tar"
-    """What `clean` can be, in words; empty: there is no such field to fill in."""
+    """Allowed values of `clean` in words; empty: the section has no such field."""
     train_layout: ClassVar[str] = clean_layout
-    """What `train` can be, in words."""
+    """Allowed values of `train` in words."""
 
     @property
     def recipe(self) -> dict[str, JsonValue] | None:
-        """Every setting that decides a byte of the images that this project makes; None if it makes none."""
+        """Every setting that decides a byte of images that this project makes; None if it makes none."""
         return None
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is at URLs, and streamed."""
+        """Whether the source is at URLs and is streamed."""
         return False
 
     @property
@@ -92,28 +92,28 @@ class SourceSection(Section, ABC):
 
     @abstractmethod
     def open(self, at: SourceContext) -> "Observed":
-        """Return what the section names: images, or the shards of others."""
+        """Return the source that the section describes: images, or third-party shards."""
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
-        """Yield what is wrong with *cells*, the cells of the benchmark, for such a source."""
+        """Yield a sentence for each problem of the benchmark's *cells* with this source."""
         del cells, shift_set
         yield from ()
 
     @abstractmethod
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the folder or files that *cell* comes from; none if no place is known."""
+        """Return the folder or files that *cell* comes from; empty if they are unknown."""
 
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
-        """Return the folder or file whose existence shows that *cell* is there; None if only reading would show it."""
+        """Return the folder or file that exists exactly if *cell* does; None if only reading would tell."""
         del cell, shift_set
         return None
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what `new-benchmark` finds at *place*; None if it is not of this kind.
+        """Return the survey of *place* for `new-benchmark`; None if the source there is not of this kind.
 
         Raises:
-            SourceError: it is of this kind, but no benchmark can be made of it.
+            SourceError: the source is of this kind, but no benchmark can be made of it.
         """
         del place
         return None
@@ -126,40 +126,40 @@ class SourceSection(Section, ABC):
 
 
 def quoted(path: Path) -> str:
-    """Return *path* as YAML reads it back, whatever characters it has.
+    """Return *path* in quotes, so that YAML reads it back unchanged.
 
     Raises:
-        SourceError: it has characters that YAML cannot hold.
+        SourceError: *path* has characters that are not printable.
     """
     text = str(path)
     if not text.isprintable():
-        raise SourceError(f"{text!r} has characters that no benchmark file can hold; expected others: rename it")
+        raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
     return json.dumps(text, ensure_ascii=False)
 
 
 class ImagesSection(SourceSection):
-    """A section that names images, which are written as shards."""
+    """A section for images that are still to be written as shards."""
 
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of the verb `shard`, fields of `SourceOptions`, that the kind takes."""
+    """Options of the command `shard`, as fields of `SourceOptions`, that apply to the kind."""
 
     @abstractmethod
     def open(self, at: SourceContext) -> "Source":
-        """Return the images that the section names."""
+        """Return the images that the section describes."""
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
-        """Return the section that *options* of the verb `shard` describe; None if the source is not of this kind.
+        """Return the section for *options* of the command `shard`; None if the source is not of this kind.
 
         Raises:
-            SourceError: the source is of this kind, but something is wrong with it.
+            SourceError: the source is of this kind, but is faulty.
         """
         del options
         return None
 
     @property
     def is_one_set(self) -> bool:
-        """Whether the source is laid out as the images of a single cell."""
+        """Whether the source has the images of a single cell."""
         return False
 
     @property
@@ -169,19 +169,19 @@ class ImagesSection(SourceSection):
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
-        """Yield the source with the cells that are there, of those that begin with one of *prefixes*."""
+        """Yield the source with its existing cells whose paths begin with one of *prefixes*."""
         cells = beginning_with(at.cells, prefixes)
         yield self.open(replace(at, cells=cells)), cells
 
 
 def shared(field: str, places: Iterable[tuple[Cell, object]]) -> Iterator[str]:
-    """Yield the first of *places*, named by *field*, that two cells have: they would get the same images."""
+    """Yield a sentence on the first of *places*, given by *field*, that two cells share: both would get its images."""
     owners: dict[str, Cell] = {}
     for cell, place in places:
         if (owner := owners.setdefault(str(place), cell)) != cell:
             yield (
-                f"source.{field} names {place} for {owner.key} and for {cell.key}; expected images of its own for each "
-                "cell: put {shift} and {severity} where its shift and severity stand"
+                f"source.{field} names {place} for {owner.key} and for {cell.key}; expected different images for each "
+                "cell: write {shift} and {severity} in place of the cell's shift and severity"
             )
             return
 

@@ -1,4 +1,4 @@
-"""Patterns of the names of shards, in a benchmark file."""
+"""Patterns of shard names in a benchmark file."""
 
 from typing import Annotated, Any
 
@@ -12,9 +12,9 @@ def _as_tuple(value: Any) -> Any:
 def _names(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         if not pattern or "/" in pattern:
-            raise ValueError(f"{pattern!r} is no name of a shard; expected a name without folders, such as val-*.tar")
+            raise ValueError(f"{pattern!r} is not a shard name; expected a name without folders, such as val-*.tar")
     return patterns
 
 
 ShardFiles = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_names)]
-"""One pattern or several: `*` is any text, and braces are lists and ranges."""
+"""One pattern or several: `*` matches any text, and braces are lists and ranges."""

@@ -1,4 +1,4 @@
-"""The kind `shards`: shards that others made."""
+"""The kind `shards`: third-party shards."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ _MOST_BYTES = 2**26
 
 
 class ShardsSource(SourceSection):
-    """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
+    """Third-party shards, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
 
     A shift set without severities has `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`. Only a `.tar.gz` is copied:
     it is unpacked into the data root.
@@ -32,14 +32,14 @@ class ShardsSource(SourceSection):
 
     kind: Literal["shards"]
     root: ShardsPlace
-    """Folder, or URL of http, https, s3, gs or hf, whose shards are then streamed. A URL, or each URL of a list, may
-    instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
+    """Folder of the shards, or an http, https, s3, gs or hf URL, from which they are streamed. A URL, or each URL of a
+    list, may instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
     `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
     files: ShardFiles = ()
     """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
-    tars of a folder, which must then be of one set."""
+    tars of a folder, which must then belong to one set."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, if the numbers in `.cls` members are its `ILSVRC2012_ID` and not labels."""
+    """The devkit's `meta.mat`, if the numbers in `.cls` members are `ILSVRC2012_ID` and not labels."""
     clean: ShardsPlace | None = None
     """Folder or URL of shards with the uncorrupted images."""
     train: ShardsPlace | None = None
@@ -65,17 +65,17 @@ class ShardsSource(SourceSection):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the shards are at URLs, and streamed."""
+        """Whether the shards are at URLs and are streamed."""
         return not isinstance(self.root, Path)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
-        """Yield a URL that several of *cells* have."""
+        """Yield a sentence if several of *cells* have the same URL."""
         del shift_set
         if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
             yield from shared("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
 
     def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
-        """Return the shards, which are linked to, or located, and adopted."""
+        """Return the shards: in folders, or at URLs."""
         from tta_pipeline.data.sources.existing_shards import ExistingShards
         from tta_pipeline.data.sources.remote_shards import RemoteShards
 
@@ -97,12 +97,12 @@ class ShardsSource(SourceSection):
 
     @property
     def _sets(self) -> tuple[tuple[Cell, ShardsPlace | None], ...]:
-        """The places of the sets beside the cells."""
+        """The places of the clean and the training images."""
         return ((CLEAN, self.clean), (TRAIN, self.train))
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
-        """Return what is found in a folder of shards for each cell."""
+        """Return the survey of a folder with shards for each cell."""
         from tta_pipeline.data.sources.kinds.looking import cells_under
         from tta_pipeline.data.sources.kinds.survey import Survey
 
@@ -129,7 +129,7 @@ class ShardsSource(SourceSection):
         yield f"  root: {quoted(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the folder of the shards of *cell*; none at URLs, since nothing is asked of a server every minute."""
+        """Return the folder of the shards of *cell*; empty at URLs, so that no server is polled every minute."""
         place = self.own_place(cell, shift_set)
         return (place,) if place else ()
 
@@ -144,13 +144,13 @@ class ShardsSource(SourceSection):
 
 
 class _Manifest(BaseModel):
-    """What is read of a manifest beside the shards."""
+    """The fields that are read from a manifest beside the shards."""
 
     classes: tuple[str, ...]
 
 
 def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
-    """Return number of classes and image size of the shards in *folder*, from its manifest or its first shard."""
+    """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
     from tta_pipeline.data.sources.existing_shards import classes_in_label_order, stated_class
     from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
     from tta_pipeline.data.sources.kinds.looking import Seen
@@ -182,5 +182,5 @@ def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | Non
         return (
             num_classes,
             seen.image_size,
-            [f"The classes are those of {path.name} of one cell; others may have more."],
+            [f"The classes were counted in {path.name} of one cell; other shards may have more."],
         )

@@ -1,4 +1,4 @@
-"""What `new-benchmark` finds at a place, and the shift set whose names fit what lies there."""
+"""The survey of a source for `new-benchmark`, and the choice of the shift set that fits the names found."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from tta_pipeline.data.sources.kinds.section import SourceSection
 
 OWN = "own"
-"""Name of a shift set that is made of the names found, because no known one fits."""
+"""Name of a new shift set with the names found, used if no known set fits."""
 FoundCell = tuple[str, int]
-"""Name of a shift's folder or file, and a severity; 0 where there is none."""
+"""Name of a shift's folder or file, and a severity; 0 if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What the user points at: a folder or archives, and the shift sets that are known."""
+    """A folder or archives named by the user, with the known shift sets."""
 
     paths: tuple[Path, ...]
     """One folder, or one or more archives; absolute."""
     sets: tuple[ShiftSet, ...]
-    """Known shift sets; of several that fit equally well, the first is taken."""
+    """Known shift sets; if several fit equally well, the first is chosen."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder; None if the user points at archives."""
+        """The folder; None if the user named archives."""
         return self.paths[0] if self.paths[0].is_dir() else None
 
     @property
     def hints(self) -> frozenset[str]:
-        """Names of the folder or of the archives, which may be those of a data set."""
+        """Names of the folder or the archives, which may name a data set."""
         return frozenset(_plain(path.name.partition(".tar")[0]) for path in self.paths)
 
     def has(self, cell: Cell) -> bool:
-        """Return whether a known set has *cell*, whose corruption may be the name of a folder."""
+        """Return whether a known set has *cell*; the cell's corruption may be the name of a shift's folder."""
         return any(_cells_of(each, [(cell.corruption, cell.severity)]) for each in self.sets)
 
 
@@ -53,9 +53,9 @@ class Survey:
     severities: tuple[int, ...]
     num_classes: int
     image_size: tuple[int, int] | None
-    """Height and width of the first image in pixels; None if no image was looked at."""
+    """Height and width of the first image in pixels; None if no image was read."""
     remarks: tuple[str, ...] = ()
-    """What the user should know, a sentence each."""
+    """Remarks for the user, one sentence each."""
 
     @property
     def is_square(self) -> bool:
@@ -65,7 +65,7 @@ class Survey:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A shift set, and which of its cells were found."""
+    """A shift set, and those of its cells that were found."""
 
     shift_set: ShiftSet
     cells: tuple[Cell, ...]
@@ -84,10 +84,10 @@ class Chosen:
 
 
 def chosen(found: Iterable[FoundCell], place: Place) -> Chosen:
-    """Return the known shift set that has most of the cells *found*, or one that is made of their names.
+    """Return the known shift set that fits the cells *found* best, or else a new set with their names.
 
     Raises:
-        SourceError: no set fits, and the names cannot be those of one.
+        SourceError: no set fits, and none of the names is valid for a shift.
     """
     found = sorted(set(found))
     ranked = sorted(place.sets, key=lambda each: _fit(each, found, place.hints), reverse=True)
@@ -97,7 +97,7 @@ def chosen(found: Iterable[FoundCell], place: Place) -> Chosen:
 
 
 def whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
-    """Return the set without severities that has a folder of this *name*, with the shift; None if none has."""
+    """Return the set without severities that has a folder with this *name*, and the shift; None if there is none."""
     for each in sets:
         for shift in each.names:
             names = {shift, each.folder_of(shift), *([each.name, each.title] if len(each.names) == 1 else [])}
@@ -107,12 +107,12 @@ def whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | Non
 
 
 def is_shift(name: str, sets: Iterable[ShiftSet]) -> bool:
-    """Return whether *name* is that of a shift, or of its folder."""
+    """Return whether *name* is the name of a shift or of its folder."""
     return any(each.shift_at(name) in each.names for each in sets)
 
 
 def _fit(shift_set: ShiftSet, found: Sequence[FoundCell], hints: frozenset[str]) -> tuple[int, bool]:
-    """Return how many of the names *found* the set has, and whether the place has the name of the set."""
+    """Return how many of the names *found* are in the set, and whether a folder or archive is named like the set."""
     names = {cell.corruption for cell in _cells_of(shift_set, found)}
     return len(names), bool(hints & {_plain(shift_set.name), _plain(shift_set.title)})
 
@@ -127,9 +127,7 @@ def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ..
 def _known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> Chosen:
     cells = _cells_of(shift_set, found)
     foreign = sorted({name for name, _ in found if shift_set.shift_at(name) not in shift_set.names})
-    remarks = [
-        f"Left out, since they are none of the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."
-    ]
+    remarks = [f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."]
     return Chosen(shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *not_found(cells)))
 
 
@@ -145,14 +143,14 @@ def _own(found: Sequence[FoundCell], place: Place) -> Chosen:
     shift_set = ShiftSet(name=OWN, names=names, severities=severities)
     cells = _cells_of(shift_set, fitting)
     remark = (
-        "The names are those of no known shift set, so the field `own` says what they are: put them into the order in "
-        "which they are to be run."
+        "The names belong to no known shift set, so the field `own` lists them: put them into the order in which they "
+        "are to run."
     )
     return Chosen(shift_set=shift_set, cells=cells, remarks=(remark, *not_found(cells)))
 
 
 def not_found(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a remark if some pairs of the corruptions and severities of *cells* are missing."""
+    """Yield a remark if *cells* lack some combinations of their corruptions and severities."""
     corruptions, severities = {cell.corruption for cell in cells}, {cell.severity for cell in cells}
     missing = sorted(
         f"{corruption}|{severity}"
@@ -165,5 +163,5 @@ def not_found(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Return *name* as sets are named: ImageNet-R and imagenet_r are one."""
+    """Return *name* in the form of set names, so that ImageNet-R and imagenet_r are equal."""
     return name.lower().replace("-", "_")

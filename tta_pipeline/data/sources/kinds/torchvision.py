@@ -1,4 +1,4 @@
-"""The kind `torchvision`: any data set class that gives (PIL image, int)."""
+"""The kind `torchvision`: any data set class whose items are (PIL image, int)."""
 
 import hashlib
 import importlib
@@ -30,17 +30,18 @@ _PNG_LEVEL = 1
 
 
 class TorchvisionSource(ImagesSection):
-    """A data set of torchvision, or a class of one's own that gives (PIL image, int) by index.
+    """A data set of torchvision, or the user's own class whose items are (PIL image, int).
 
-    Images are stored as PNG: their pixels stay. In arguments that are text, `{shift}` and `{severity}` stand for the
-    cell's.
+    Images are stored as PNG, without loss. In text arguments, `{shift}` and `{severity}` stand for the cell's shift and
+    severity.
     """
 
     kind: Literal["torchvision"]
     dataset: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-    """`module:class`, such as `torchvision.datasets:CIFAR10`; its code is run."""
+    """`module:class`, such as `torchvision.datasets:CIFAR10`; its code is executed."""
     arguments: dict[str, Argument] = Field(default_factory=dict)
-    """Arguments of the class by name, such as `{root: /data, train: false}`; it downloads nothing unless told to."""
+    """Arguments of the class by name, such as `{root: /data, train: false}`; torchvision downloads nothing without
+    `download: true`."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
@@ -58,11 +59,11 @@ class TorchvisionSource(ImagesSection):
         return with_sets(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
-        """Yield arguments that several of *cells* have."""
+        """Yield a sentence if several of *cells* have the same arguments."""
         yield from shared("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the data set's root, if it has such an argument."""
+        """Return the argument `root` of the data set, if it has one."""
         root = self._arguments(cell, shift_set).get("root")
         return (Path(root),) if isinstance(root, str) else ()
 
@@ -79,34 +80,34 @@ class TorchvisionSource(ImagesSection):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetImages:
-    """Images of a data set class; each is named by its index."""
+    """Images of a data set class; an image's name is its index."""
 
     dataset: str
     """`module:class`."""
     arguments: Mapping[Cell, Mapping[str, Argument]]
     classes: Callable[[], tuple[str, ...]]
-    """Gives the class names in label order; nothing if they are not named."""
+    """Returns the class names of the class map in label order; nothing if there is none."""
     are_numbers: bool = False
-    """Whether names of the data set that are numbers count in these."""
+    """Whether class names of the data set that are numbers are labels of the class map."""
     spill_root: Path
-    """Folder for the images of prepared cells, as PNG files, while they are needed."""
+    """Folder for the temporary files with the images of prepared cells, as PNG."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map, or of the data sets of all cells.
+        """Return the classes in label order, from the class map or else from the data sets of all cells.
 
         Raises:
-            SourceError: one of them has none.
+            SourceError: there is no class map, and a data set has no class names.
         """
         from tta_pipeline.data.sources.numbered import united
 
         return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of the class with its code, the arguments with all files at paths in them, and the class map.
+        """Return a digest of the class and its code, the arguments, all files at paths in them, and the class map.
 
         Raises:
-            SourceError: the class is one of your own, and its code cannot be hashed or was changed after its import.
+            SourceError: the code of the user's own class cannot be hashed, or was changed after its import.
         """
         arguments = self.arguments[cell]
         decisive = [self.dataset, _own_code_sha256(self.dataset), cell.key, dict(arguments), self.classes()]
@@ -122,10 +123,10 @@ class DatasetImages:
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
+        """Write the images of *cells* as PNG to the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: the data set cannot be made, gives something else, or has a label that is that of no class.
+            SourceError: the data set cannot be created, has other items, or has a label without a class.
         """
         from tta_pipeline.data.sources.spill import offered, spill_folder
 
@@ -158,7 +159,7 @@ class DatasetImages:
             if not 0 <= label < len(names):
                 raise SourceError(
                     f"{self.dataset}[{index}] has the label {label}; expected 0 to {len(names) - 1}, one for each of "
-                    f"the {len(names)} classes: give the class map that the labels count in"
+                    f"the {len(names)} classes: give the class map of these labels"
                 )
             spill.append(names[label], f"{index:08d}.png", image)
         return Listing(cell=cell, root=self.spill_root, images=spill.images())
@@ -201,13 +202,13 @@ class DatasetImages:
             return kind(**self.arguments[cell])
         except Exception as error:  # whatever a data set raises
             raise SourceError(
-                f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that make the "
-                "data set: correct source.arguments"
+                f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that create "
+                "the data set: correct source.arguments"
             ) from error
 
 
 def _own_code_sha256(dataset: str) -> str | None:
-    """Return the hash of the code of *dataset*; None if its package is installed, which has a version."""
+    """Return the hash of the code of *dataset*; None for an installed package, whose version is recorded."""
     found = find_module(dataset.partition(":")[0])
     if found is None or found.origin is None or INSTALLED.intersection(Path(found.origin).parts):
         return None
@@ -218,14 +219,14 @@ def _own_code_sha256(dataset: str) -> str | None:
 
 
 def _expanded(path: str) -> Path:
-    """Return *path* with the home of its user, if this machine knows that user."""
+    """Return *path* with `~` expanded, or unchanged if the user is unknown."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path raises an error for a user that it does not know
 
 
 def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and modification time of the file *path*, or of each file below the folder; nothing if neither.
+    """Yield name, size and modification time of the file *path*, or of each file under the folder *path*.
 
-    Folders behind links are entered, as torchvision does.
+    Links to folders are followed, as in torchvision. Nothing is yielded if *path* does not exist.
     """
     folders = os.walk(path, followlinks=True) if path.is_dir() else [(str(path.parent), [], [path.name])]
     for folder, inner, names in folders:
@@ -239,7 +240,7 @@ def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def _classes_of(made: Any) -> tuple[str, ...]:
-    """Return the class names of a data set; WordNet ids for ImageNet, some of whose names stand for two classes."""
+    """Return the class names of a data set; WordNet ids for ImageNet, where some names stand for two classes."""
     names: Any = getattr(made, "wnids", None) or getattr(made, "classes", ())
     return tuple(map(str, names))
 
