@@ -17,7 +17,7 @@ import tta_pipeline as tta
 
 
 def main(model: str, *folders: str) -> None:
-        """Evaluate one method on cell after cell, without a reset."""
+    """Evaluate one method on cell after cell, without a reset."""
     method = tta.build("tent", tta.load_model(model), num_classes=10, preset="cifar")
     results = [tta.evaluate(method, folder) for folder in folders]
     for result in results:

@@ -24,7 +24,7 @@ class Settings(Hyperparameters):
 
 
 class Sharpened(Norm):
-        """Batch norm with the batch's statistics, and logits divided by a temperature."""
+    """Batch norm with the batch's statistics, and logits divided by a temperature."""
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         return super()._predict(images) / self.hyperparameters.temperature

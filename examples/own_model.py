@@ -16,7 +16,7 @@ import tta_pipeline as tta
 
 
 class Mine(nn.Module):
-        """A linear classifier on the mean colours of a 4 x 4 grid."""
+    """A linear classifier on the mean colours of a 4 x 4 grid."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
