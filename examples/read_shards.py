@@ -21,7 +21,7 @@ def main(folder: str) -> None:
         f"{len(cell)} samples of {len(cell.classes)} classes in {len(cell.manifest.shards)} shards; "
         f"sample 17 is {image.size}, label {label}"
     )
-    # Batches are float32 (B, 3, H, W) in [0, 1] and int64 (B,); DataLoader takes cell.batches(), with batch_size=None.
+    # Batches are float32 (B, 3, H, W) in [0, 1] and int64 (B,). DataLoader takes cell.batches(), with batch_size=None.
     brightness = [images.mean().item() for images, _ in cell.batches(batch_size=64, shuffle_seed=0)]
     print(f"mean brightness {sum(brightness) / len(brightness):.2f} over {len(brightness)} batches")
 
