@@ -82,8 +82,8 @@ class Benchmark(Section):
         known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
         if unknown := [each for each in found if each not in known]:
             raise ValueError(
-                f"found {', '.join(map(str, unknown))}; the shift set {shift_set.name} has "
-                f"{', '.join(map(str, known))}: name some of these"
+                f"found {', '.join(map(str, unknown))}; expected some of {', '.join(map(str, known))}, as in the shift "
+                f"set {shift_set.name}"
             )
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")

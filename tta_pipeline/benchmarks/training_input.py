@@ -17,7 +17,7 @@ class RandAugment(Section):
 
 
 class AugMix(Section):
-    """torchvision's `v2.AugMix`, after crop and flip (Hendrycks et al. 2020), without its consistency loss."""
+    """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), but no consistency loss."""
 
     severity: int = Field(default=3, ge=1, le=10)
     """Strength of each operation, 1 to 10."""

@@ -83,7 +83,7 @@ def test_exclude_leaves_combinations_out(tmp_path: Path):
         ("{models: [cnn], methods: [tent]}", "the experiment tent in experiments and in matrix"),
         ("[{models: [cnn], methods: [sar]}, {models: [cnn], methods: [sar]}]", "sar in matrix.0 and in matrix.1"),
         ("{models: [cnn], methods: [sar, {sar: {lr: 1}}]}", "name: sar_2"),
-        ("{models: [cnn], methods: [sar], exclude: [{method: eata}]}", "exclude.0 is {'method': 'eata'}, which excl"),
+        ("{models: [cnn], methods: [sar], exclude: [{method: eata}]}", "exclude.0 is {'method': 'eata'}, and excl"),
         ("{models: [cnn], methods: [sar], exclude: [{model: cnn}]}", "exclude leaves nothing"),
         ("{models: [cnn], methods: []}", "expected at least one of each"),
         ("{models: [cnn], methods: [sar], batches: 3}", "matrix.0: unknown field batches; expected some of models"),

@@ -109,7 +109,7 @@ def test_imagenet_has_names(spec: OpenClipModel):
     by_id = loaded(spec, (wnids[1], wnids[0]))
 
     assert by_id.identity == loaded(spec, ("a", "b"), class_names=["goldfish", "tench"]).identity
-    with pytest.raises(EvaluationError, match=r"class '0' of the class map is no word .*expected `class_names`"):
+    with pytest.raises(EvaluationError, match=r"class '0' of the class map is not a word .*expected `class_names`"):
         loaded(spec, ("0", "1"))
     with pytest.raises(EvaluationError, match=r"class_names has 1 names; expected one for each of the class map's 3"):
         loaded(spec, class_names=["cat"])

@@ -223,7 +223,7 @@ def test_held_out_images_choose_the_best_epoch_and_end_a_training_that_gets_no_b
     [
         ({"select": "best"}, "test images must not choose weights"),
         ({"patience": 3}, "test images must not choose weights"),
-        ({"schedule": "step"}, "expected both a step schedule and its epochs"),
+        ({"schedule": "step"}, "expected both schedule step and its epochs"),
         ({"warmup_epochs": 1}, "it has its own rise"),
         ({"schedule": "cosine", "warmup_epochs": 2}, "expected fewer"),
         ({"fine_tune": True}, "which has no weights"),
