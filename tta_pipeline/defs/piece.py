@@ -1,7 +1,7 @@
-"""The program that a job of a cluster runs: one piece of a submission.
+"""The program of a cluster job, which runs one piece of a submission.
 
-It keeps no history of its own: SQLite on a network file system loses data or locks up. What it makes is files, from
-which `tta-pipeline submit --status` makes the history.
+It keeps no Dagster history: SQLite on a network file system loses data or locks up. It writes files, and
+`tta-pipeline submit --status` builds the history from them.
 """
 
 import sys
@@ -20,25 +20,25 @@ _USAGE = "usage: python -m tta_pipeline.defs.piece SUBMISSION KEY NUMBER"
 
 
 def main() -> None:
-    """Materialize the piece, note how it ended, and end with status 0, 1, or `stopping.EXIT_STATUS` to go on later."""
+    """Materialize the piece, note its outcome, and exit with 0, 1, or `stopping.EXIT_STATUS` to be continued later."""
     if len(sys.argv) != 4:
         sys.exit(_USAGE)
     stopping.listen()
     submission, key, number = Submission.read(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
     if submission.key != key:
         sys.exit(
-            f"{submission.folder} has {submission.key}; expected {key}: it was removed, and another one took its place"
+            f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced"
         )
     result = _materialize(submission, number)
     if not result.success and stopping.is_asked():
         sys.exit(stopping.EXIT_STATUS)
-    if not _was_interrupted(result):  # somebody who cancels a job does not make it a failure
+    if not _was_interrupted(result):  # a cancelled job is not a failed one
         submission.note_outcome(number, "done" if result.success else "failed")
     sys.exit(0 if result.success else 1)
 
 
 def _materialize(submission: Submission, number: int) -> dg.ExecuteInProcessResult:
-    """Materialize the piece *number* in this process, and return what became of it."""
+    """Materialize the piece *number* in this process, and return the result."""
     from tta_pipeline.definitions import defs
 
     piece = submission.pieces[number]
@@ -57,7 +57,7 @@ def _materialize(submission: Submission, number: int) -> dg.ExecuteInProcessResu
 
 
 def _was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
-    """Return whether SIGTERM or SIGINT ended the run: Dagster makes an error of them."""
+    """Return whether SIGTERM or SIGINT ended the run, which Dagster reports as an error of the step."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return any(error is not None and DagsterExecutionInterruptedError.__name__ in error.to_string() for error in errors)
 

@@ -1,4 +1,4 @@
-"""How many accelerators this machine has, for those who cannot wait the seconds that torch takes to say it."""
+"""Number of accelerators of this machine, counted without torch, whose import takes seconds."""
 
 import os
 from itertools import takewhile
@@ -8,9 +8,9 @@ from pathlib import Path
 def num_accelerators(devices: Path = Path("/dev")) -> int:
     """Return the number of NVIDIA devices that a process started here would see.
 
-    The driver makes a file for each of them in the folder *devices*, and a container has those of its own devices only.
-    `CUDA_VISIBLE_DEVICES` counts as CUDA reads it: up to the first entry that is no device. Devices of other makers are
-    not found.
+    The driver makes a file for each device in the folder *devices*; a container has only the files of its own devices.
+    `CUDA_VISIBLE_DEVICES` is read as CUDA reads it: up to the first entry that is not a device. Devices of other makers
+    are not counted.
     """
     num_found = len([each for each in devices.glob("nvidia*") if each.name.removeprefix("nvidia").isdigit()])
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
