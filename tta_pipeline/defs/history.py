@@ -24,8 +24,8 @@ DRIFT = "accuracy_drift"
 HISTORY_CHECKS: Mapping[str, str] = {
     THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history under the same "
     "conditions: device, processor, cores, threads, processes, batch size, precision, compile mode and loader.",
-    DRIFT: "The error of the newest evaluation equals earlier ones of the same data, weights and settings, and is within "
-    "0.5 points of the median of its history.",
+    DRIFT: "The error of the newest evaluation equals earlier ones of the same data, weights and settings, and is "
+    "within 0.5 points of the median of its history.",
 }
 _SLOW = 0.85
 _DRIFTED = 0.005

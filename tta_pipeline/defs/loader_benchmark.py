@@ -28,7 +28,8 @@ class LoaderBenchmarkConfig(dg.Config):
     loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
     batch_size: int = Field(default=64, ge=1)
     num_threads: list[int] = Field(
-        default=[], description="Numbers of threads or worker processes to try, of which the fastest counts; empty: one for each core"
+        default=[],
+        description="Numbers of threads or worker processes to try; the fastest counts; empty: one for each core",
     )
     num_processes: int = Field(default=1, ge=1, description="Processes, each of which reads a part of the cell")
     repeats: int = Field(default=3, ge=1)
@@ -36,7 +37,8 @@ class LoaderBenchmarkConfig(dg.Config):
         default="own", description="Where images are normalised: as each system does, on the host, or on the device"
     )
     device: str = Field(
-        default="cpu", description="Device on which images are normalised if normalization is device: cpu, or a kind such as cuda"
+        default="cpu",
+        description="Device on which images are normalised if normalization is device: cpu, or a kind such as cuda",
     )
 
 

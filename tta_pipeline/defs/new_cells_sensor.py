@@ -69,7 +69,7 @@ def stamps(benchmark: Benchmark) -> Stamps:
 def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
     """Yield the first and last cell of ranges that together hold exactly *cells*; not always the fewest ranges.
 
-    Dagster's range from (a, 1) to (c, 3) is a rectangle, so neighbouring corruptions with equal severities are one range.
+    Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
     """
     stretches = {corruption: tuple(_stretches(benchmark, corruption, cells)) for corruption in benchmark.corruptions}
     for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):

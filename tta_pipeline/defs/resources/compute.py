@@ -29,8 +29,8 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     checkpoint_every: int = Field(
         default=100_000,
         ge=1,
-        description="Number of images after which a segment's state is saved: a killed run loses no more of a long stream; "
-        "predictions are the same for any number",
+        description="Number of images after which a segment's state is saved, so that a killed run loses no more than "
+        "that; predictions are the same for any number",
     )
     launch: str = Field(
         default="",

@@ -171,8 +171,8 @@ def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
 def _of_another(submission: Submission) -> str:
     name, number = submission.benchmark, submission.number
     return (
-        f"submission {number} of {name} belongs to another Dagster, {_history_named(submission)}, and only that one "
-        f"launches its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
+        f"submission {number} of {name} belongs to another Dagster, {_history_named(submission)}; no other launches "
+        f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
     )
 
 

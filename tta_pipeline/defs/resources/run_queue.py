@@ -62,6 +62,6 @@ def limit_of_queue(home: Path) -> int | None:
     except (dg.DagsterError, CheckError, yaml.YAMLError) as error:
         faults = error.errors if isinstance(error, dg.DagsterInvalidConfigError) else ()
         found = str(faults[0].message if faults else error).partition("\n")[0].partition(" Expected: ")[0]
-        raise SettingsError(f"{home / 'dagster.yaml'}: {found}; expected settings that Dagster accepts: correct the file") from error
+        raise SettingsError(f"{home / 'dagster.yaml'}: {found}; expected what Dagster accepts: correct it") from error
     assert concurrency.run_queue_config, "a queue has settings"
     return concurrency.run_queue_config.max_concurrent_runs
