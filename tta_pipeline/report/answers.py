@@ -30,8 +30,8 @@ _QUESTIONS = frozenset(
 class Answer:
     """The answer of the database to one query; use it as a context manager, and read it once.
 
-    DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and interrupts
-    the computation.
+    DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and
+    interrupts the computation.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
