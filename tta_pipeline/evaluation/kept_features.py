@@ -46,7 +46,7 @@ class KeptFeatures:
     """Folder and size limit of the cache."""
     _: KW_ONLY
     determined_by: JsonObject
-    """Everything that determines the features, except the versions of the software."""
+    """Everything that determines the features, except the machine's name and software versions, which `path` adds."""
     manifest_sha256: str
     num_samples: int
 

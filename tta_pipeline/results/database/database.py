@@ -259,9 +259,9 @@ def _first_line(error: duckdb.Error) -> str:
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
     """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
-    # The copy is in a folder of its own, in which DuckDB also puts its log and spilled data; a later publication removes
-    # what a killed one leaves. Another machine that does not see our lock may publish at the same time: the last copy
-    # stays, and the next publication adds the records that it lacks.
+    # The copy is in a folder of its own, in which DuckDB also puts its log and spilled data; a later publication
+    # removes the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
+    # last copy stays, and the next publication adds the records that it lacks.
     with temporary_folder(target) as folder:
         copy = folder / target.name
         if current is not None:
