@@ -26,9 +26,7 @@ def main() -> None:
     stopping.listen()
     submission, key, number = Submission.read(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
     if submission.key != key:
-        sys.exit(
-            f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced"
-        )
+        sys.exit(f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced")
     result = _materialize(submission, number)
     if not result.success and stopping.is_asked():
         sys.exit(stopping.EXIT_STATUS)

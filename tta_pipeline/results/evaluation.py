@@ -185,9 +185,7 @@ class Evaluation:
         Column("Position of the shift in its set, from 1; 0 for clean images", sql="INTEGER", at_least=0),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
-    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL in older records")] = (
-        None
-    )
+    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL in older records")] = None
     seed: Annotated[
         int,
         Column(
@@ -221,8 +219,8 @@ class Evaluation:
     hyperparameters_origin: Annotated[
         str | None,
         Column(
-            "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen by "
-            "tuning on shifts that are not reported; set by hand: anything else; NULL in older records",
+            "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen "
+            "by tuning on shifts that are not reported; set by hand: anything else; NULL in older records",
             choices=(PUBLISHED, TUNED, BY_HAND),
         ),
     ] = None
@@ -246,7 +244,7 @@ class Evaluation:
     ]  # fmt: skip
     fingerprint: Annotated[
         str,
-        Column("sha256 of everything that determines the predictions; marked in records of version 1, so it matches none"),
+        Column("sha256 of everything that determines the predictions; records of version 1 say so and match no other"),
     ]  # fmt: skip
     fingerprint_parts: Annotated[
         str | None, Column("Parts of the fingerprint, by name; NULL in older records", sql="JSON")
@@ -330,8 +328,8 @@ class Evaluation:
     diverged: Annotated[
         bool,
         Column(
-            "Whether the model is broken: a logit was not finite, or after adaptation it predicted one class for nearly "
-            "everything",
+            "Whether the model is broken: a logit was not finite, or after adaptation it predicted one class for "
+            "nearly everything",
             shown=True, shown_of_segment=True,
         ),
     ]  # fmt: skip
@@ -351,7 +349,7 @@ class Evaluation:
     num_adapted_samples: Annotated[int | None, _count("Samples that entered a loss, which papers call backwards")]
     num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation for lack of time")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
-    num_resets: Annotated[int, _count("Number of times that the method reset itself to the source model", shown_of_segment=True)]
+    num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
 
     # What computed it.
@@ -421,9 +419,7 @@ class Evaluation:
         _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
                  "in place"),
     ]  # fmt: skip
-    metadata_scan_s: Annotated[
-        float, _seconds("Reading the manifest and checking that the shards match it")
-    ]
+    metadata_scan_s: Annotated[float, _seconds("Reading the manifest and checking that the shards match it")]
     pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
     time_to_first_batch_s: Annotated[
         float, _seconds("From the start of the pass until the first batch arrives", shown=True)
@@ -440,9 +436,7 @@ class Evaluation:
     ]
     starved_s: Annotated[
         float | None,
-        _seconds(
-            "Sum over the batches of the time that the device was idle before each batch; NULL in older records"
-        ),
+        _seconds("Sum over the batches of the time that the device was idle before each batch; NULL in older records"),
     ] = None
     host_to_device_s: Annotated[
         float | None, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")

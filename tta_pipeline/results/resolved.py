@@ -117,8 +117,8 @@ def _with(experiment: Experiment, run: TuningRun) -> Experiment:
         changed.configured()
     except ValueError as error:
         raise EvaluationError(
-            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that the "
-            "method takes: tune again"
+            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that "
+            "the method takes: tune again"
         ) from error
     return changed
 

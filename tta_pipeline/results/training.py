@@ -104,7 +104,7 @@ class TrainingRun:
     num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0)]
     compute_threads: Annotated[int, Column("Threads of torch on the CPU, in each process", sql="INTEGER", above=0)]
     num_ranks: Annotated[int, Column("Processes that trained together", sql="INTEGER", above=0)]
-    torch_version: Annotated[str, Column("Version of torch during training; the column versions is from the record's writer")]
+    torch_version: Annotated[str, Column("Version of torch during training; versions are from the record's writer")]
 
     # Result.
     num_epochs_done: Annotated[int, Column("Epochs that were trained", sql="INTEGER", above=0)]

@@ -103,7 +103,7 @@ class Findings:
 
     @property
     def mce(self) -> Mapping[str, float | None]:
-        """mCE in percent by experiment; None if not defined."""
+        """Mean corruption error (mCE) in percent by experiment; None if not defined."""
         table = self.tables["error_by_corruption"]
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
@@ -368,7 +368,7 @@ def _headline(found: Findings) -> str:
     """Return the main result in a sentence: the best experiment, and its hardest corruption."""
     errors = found.in_mean(found.best)
     if not errors:
-        return f"None of {len(found.errors)} experiments has a shift that counts in the mean: all are held out for tuning."
+        return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
         for corruption in {cell.corruption for cell in errors}
