@@ -79,7 +79,7 @@ def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, 
 
 
 def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last severity of each run of consecutive severities that *corruption* has in *cells*."""
+    """Yield first and last of each sequence of severities, consecutive in the benchmark, of *corruption* in *cells*."""
     has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
     for is_in, places in groupby(range(len(has)), key=has.__getitem__):
         if is_in:

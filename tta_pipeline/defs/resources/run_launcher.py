@@ -36,7 +36,7 @@ class WatchfulRunLauncher(DefaultRunLauncher):
         return CheckRunHealthResult(WorkerStatus.FAILED, f"process {process[0]} does not exist any more")
 
     def _process(self, run: dg.DagsterRun) -> tuple[int, float] | None:
-        """Return the process ID of *run* and the time of its start event; None if it runs on another machine."""
+        """Return the process ID of *run* and the time of its start event; None if unknown or on another machine."""
         server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
         if not server.get("socket") and server.get("host") not in _HERE:
             return None

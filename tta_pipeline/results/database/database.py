@@ -110,7 +110,7 @@ def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[s
 
 
 def _is_asked_anew(locations: Locations) -> bool:
-    """Return whether the database exists, and benchmark files have changed their results since its publication."""
+    """Return whether the database exists, and the benchmark files ask for other results than at its publication."""
     if not locations.metrics.exists():
         return False
     with open_read_only(locations.metrics) as connection:
