@@ -32,12 +32,12 @@ def shard(
 ) -> Shards:
     """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
 
-    The folder names give the cell: `.../fog/5` is fog at severity 5, any other name is clean images. Shards of the same
-    images and settings that are already in *output* stay.
+    The folder names give the cell: `.../fog/5` is fog at severity 5, any other name is clean images. Shards already in
+    *output* stay if they were made from the same images with the same settings.
 
     Args:
         source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file.
-        output: Folder of the shards; it is created.
+        output: Folder of the shards; created if missing.
         num_shards: Exact number of shards; give this or *samples_per_shard*.
         samples_per_shard: Largest number of samples in a shard.
         class_map: JSON list of the classes in the order of their labels, or `meta.mat`; None: the sorted folders.
@@ -47,7 +47,7 @@ def shard(
         progress: Reporter of the images as they are read and written.
 
     Raises:
-        SourceError, ClassMapError: an image or a class folder is not what it should be.
+        SourceError, ClassMapError: an image or a class folder is invalid.
         ShardError: the settings contradict each other, or the shards cannot be written.
     """
     source, output = Path(source), Path(output)

@@ -35,7 +35,7 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 def build_definitions(locations: Locations) -> dg.Definitions:
     """Return the definitions of every benchmark, the embedded ones and those under the data root.
 
-    Each fault in a benchmark file becomes an asset that says so; see `assets.faults`.
+    Each fault in a benchmark file becomes an asset that describes it; see `defs.faults`.
     """
     loaded = load_all(locations)
     benchmarks = loaded.benchmarks

@@ -1,7 +1,7 @@
 """The program that each task of a Slurm job runs: one piece of a submission.
 
-It keeps no history of its own: SQLite on a network file system loses data or locks up. It writes files, from which
-`tta-pipeline submit --status` makes the history.
+It keeps no Dagster history: SQLite on a network file system loses data or locks up. It writes files, and
+`tta-pipeline submit --status` builds the history from them.
 """
 
 import sys
@@ -16,15 +16,13 @@ _USAGE = "usage: python -m tta_pipeline.cli.piece SUBMISSION KEY NUMBER"
 
 
 def main() -> None:
-    """Materialize the piece, note how it ended, and exit with status 0, 1, or `stopping.EXIT_STATUS` to go on later."""
+    """Materialize the piece, note its outcome, and exit with 0, 1, or `stopping.EXIT_STATUS` to be continued later."""
     if len(sys.argv) != 4:
         sys.exit(_USAGE)
     stopping.listen()
     submission, key, number = Submission.read(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
     if submission.key != key:
-        sys.exit(
-            f"{submission.folder} has {submission.key}; expected {key}: it was removed, and another one took its place"
-        )
+        sys.exit(f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced")
     from tta_pipeline.definitions import defs  # only now: a signal meanwhile asks the piece to end
     from tta_pipeline.defs.in_process import was_interrupted
     from tta_pipeline.defs.piece_runs import materialize_piece
@@ -33,7 +31,7 @@ def main() -> None:
     result = materialize_piece(defs, benchmark, submission, submission.pieces[number])
     if not result.success and stopping.is_asked():
         sys.exit(stopping.EXIT_STATUS)
-    if not was_interrupted(result):  # somebody who cancels a job does not make it a failure
+    if not was_interrupted(result):  # a cancelled job is not a failed one
         submission.note_outcome(number, "done" if result.success else "failed")
     sys.exit(0 if result.success else 1)
 

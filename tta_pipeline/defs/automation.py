@@ -1,4 +1,4 @@
-"""Automation: once the user turns it on, it makes manifests and evaluations that are missing or out of date."""
+"""Automation of manifests and evaluations that are missing or out of date; off until the user turns it on."""
 
 import dagster as dg
 
@@ -6,13 +6,13 @@ Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
 def out_of_date() -> Condition:
-    """Return the condition of a partition that is new, or whose inputs have had another data version since.
+    """Return the condition under which a partition is due: it is new, or an input has a new data version.
 
-    A partition is not requested again until something changes, not even after its run failed: it would fail for ever.
-    It waits while it is being made, and while an input is missing or being made.
+    A partition is requested once for each change, even if its run fails: another try would fail the same way. It waits
+    while it is being made, and while an input is missing or being made.
     """
     condition = dg.AutomationCondition
-    # Dagster's own `any_deps_updated` also holds for shards that were made again and came out the same.
+    # Dagster's own `any_deps_updated` also holds for shards that were rebuilt with the same content.
     changed = condition.newly_updated() & condition.data_version_changed() & ~condition.executed_with_root_target()
     handled = condition.newly_requested() | condition.newly_updated()
     due = (condition.newly_missing() | condition.any_deps_match(changed)).since(handled)

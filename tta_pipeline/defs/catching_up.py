@@ -1,6 +1,6 @@
-"""Tells Dagster of what was made without it: by a cluster whose jobs have no history.
+"""Synchronise Dagster's history with files that were made outside it, such as by cluster jobs without a history.
 
-Files are the truth, so the history is made from them: from manifests, weights and result records.
+The files are the source of truth: manifests, weights and result records.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from tta_pipeline.util.progress import Progress
 
 
 class _Made(NamedTuple):
-    """What is on disk at a partition of an asset."""
+    """The output of one partition of an asset, as found on disk."""
 
     data_version: str
     metadata: Mapping[str, RawMetadataValue]
@@ -43,16 +43,16 @@ def catch_up(
     places: Sequence[tuple[str, str]],
     tell: Callable[[str], None],
 ) -> int:
-    """Report to *instance* what lies at *places*, and return how many of them were news to it.
+    """Report the files at *places* to *instance*, and return the number of places that it did not know yet.
 
     Args:
         instance: History to report to.
         graph: Graph of all assets.
         benchmark: Benchmark of the places.
         locations: Where its files lie.
-        places: Finished assets with their partition keys, as in `Piece.places`; one that the benchmark file no longer
-            has is left out.
-        tell: Called with messages about progress.
+        places: Finished assets with their partition keys, as in `Piece.places`; assets that the benchmark file no
+            longer defines are skipped.
+        tell: Called with progress messages.
     """
     progress = Progress(tell, what="telling Dagster", total=len(places), unit="partitions")
     known = graph.get_all_asset_keys()
@@ -66,7 +66,7 @@ def catch_up(
 
 
 def covered_places(benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yield the places that a run of *piece* covered: of its range, which may have more keys than are named."""
+    """Yield every place that a run of *piece* covered; its range may hold more keys than the piece names."""
     return product(piece.assets, _partitions(benchmark, piece))
 
 
@@ -85,7 +85,7 @@ def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str]:
 
 
 def _made(benchmark: Benchmark, locations: Locations, asset: str, partition: str | None) -> _Made | None:
-    """Return what is on disk at *partition* of *asset*; None if it is not finished, or does not tell."""
+    """Return the output on disk at *partition* of *asset*; None if it is unfinished or cannot be identified."""
     kind, of, beside = AssetName.parse(asset)
     try:
         if kind == "evaluation":
@@ -159,7 +159,7 @@ def _reported(page: Path) -> _Made | None:
 def _was_news(
     instance: dg.DagsterInstance, graph: AssetGraph, key: dg.AssetKey, partition: str | None, made: _Made
 ) -> bool:
-    """Report *made*, unless the newest that *instance* has is the same; return whether it was reported."""
+    """Report *made* unless the newest data version in *instance* is the same; return whether it was reported."""
     record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)
     known = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
     if known == made.data_version:

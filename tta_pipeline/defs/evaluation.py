@@ -41,13 +41,13 @@ _NOT_ITS = PartitionReport(
 
 
 class EvaluationConfig(dg.Config):
-    """What the user can ask of one run."""
+    """Options of one run."""
 
     remeasure: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
     keep_predictions: bool = Field(
         default=True,
         description="Write the prediction for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes a "
-        "sample; the file is named after its hash, which the record has",
+        "sample; the file is named after its hash, which the record holds",
     )
 
 
@@ -127,10 +127,10 @@ def _left_to_evaluate(
 
 
 def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
-    """Return the checks of the newest result: against the manifest, and against the results before it."""
+    """Return the checks of the newest result, against the manifest and against earlier results."""
     key = scope.key("evaluation", experiment_name)
     descriptions = {
-        EVERY_SAMPLE: "The newest result is of the current manifest and counts as many samples.",
+        EVERY_SAMPLE: "The newest result belongs to the current manifest and has the same number of samples.",
         **HISTORY_CHECKS,
         **(NORMALISATION_CHECK if checks_normalisation(scope, experiment_name) else {}),
     }
@@ -161,13 +161,13 @@ _GROUPS = {
     "cost": ("num_forwards", "num_backwards", "num_updates", "peak_rss_gib", "peak_cuda_gib"),
     "identity": ("predictions_sha256", "weights_sha256", "manifest_sha256", "fingerprint"),
 }
-"""Facts of an evaluation, as the web UI puts them together."""
+"""Facts of an evaluation, as the web UI groups them."""
 _LONG = ("batches", "class_counts", "first_samples", "calibration")
-"""Lists in a record, which pictures show."""
+"""Lists in a record that are shown as pictures."""
 
 
 class _Reporter:
-    """Reports each cell to Dagster, and publishes to the database now and then."""
+    """Reports each cell to Dagster, and publishes to the database every few seconds."""
 
     def __init__(self, context: dg.AssetExecutionContext, results: "ExperimentResults", metrics: MetricsStore) -> None:
         self._context = context
@@ -176,7 +176,7 @@ class _Reporter:
         self._published = time.monotonic()
 
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
-        """Return the report on the streams at a key, whose cells have *rows*."""
+        """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
         self._publish_now_and_then()
         error = mean_error(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
@@ -216,12 +216,12 @@ class _Reporter:
 
 
 def _rounded(value: object) -> object:
-    """Return *value* with six digits if it has more; the record has all."""
+    """Round a float *value* to six significant digits; the record keeps them all."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _summary(row: Evaluation) -> str:
-    """Return what a person asks of *row* first, in four lines."""
+    """Return the most important facts of *row* as a Markdown table of four lines."""
     from tta_pipeline.report.tables import formatted, readable
 
     lines = [
@@ -238,7 +238,7 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
 
 
 def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return what is shown of several rows: sums, means, and each row."""
+    """Return the metadata of several rows: sums, means, and a table of the rows."""
     from tta_pipeline.report.tables import Table, as_markdown, without_obvious
 
     wall_s = sum(row.wall_s for row in rows)
@@ -256,7 +256,7 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
 
 
 def data_version_of(rows: Sequence[Evaluation]) -> str:
-    """Return the data version of the streams at a key, whose cells have *rows*."""
+    """Return the data version of the streams at one key; *rows* are the evaluations of their cells."""
     if len(rows) == 1:
         return rows[0].predictions_sha256
     return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
@@ -280,7 +280,7 @@ def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckRep
     rows = results.rows(key)
     manifests = {cell: results.manifest(cell) for plan in results.plans(key) for cell in plan.cells}
     found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
-    # A subset and a slow stream have fewer samples, which the evaluation itself has counted against its plan.
+    # A subset and a slow stream have fewer samples than the manifest; the evaluation has checked them against its plan.
     is_whole = not results.spec.subset and results.spec.protocol.shift != "slow"
     passed = all(
         row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)

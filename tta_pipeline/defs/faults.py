@@ -1,4 +1,4 @@
-"""Faults in benchmark files, as assets: a user who misses an experiment or a benchmark looks for it there."""
+"""Faults in benchmark files, shown as assets: users look there for a missing experiment or benchmark."""
 
 import logging
 import re
@@ -11,16 +11,16 @@ from tta_pipeline.benchmarks.loading import Fault, Loaded
 from tta_pipeline.util.naming import LONGEST_NAME, is_benchmark_name
 
 FILE = "benchmark_file"
-"""Name of the asset of a file that is left out as a whole, `<file>/benchmark_file`."""
+"""Last part of the asset key `<file>/benchmark_file` of a file that is left out as a whole."""
 _log = logging.getLogger(__name__)
 
 
 def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
-    """Yield an asset for each experiment and each file that is left out, and log the sentences.
+    """Yield an asset for each experiment and each file that is left out, and log each fault.
 
     An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description says what is wrong,
-    and materializing the asset fails with the same sentence. No such asset has partitions: those of an experiment that
-    cannot be read are unknown.
+    and materializing the asset fails with the same sentence. These assets have no partitions: the partitions of
+    an experiment that cannot be read are unknown.
     """
     sentences: dict[dg.AssetKey, list[str]] = defaultdict(list)
     for fault in loaded.faults:
@@ -29,7 +29,7 @@ def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
     for key, found in sentences.items():
         is_whole = key.path[-1] == FILE
         names = key.path[:-1] if is_whole else key.path[:-2]
-        # A second file of the same name must not make runs over the group of the first fail.
+        # Else a faulty second file of the same name would make runs over the first file's group fail.
         group = "__".join(names) + ("_faulty" if is_whole and "/".join(names) in loaded.benchmarks else "")
         yield _faulty_asset(key, group, "\n".join(found))
 

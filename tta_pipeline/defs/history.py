@@ -1,6 +1,6 @@
-"""Compares the newest evaluation of a cell with its earlier records: is it slower than usual, has its error changed?
+"""Checks of the newest evaluation of a cell against its earlier records: is it slower, and has its error changed?
 
-The comparison reads the record files, which are the truth; the database may be behind.
+They read the record files, which are the source of truth; the database may be behind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,26 +24,26 @@ DRIFT = "accuracy_drift"
 HISTORY_CHECKS: Mapping[str, str] = {
     THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history under the same "
     "conditions: device, processor, cores, threads, processes, batch size, precision, compile mode and loader.",
-    DRIFT: "The newest evaluation has the error that the same data, weights and settings had before, and is within 0.5 "
-    "points of the median of its history.",
+    DRIFT: "The error of the newest evaluation equals earlier ones of the same data, weights and settings, and is "
+    "within 0.5 points of the median of its history.",
 }
 _SLOW = 0.85
 _DRIFTED = 0.005
 _ENOUGH = 3
 _REMEMBERED = 50
-"""Number of earlier records that are read, so that a cell that is measured again for years costs no more."""
+"""Number of earlier records to read: the cost stays the same for a cell with a history of years."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The newest evaluation of a cell in one stream, and those before it."""
+    """The newest evaluation of a cell in one stream, and the earlier ones."""
 
     newest: Evaluation
     earlier: tuple[Evaluation, ...]
 
     @property
     def alike(self) -> tuple[Evaluation, ...]:
-        """Earlier evaluations whose speed compares with that of the newest; none if its conditions are not known."""
+        """Earlier evaluations under the newest one's conditions; empty if those are not known."""
         conditions = self.newest.conditions
         return tuple(row for row in self.earlier if conditions is not None and row.conditions == conditions)
 
@@ -55,24 +55,24 @@ class History:
 
     @property
     def other_errors(self) -> tuple[float, ...]:
-        """Errors, each once, that the same data, weights and settings had before and that differ from the newest."""
+        """Distinct earlier errors of the same data, weights and settings that differ from the newest error."""
         same = [row for row in self.earlier if row.fingerprint == self.newest.fingerprint]
         return tuple(dict.fromkeys(row.error for row in same if row.error != self.newest.error))
 
     @property
     def distance(self) -> float:
-        """Signed distance of the error from the median of the earlier ones; 0 if there are none."""
+        """Newest error minus the median of the earlier errors; 0 if there are none."""
         return self.newest.error - median(row.error for row in self.earlier) if self.earlier else 0.0
 
 
 def history_reports(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
-    """Return what both checks find in the streams at *key*."""
+    """Return the findings of both checks on the streams at *key*."""
     histories = _histories(results, key)
     return _throughput(histories), _drift(histories)
 
 
 def _histories(results: "ExperimentResults", key: PartitionKey) -> tuple[History, ...]:
-    """Return the histories of the cells that have one.
+    """Return the histories of the cells at *key* that have a record.
 
     Raises:
         RecordError: the newest record of a cell is damaged or foreign.
@@ -95,7 +95,7 @@ def _history(folder: Path) -> History | None:
 
 
 def _of_before(path: Path) -> Evaluation | None:
-    """Return the evaluation at *path*; None if it is damaged, which publishing reports."""
+    """Return the evaluation at *path*; None if it is damaged, since publishing reports that."""
     from tta_pipeline.results.files import read_record
 
     try:
@@ -105,7 +105,7 @@ def _of_before(path: Path) -> Evaluation | None:
 
 
 def _throughput(histories: Sequence[History]) -> CheckReport:
-    """Compare the time that the streams took with what they would have taken at their usual speeds."""
+    """Compare the time of the streams with the time that they would take at their usual speeds."""
     usual = [(each, each.usual_images_per_s) for each in histories]
     known = [(each, images_per_s) for each, images_per_s in usual if images_per_s]
     conditions = "; ".join(dict.fromkeys(each.newest.conditions or "not known" for each in histories))
@@ -123,7 +123,7 @@ def _throughput(histories: Sequence[History]) -> CheckReport:
     return _report(
         THROUGHPUT,
         passed=ratio >= _SLOW,
-        found=f"{ratio:.2f} times as fast as usual; expected at least {_SLOW}. Compared with {num_earlier} or more "
+        found=f"{ratio:.2f} times as fast as usual; expected at least {_SLOW}. Compared with at least {num_earlier} "
         "earlier evaluations under the same conditions",
         compared=conditions,
         speed_ratio=ratio,

@@ -1,6 +1,6 @@
-"""The jobs: a whole benchmark under one name, for one cell or for a range, which is one run.
+"""The Dagster jobs of each benchmark: one job runs all of its assets, for one cell or for a range of cells in one run.
 
-All assets of a job share one grid, so each benchmark has its own jobs, and streams over several cells have theirs.
+All assets of a job must have the same partitions, so streams over several cells have jobs of their own.
 """
 
 from collections import defaultdict
@@ -19,9 +19,9 @@ from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
 
 
 class BenchmarkJob(UnresolvedAssetJobDefinition):
-    """A job over assets of one benchmark, for which Dagster searches the assets of that benchmark alone.
+    """A job whose assets Dagster looks up among those of one benchmark only.
 
-    Otherwise it would search all assets for every job: half of the time that thirty benchmarks take to load.
+    By default Dagster searches all assets for every job, which takes half of the load time of thirty benchmarks.
     """
 
     def resolve(self, asset_graph: AssetGraph, *args: Any, **kwargs: Any) -> dg.JobDefinition:
@@ -41,7 +41,7 @@ def _assets_by_benchmark(asset_graph: AssetGraph) -> dict[str, AssetGraph]:
 
 
 def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Iterator[BenchmarkJob]:
-    """Yield the jobs of *benchmark*; the one that evaluates everything includes the *faulty* experiments."""
+    """Yield the jobs of *benchmark*; `evaluate_everything` includes the *faulty* experiments."""
     yield _job(
         benchmark,
         "shard_everything",
@@ -68,7 +68,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     evaluated = _evaluated(benchmark)
     scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
-    # Images that are already on disk are observed, which cannot be a step of a run that materializes.
+    # Images already on disk are an observable source, which a run that materializes cannot include.
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     return [
         *(scope.key(name) for scope in scopes for name in names),
@@ -86,7 +86,7 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
 
 
 def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
-    """Return the experiments over streams by job; those of some severities only have jobs of their own."""
+    """Return the keys of the experiments over streams by job: one job for each set of severities."""
     cells = CellScope(benchmark=benchmark)
     every = tuple(StreamKey(severity=severity) for severity in sorted(benchmark.severities))
     found: dict[str, list[dg.AssetKey]] = defaultdict(list)

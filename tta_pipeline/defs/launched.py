@@ -19,7 +19,7 @@ from tta_pipeline.util.partitions import parse_key
 
 
 def main() -> None:
-    """Evaluate or train what Dagster names, together with the other processes if there are any."""
+    """Run the evaluation or training that Dagster orders, together with any other ranks."""
     is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     with nullcontext(ALONE) if is_alone else ranks_of_torchrun() as ranks, _order(ranks) as order:
         if "experiment" in order.extras:
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 class _Order(NamedTuple):
-    """What Dagster asks of this process, and a function that reports progress."""
+    """The work that Dagster orders, and a function that reports progress."""
 
     run_id: str
     extras: Mapping[str, Any]
@@ -38,7 +38,7 @@ class _Order(NamedTuple):
 
 @contextmanager
 def _order(ranks: Ranks) -> Iterator[_Order]:
-    """Yield the order; only the first process answers, since Dagster listens to one."""
+    """Yield the order; only the first rank reports back, since Dagster listens to one process."""
     if ranks.is_first:
         with open_dagster_pipes() as pipes:
             yield _Order(pipes.run_id, pipes.extras, pipes.log.info)
@@ -67,7 +67,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
     ) as runner:
         for key in keys:
             runner.plan(key)
-        ranks.wait_for_all()  # else the first would record streams that others must still find unfinished
+        ranks.wait_for_all()  # else the first rank could record a stream before the others have planned it
         for key in keys:
             runner.evaluate(key)
             if ranks.is_first:

@@ -1,6 +1,6 @@
-"""Work by processes that a launcher such as `torchrun` or `srun` starts, over Dagster Pipes.
+"""Run evaluations and trainings in processes started by a launcher such as `torchrun` or `srun`, over Dagster Pipes.
 
-They write results, which are the truth; Dagster receives their log, and passes cancellation on to them.
+The processes write the results themselves; Dagster receives their log, and passes cancellation on to them.
 """
 
 import shlex
@@ -28,7 +28,7 @@ def launch_evaluation(
     *,
     config: dict[str, bool],
 ) -> None:
-    """Evaluate the streams at *keys* in the processes that *prefix* starts, and return when all are recorded."""
+    """Evaluate the streams at *keys* in processes started by the command *prefix*; return when all are recorded."""
     keys_of_streams = [key.key for key in keys]
     order: JsonObject = {"experiment": results.experiment_name, "keys": keys_of_streams, "config": config}
     _launch(context, prefix, machine, order, of=results)
@@ -37,7 +37,7 @@ def launch_evaluation(
 def launch_training(
     context: dg.AssetExecutionContext, prefix: str, training: "SourceTraining", machine: "Machine"
 ) -> None:
-    """Train in the processes that *prefix* starts, and return when the weights are there."""
+    """Train in processes started by the command *prefix*; return when the weights are written."""
     _launch(context, prefix, machine, {"model": training.model}, of=training)
 
 

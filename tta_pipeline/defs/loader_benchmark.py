@@ -23,12 +23,13 @@ _SHOWN = (
 
 
 class LoaderBenchmarkConfig(dg.Config):
-    """What the user can ask of one run."""
+    """Options of one run."""
 
     loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
     batch_size: int = Field(default=64, ge=1)
     num_threads: list[int] = Field(
-        default=[], description="Threads or worker processes to try; the fastest counts; empty: one for each core"
+        default=[],
+        description="Numbers of threads or worker processes to try; the fastest counts; empty: one for each core",
     )
     num_processes: int = Field(default=1, ge=1, description="Processes, each of which reads a part of the cell")
     repeats: int = Field(default=3, ge=1)
@@ -36,14 +37,15 @@ class LoaderBenchmarkConfig(dg.Config):
         default="own", description="Where images are normalised: as each system does, on the host, or on the device"
     )
     device: str = Field(
-        default="cpu", description="Where images are normalised, if on the device: cpu, or a kind such as cuda"
+        default="cpu",
+        description="Device on which images are normalised if normalization is device: cpu, or a kind such as cuda",
     )
 
 
 def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
     """Return the asset of the loaders' speeds.
 
-    It is in a group of its own: a user who materializes all of a benchmark has not asked for hours of measuring.
+    It is in a group of its own, so that materializing a whole benchmark does not start hours of measurements.
     """
 
     @dg.asset(

@@ -1,4 +1,4 @@
-"""A sensor that sees cells arrive: a new (corruption, severity) folder, or a new or changed archive or array."""
+"""Sensor for new cells: a new (corruption, severity) folder, or a new or changed archive or array."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ Stamps = dict[str, list[list[int]]]
 
 
 def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
-    """Return the sensor of the cells that *benchmark* names a place for.
+    """Return the sensor that watches the source locations of the cells of *benchmark*.
 
-    It reads only names, sizes and modification times, and takes a cell as complete when these are the same twice in a
-    row: a copy or download in progress is left alone.
+    It reads only names, sizes and modification times. A cell counts as complete when these are the same twice in a
+    row, so a copy or download in progress is left alone.
     """
     scope = CellScope(benchmark=benchmark)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
@@ -59,7 +59,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
 
 
 def stamps(benchmark: Benchmark) -> Stamps:
-    """Return size and modification time of the sources of each cell whose sources are all there."""
+    """Return the size and modification time of each source file, for the cells whose source files all exist."""
     places = {cell.key: benchmark.source.places(cell, benchmark.shift_set) for cell in benchmark.cells}
     known = {path: _stamp(path) for paths in places.values() for path in paths}
     found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
@@ -67,7 +67,7 @@ def stamps(benchmark: Benchmark) -> Stamps:
 
 
 def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield first and last cell of ranges that hold exactly *cells*: few, though not always the fewest.
+    """Yield the first and last cell of ranges that together hold exactly *cells*; not always the fewest ranges.
 
     Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
     """
@@ -79,7 +79,7 @@ def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, 
 
 
 def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each stretch of severities, in the benchmark's order, of *corruption* in *cells*."""
+    """Yield first and last of each sequence of severities, consecutive in the benchmark, of *corruption* in *cells*."""
     has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
     for is_in, places in groupby(range(len(has)), key=has.__getitem__):
         if is_in:
@@ -88,7 +88,7 @@ def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> 
 
 
 def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
-    """Return the part of *found* whose cells already have shards when the sensor looks for the first time."""
+    """Return the stamps in *found* of cells that already have shards at the sensor's first evaluation."""
     there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
     return {key: stamp for key, stamp in found.items() if key in there}
 
@@ -96,7 +96,7 @@ def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamp
 def _stamp(path: Path) -> list[int] | None:
     try:
         status = path.stat()
-        # A folder's time is that of its list of names; the number of names shows a second change in one clock tick.
+        # A folder's mtime changes with its entries; counting them also shows a second change within one clock tick.
         size = sum(1 for _ in path.iterdir()) if path.is_dir() else status.st_size
     except OSError:
         return None

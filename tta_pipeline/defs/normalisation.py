@@ -1,4 +1,4 @@
-"""The check `normalisation_fits`: is a model that is evaluated on clean images better under another normalisation?"""
+"""The check `normalisation_fits`: would the model have a lower error on clean images under another normalisation?"""
 
 import hashlib
 import json
@@ -29,13 +29,13 @@ _LIMIT = 256
 _MOST_BYTES = 2**20
 _SEED = 0
 _VERSION = 1
-"""Version of what is computed; another one outdates what is kept."""
+"""Version of the computation; raising it invalidates the cached results."""
 
 
 def checks_normalisation(scope: Scope[PartitionKey], experiment_name: str) -> bool:
-    """Return whether the asset of *experiment_name* has the check: the unadapted model on the clean images.
+    """Return whether the asset of *experiment_name* has the check: it evaluates the source model on clean images.
 
-    The mean and std of a model that the benchmark trains are measured, so it needs none.
+    A model that the benchmark trains has a measured mean and std, so it needs no check.
     """
     spec = scope.benchmark.experiments[experiment_name]
     is_measured = isinstance(scope.benchmark.models[spec.model], TrainedModel)
@@ -43,15 +43,15 @@ def checks_normalisation(scope: Scope[PartitionKey], experiment_name: str) -> bo
 
 
 def normalisation_report(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> CheckReport:
-    """Return what the check finds; the figures are kept for this model on these images.
+    """Return the finding of the check; its errors are cached for this model and these images.
 
-    If it has to wait for a device, *tell* is called with a message.
+    *tell* is called with a message if the check has to wait for a device.
 
     Raises:
         EvaluationError, ManifestError, StreamError: the model or the images cannot be read.
     """
     if compute.launch:
-        found = "not checked, since other processes evaluate: run tta-pipeline check-model where they run"
+        found = "not checked, since launched processes evaluate: run tta-pipeline check-model where they run"
         return CheckReport(check=NORMALISATION, passed=True, metadata={"found": found})
     from tta_pipeline.evaluation.normalisation import COLUMNS
     from tta_pipeline.report.tables import Table, as_markdown
@@ -73,7 +73,7 @@ def normalisation_report(results: "ExperimentResults", compute: Compute, tell: C
 
 
 def _fits(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> "Fits":
-    """Return the errors on clean images, as they are kept or computed now."""
+    """Return the errors on clean images, from the cache if possible."""
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
     from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.normalisation import check_normalisation
@@ -100,7 +100,7 @@ def _fits(results: "ExperimentResults", compute: Compute, tell: Callable[[str], 
 
 
 def _kept(path: "Path") -> "Fits | None":
-    """Return what is kept at *path*; None if there is nothing, or it cannot be read."""
+    """Return the cached result at *path*; None if it does not exist or cannot be read."""
     from tta_pipeline.evaluation.normalisation import Fits
 
     try:

@@ -1,4 +1,4 @@
-"""Runs of pieces of a submission: which assets, at which partitions, with which configuration."""
+"""The Dagster run of a piece of a submission: its asset keys, partitions and configuration."""
 
 from collections.abc import Mapping
 
@@ -19,20 +19,19 @@ def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
 
 
 def asset_key(benchmark: Benchmark, asset: str) -> dg.AssetKey:
-    """Return the key of *asset*, which is named below *benchmark*."""
+    """Return the full key of *asset*, whose name is relative to *benchmark*."""
     return dg.AssetKey([*benchmark.name.split("/"), *asset.split("/")])
 
 
 def partition_tags(piece: Piece) -> Mapping[str, str]:
-    """Return the run tags that say at which partitions *piece* is materialized; none if it has no partitions."""
+    """Return the run tags with the partition range of *piece*; empty if it has no partitions."""
     return {RANGE_START: piece.keys[0], RANGE_END: piece.keys[-1]} if piece.keys else {}
 
 
 def run_config(submission: Submission, piece: Piece) -> JsonObject:
-    """Return the configuration of the run of *piece*: it leaves its records for the report, which publishes them all.
+    """Return the configuration of the run of *piece*; only the report publishes records to the database.
 
-    Many runs would otherwise copy the database one after the other, on file systems whose locks may hold on one
-    machine only.
+    Otherwise many runs would copy the database in turn, on file systems whose locks may work on one machine only.
     """
     publishes = piece.stage == "report"
     return {

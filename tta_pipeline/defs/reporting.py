@@ -1,7 +1,7 @@
-"""How a run over one or several partitions reports each of them to Dagster.
+"""Reports of each partition to Dagster, from a run over one or several partitions.
 
-A run over a range of partitions can return only one result, with one data version and one check result for all of
-them. So each partition's metadata, data version and check results are logged as events of its own partition.
+A run over a range can return only one result, with one data version and one check result for all of its partitions.
+So the metadata, data version and check results of each partition are logged as events of that partition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What one check found in one partition."""
+    """The finding of one check in one partition."""
 
     check: str
     passed: bool
@@ -47,7 +47,7 @@ class CheckReport:
 
 
 class PartitionRun(Generic[K]):
-    """A run over one or several partitions: it reports each that is finished, even if another one fails.
+    """A run over one or several partitions, which reports each finished partition even if another one fails.
 
     ::
 
@@ -82,7 +82,7 @@ class PartitionRun(Generic[K]):
 
     @contextmanager
     def reporting(self, key: K) -> Iterator[Callable[[PartitionReport], None]]:
-        """Yield the function that takes the report of the partition *key*; a failure in the block gets its hint.
+        """Yield the function that takes the report of the partition *key*; see `failure_hint` for errors.
 
         Raises:
             dg.Failure: see `failure_hint`.
@@ -97,14 +97,14 @@ class PartitionRun(Generic[K]):
             self._context.log.info(latest)
 
     def hinting(self, key: K) -> AbstractContextManager[None]:
-        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        """Return the context manager that adds a hint to a failure at *key*; see `failure_hint`."""
         return failure_hint(self._scope, self._context.asset_key, key)
 
     def result(self) -> dg.MaterializeResult[Any]:
         """Return the result of the whole run.
 
-        For several partitions Dagster needs one result, with one data version; the events that are logged at the end of
-        the block correct that.
+        Dagster needs one result with one data version even for several partitions; the events that are logged at the
+        end of the block override it.
         """
         if len(self.keys) > 1:
             return dg.MaterializeResult()
@@ -114,9 +114,9 @@ class PartitionRun(Generic[K]):
 
 @contextmanager
 def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> Iterator[None]:
-    """Make a failure in the block show its partition, its reason and the command to type, on the page of the run.
+    """Turn a failure in the block into one that shows its partition, its reason and the command to repeat it.
 
-    The error itself, with its traceback, stays the cause of what is raised.
+    The original error, with its traceback, is the cause of the `dg.Failure`.
 
     Raises:
         dg.Failure: for any `PipelineError` in the block.
@@ -136,7 +136,7 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
 
 def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
-    # A stream over several cells has other partitions than its cells.
+    # The partitions of a stream over several cells differ from those of its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if are_shards_wrong else []
     select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
@@ -161,7 +161,7 @@ def checks_of(
 
 
 class CheckRun(Generic[K]):
-    """A run of checks over one or several partitions: it reports what the checks found in each.
+    """A run of checks over one or several partitions, which reports the findings for each partition.
 
     ::
 
@@ -181,7 +181,7 @@ class CheckRun(Generic[K]):
         self._selected = context.selected_asset_check_keys
 
     def hinting(self, key: K) -> AbstractContextManager[None]:
-        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        """Return the context manager that adds a hint to a failure at *key*; see `failure_hint`."""
         return failure_hint(self._scope, self._asset_key, key)
 
     def is_selected(self, check: str) -> bool:
@@ -189,7 +189,7 @@ class CheckRun(Generic[K]):
         return dg.AssetCheckKey(self._asset_key, check) in self._selected
 
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
-        """Yield what the checks that were selected found in the partition *key*."""
+        """Yield the findings of the selected checks in the partition *key*."""
         partition = partition_of(key)
         target = _checked_materialization(self._context.instance, self._asset_key, partition)
         for report in reports:
@@ -216,7 +216,7 @@ class CheckRun(Generic[K]):
 def _checked_materialization(
     instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """Return the materialization that a check is about; without it, Dagster takes the partition for unchecked."""
+    """Return the materialization that a check targets; without it, Dagster shows the partition as unchecked."""
     record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
     return record and AssetCheckEvaluationTargetMaterializationData(
         storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
@@ -247,7 +247,7 @@ def version_tags(
     partition: str | None,
     data_version: str,
 ) -> Mapping[str, str]:
-    """Return the tags by which Dagster knows what *partition* of an asset is and what it was made from."""
+    """Return the tags with the versions of the code, data and inputs of *partition*, as Dagster expects them."""
     asset = graph.get(asset_key)
     tags = {
         "dagster/code_version": asset.code_version or "",
@@ -255,7 +255,7 @@ def version_tags(
         "dagster/data_version_is_user_provided": "true",
     }
     for dependency in asset.parent_keys:
-        # The inputs of a stream have other partitions than the stream.
+        # The partitions of a stream differ from those of its inputs.
         is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
         record = instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None

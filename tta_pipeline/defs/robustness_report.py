@@ -22,8 +22,8 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         ],
         kinds={"html"},
         code_version="2",
-        description="The whole benchmark as pages that a browser reads from disk: who wins, where, at what cost, by "
-        "more than chance or not, and every cell; its figures and tables as files.",
+        description="The whole benchmark as pages that a browser reads from disk: which method wins, where, at what "
+        "cost, and whether by more than chance; every cell; figures and tables as files.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
@@ -31,7 +31,7 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         from tta_pipeline.report.pages.report import write_report
         from tta_pipeline.util.progress import log_reporter
 
-        set_aside = metrics.publish_now(context.log)  # it is what comes at the end, and reads the database
+        set_aside = metrics.publish_now(context.log)  # the report reads the database, so all results must be in it
         benchmark = scope.benchmark
         report = write_report(store.locations, benchmark, reporter=log_reporter(context.log.info), set_aside=set_aside)
         context.log.info(f"report in {report.path}")

@@ -1,4 +1,4 @@
-"""What an asset covers: the cells of a benchmark, one set of images beside them, or the streams of an experiment."""
+"""Scopes of assets: the cells of a benchmark, a set of images beside the cells, or the streams of an experiment."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ class Scope(ABC, Generic[K_co]):
 
     @abstractmethod
     def keys(self, context: Context) -> tuple[K_co, ...]:
-        """Return the keys that a run covers, after comparing them with the benchmark's own.
+        """Return the keys that a run covers, checked against the keys of the benchmark.
 
         Raises:
             PartitionKeyError: the run was started with a key that the benchmark does not have, or with a range that
@@ -45,15 +45,15 @@ class Scope(ABC, Generic[K_co]):
         return dg.AssetKey([*self.benchmark.name.split("/"), *parts])
 
     def group(self) -> str:
-        """Return the group of its assets; those of experiments are in `Benchmark.group_of`."""
+        """Return the group of its assets; see `Benchmark.group_of` for the groups of experiments."""
         return self.benchmark.dagster_name
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
-        """Return the dependency on everything that the asset *key* has for a partition of this scope."""
+        """Return the dependency on all parts of the asset *key* that a partition of this scope needs."""
         return dg.AssetDep(key)
 
     def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with what all assets have in common."""
+        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with the options of all assets."""
         decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             key=self.key(*parts),
             partitions_def=self.partitions,
@@ -91,11 +91,11 @@ class CellScope(Scope[Cell]):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutScope(CellScope):
-    """The cells that hyperparameters are chosen on: none of them is among those of `CellScope`."""
+    """The cells on which hyperparameters are chosen, none of which is a cell of `CellScope`."""
 
     @classmethod
     def of(cls, benchmark: Benchmark) -> "HeldOutScope":
-        """Return the scope of *benchmark*, whose source is opened with the held-out cells beside its own."""
+        """Return the scope of *benchmark*, with the held-out cells added so that its source can open them."""
         everything = (*benchmark.corruptions, *benchmark.held_out)
         return cls(benchmark=benchmark.model_copy(update={"corruptions": everything}), shifts=benchmark.held_out)
 
@@ -178,14 +178,14 @@ CELLS_PER_RUN = "TTA_CELLS_PER_RUN"
 
 
 def backfill_policy() -> dg.BackfillPolicy:
-    """Return into how many runs Dagster cuts a backfill: as few as there can be, or by the environment.
+    """Return how Dagster splits a backfill: into one run, or into runs of as many cells as the environment says.
 
-    Of a grid Dagster makes one range for each value of one dimension, and cuts each by the policy. So a run names
-    cells of one severity or of one corruption, never a rectangle that holds others. A command with `--partition-range`
-    needs the first policy, so the second is for the process of the web UI.
+    For a grid, Dagster makes one range for each value of one dimension, and splits each range by the policy. So a run
+    covers cells of one severity or of one corruption, never a rectangle with unrequested cells. A command with
+    `--partition-range` needs the first policy, so set the variable for the process of the web UI only.
 
     Raises:
-        SettingsError: the environment variable has no whole number.
+        SettingsError: the environment variable is not a whole number.
     """
     cells = whole_number(CELLS_PER_RUN)
     return dg.BackfillPolicy.multi_run(cells) if cells else dg.BackfillPolicy.single_run()
@@ -212,9 +212,9 @@ def partition_of(key: PartitionKey) -> str | None:
 
 
 def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *function* with its signature attached, where `inspect` finds it.
+    """Attach the signature of *function* to it, where `inspect` finds it, and return the function.
 
-    Dagster asks for the signature 17 times for each asset, and the functions of all experiments have the same one.
+    Dagster reads the signature 17 times for each asset, and the functions of all experiments have the same signature.
     """
     function.__signature__ = _signature(function.__code__, function)  # type: ignore[attr-defined]
     return function
@@ -241,7 +241,7 @@ def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -
 
 
 def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) -> list[str]:
-    # Before Dagster resolves the keys: one that a run tag smuggled in must reach our own check unchanged.
+    # Read before Dagster resolves the keys, so that a bad key in a run tag reaches our own check unchanged.
     run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
     single = run.tags.get("dagster/partition")
     if single is not None:
@@ -253,13 +253,13 @@ def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) 
 
 
 def _made(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
-    """Return the keys that can be checked: the web UI starts checks on their own without any partition."""
+    """Return the materialized keys, to be checked when the web UI starts the checks alone and names no partition."""
     asset_key = next(iter(context.selected_asset_check_keys)).asset_key
     made = context.instance.get_materialized_partitions(asset_key)
     keys = [key for key in partitions.get_partition_keys() if key in made]
     if not keys:
         raise PartitionKeyError(
-            f"found no partition of {asset_key.to_user_string()} that is materialized; expected one to check: "
+            f"found no materialized partition of {asset_key.to_user_string()}; expected one to check: "
             "materialize it first"
         )
     return keys

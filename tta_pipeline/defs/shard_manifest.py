@@ -1,4 +1,4 @@
-"""`<benchmark>/shard_manifest`: what one cell's shards hold, proven by reading them back, and its checks."""
+"""`<benchmark>/shard_manifest`: the contents of one cell's shards, verified by reading them back, and its checks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -95,7 +95,7 @@ def _publish(
     if benchmark.source.is_remote:
         published = _adopted_from_afar(scope, locations, folder, cell, context.log.info)
         return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
-    # Before the classes are looked up in the source, which may be missing as well: the error is about the shards.
+    # Read before the classes, since the source may be missing too: then the error must be about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
     belonging = belonging_of(locations, benchmark.name, cell)
@@ -120,8 +120,8 @@ def _read_back(
 ) -> "Published":
     """Read our own shards back and compare them with their writer's record.
 
-    If they differ, the record is removed: with it `tar_shards` would find nothing to write. The record of another cell
-    stays: it is true, but in the wrong place, and `tar_shards` does not take it for this cell's.
+    If they differ, the record is removed, so that `tar_shards` writes the shards again. The record of another cell
+    stays: it is correct but in the wrong place, and `tar_shards` does not mistake it for this cell's record.
     """
     from tta_pipeline.errors import ManifestError
     from tta_pipeline.shards.manifest import WRITER_FILE
@@ -176,7 +176,7 @@ def _adopted(
 def _adopted_from_afar(
     scope: Scope[Cell], locations: Locations, folder: Path, cell: Cell, say: Callable[[str], None]
 ) -> "Published":
-    """Make the manifest of shards at URLs, which pin the class map if nothing else did."""
+    """Build the manifest of shards at URLs; they fix the class map if nothing has fixed it before."""
     from tta_pipeline.benchmarks.opening import benchmark_class_map
     from tta_pipeline.shards.remote_adoption import adopt_remote
     from tta_pipeline.util.progress import Progress

@@ -29,7 +29,7 @@ def record_shard_set(
     started_at: str,
     transform: str | None = None,
 ) -> PartitionReport:
-    """Store the record of a shard set whose manifest was built, and return the report on its cell.
+    """Store the record of a shard set if its manifest was built, and return the report on its cell.
 
     Args:
         context: Context of the run.
@@ -37,7 +37,7 @@ def record_shard_set(
         metrics: Store of the records.
         published: The shard set.
         record: Record of the set's writer; None for shards made by others.
-        started_at: Time at which the manifest was begun.
+        started_at: Time at which the work on the manifest began.
         transform: Name of the transform that made the set from another one; None for the first set.
     """
     from tta_pipeline.shards.facts import shard_set_row

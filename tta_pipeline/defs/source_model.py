@@ -36,7 +36,7 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
         kinds={"pytorch"},
         code_version="1",
         description=f"`{model}`: {_called(settings.network.kind)}, trained for {settings.epochs} epochs on uncorrupted "
-        "images only. Cancel the run to pause it: the next goes on from the last checkpoint.",
+        "images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore, compute: Compute
@@ -56,7 +56,7 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
 def _trained(
     context: dg.AssetExecutionContext, training: "SourceTraining", metrics: MetricsStore, compute: Compute
 ) -> PartitionReport:
-    """Train unless the same training has ended, and record it unless it is recorded."""
+    """Train the model unless this training is finished, and record the training unless it is recorded."""
     from tta_pipeline.results.files import now
 
     started_at = now()

@@ -1,4 +1,4 @@
-"""`<benchmark>/source_split`: the images of one cell on disk, drawn first if they are digits."""
+"""`<benchmark>/source_split`: the images of one cell on disk; images of digits are generated first."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from tta_pipeline.util.partitions import Cell
 
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
-    """Return the asset of the source images: materialized if drawn here, observed if already on disk."""
+    """Return the asset of the source images: materialized if generated here, observed if already on disk."""
     return _generated(scope) if scope.benchmark.is_drawn else _observed(scope)
 
 
@@ -23,8 +23,8 @@ def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
         "source_split",
         kinds={"jpeg"},
         code_version="1",
-        description="Generated images, laid out as ImageNet-C is: `<corruption>/<severity>/<class>/<name>`. "
-        "Results on them compare with no published table.",
+        description="Generated images, in the layout of ImageNet-C: `<corruption>/<severity>/<class>/<name>`. "
+        "Results on them cannot be compared with published tables.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
@@ -65,7 +65,7 @@ def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
         partitions_def=scope.partitions,
         tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
         description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "
-        "of names, sizes and modification times, so that what was made from other files shows as stale.",
+        "of names, sizes and modification times, so that shards made from other files show as stale.",
     )
     def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
         return _observe(scope, store.locations)
@@ -86,6 +86,6 @@ def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.Da
         try:
             versions[cell.key] = source.version(cell)
         except SourceError:
-            # A cell that is not there yet has no version; materializing its shards says what is missing.
+            # A cell that does not exist yet has no version; materializing its shards reports what is missing.
             continue
     return dg.DataVersionsByPartition(versions)

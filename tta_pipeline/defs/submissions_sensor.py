@@ -1,4 +1,4 @@
-"""A sensor that launches the pieces of submissions, stage by stage; Dagster's queue and run launcher do the rest."""
+"""Sensor that launches the pieces of submissions, stage by stage; Dagster's queue and run launcher do the rest."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -28,14 +28,14 @@ from tta_pipeline.util.locations import Locations
 
 _INTERVAL_S = 5
 _AT_ONCE = 50
-"""Pieces that one evaluation of the sensor launches at most: it has a minute."""
+"""Most pieces that one evaluation of the sensor launches: Dagster allows it a minute."""
 
 
 def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefinition:
-    """Return the sensor of what the user submits to Dagster with `tta-pipeline submit`.
+    """Return the sensor that launches submissions made with `tta-pipeline submit`.
 
-    It runs from the start: it does nothing until the user submits something. It remembers nothing: what is to be
-    launched is what has no run, so that a piece whose run was deleted is launched again.
+    It is on by default, and does nothing until the user submits. It keeps no cursor: it launches every piece that has
+    no run, including a piece whose run was deleted.
     """
 
     @dg.sensor(
@@ -43,7 +43,7 @@ def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefiniti
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Launches what was submitted with `tta-pipeline submit`, one run for each piece, stage by stage.",
+        description="Launches submissions made with `tta-pipeline submit`, one run for each piece, stage by stage.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
         found = tuple(_submissions(context, store.locations, benchmarks))
@@ -62,12 +62,12 @@ def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefiniti
 def _submissions(
     context: dg.SensorEvaluationContext, locations: Locations, benchmarks: Mapping[str, Benchmark]
 ) -> Iterator[tuple[Benchmark, Submission]]:
-    """Yield what Dagster is to do, with its benchmark; one that is damaged or out of date holds up no other."""
+    """Yield the submissions to launch, each with its benchmark; skip those that are damaged or out of date."""
     assets = context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else ()
     for benchmark in benchmarks.values():
         for submission in _own(context, locations, benchmark):
             if submission.is_cancelled:
-                # Of a run that an evaluation of this sensor, or a second try, began while the user cancelled.
+                # A run may have begun while the user cancelled: by this sensor, or as a retry.
                 end_runs(context.instance, submission)
                 if has_ended(context.instance, submission):
                     submission.note_ended()
@@ -82,10 +82,10 @@ def _submissions(
 
 
 def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark) -> Iterator[Submission]:
-    """Yield the open submissions of *benchmark* that this sensor has: no other Dagster and no other code location does.
+    """Yield the open submissions of *benchmark* that this sensor has claimed.
 
-    Several code locations of one history read the same data root, each with such a sensor; the first one to look has
-    the whole submission.
+    Several code locations of one history may read the same data root, each with its own sensor. The first sensor to see
+    a submission claims all of it. Submissions of another Dagster are skipped.
     """
     history = history_of(context.instance)
     location = context.code_location_origin.location_name if context.code_location_origin else "none"
@@ -95,7 +95,7 @@ def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: B
             if submission.engine in ENGINES and submission.owner == history and submission.claim(location) == location:
                 yield submission
         except SubmissionError as error:
-            context.log.error(str(error))  # noqa: TRY400 - the message says all that is to be known
+            context.log.error(str(error))  # noqa: TRY400 - the message says all that the user needs
 
 
 def _missing(benchmark: Benchmark, submission: Submission, assets: Collection[dg.AssetKey]) -> str:
@@ -105,7 +105,7 @@ def _missing(benchmark: Benchmark, submission: Submission, assets: Collection[dg
 
 
 def _due(instance: dg.DagsterInstance, submission: Submission) -> Sequence[int]:
-    """Return the pieces of *submission* to launch now: of one stage, which begins when the one before has ended."""
+    """Return the pieces of *submission* to launch now: all of one stage, once the stage before it has ended."""
     runs, retries = newest_runs(instance, submission), instance.run_retries_enabled
     for stage in STAGES:
         numbers = submission.of_stage(stage)
@@ -118,9 +118,9 @@ def _due(instance: dg.DagsterInstance, submission: Submission) -> Sequence[int]:
 
 
 def _is_to_be_launched(run: DagsterRun | None) -> bool:
-    """Return whether a piece has no *run*, or one that a daemon which died has not put into the queue.
+    """Return whether a piece has no *run*, or has one that a daemon created and died before queueing.
 
-    Dagster finds that one again by its key.
+    Dagster finds such a run again by its run key.
     """
     return run is None or run.status is DagsterRunStatus.NOT_STARTED
 

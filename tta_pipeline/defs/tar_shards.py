@@ -1,4 +1,4 @@
-"""`<benchmark>/tar_shards`: the images of one cell as tar shards, published whole."""
+"""`<benchmark>/tar_shards`: the images of one cell as tar shards, published atomically."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +58,8 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("source_split")],
         kinds={"webdataset"},
         code_version="1",
-        description="Symbolic links to shards made by others, or their URLs with what the server says of each; nothing "
-        "is copied but .tar.gz, which are unpacked here.",
+        description="Symbolic links to shards made by others, or their URLs with the server's facts about each; only "
+        ".tar.gz files are copied, since they are unpacked here.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
@@ -101,7 +101,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
 
 
 def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
-    """Note where the shards of *cell* are, and what the server says of each."""
+    """Write down the URLs of the shards of *cell*, and the server's facts about each."""
     from tta_pipeline.data.sources.remote_shards import locate_shards
 
     found = source.at(cell)
@@ -121,9 +121,9 @@ def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionRepor
 
 
 def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingShards", cell: Cell) -> bool:
-    """Return whether the manifest in *folder* describes other shards than the source has now.
+    """Return whether the manifest in *folder* describes shards other than those of the source now.
 
-    It is then removed here: nothing else removes a manifest from shards that it does not describe.
+    If so, linking the shards again removes the manifest; nothing else removes one that does not fit its shards.
     """
     from tta_pipeline.errors import ManifestError
     from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest

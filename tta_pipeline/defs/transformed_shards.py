@@ -1,4 +1,4 @@
-"""`<benchmark>/transformed_shards/<name>`: another shard set of one cell, made from the first, each image changed."""
+"""`<benchmark>/transformed_shards/<name>`: another shard set of one cell, with each image of the first transformed."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,9 @@ def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
         kinds={"webdataset"},
         code_version="1",
         automation_condition=out_of_date(),
-        description="Shards and manifest made from the first shard set of the cell: a function of each image, another "
-        "size or format, further members. Nothing is rewritten when shards, settings and function are the same.",
+        description="Shards and manifest made from the first shard set of the cell: a function applied to each image, "
+        "another size or format, further members. Nothing is rewritten when shards, settings and function are the "
+        "same.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TuningConfig(dg.Config):
-    """What the user can ask of one run; which cells it sees is not among it."""
+    """Options of one run; the cells are not an option."""
 
     grid: list[str] = Field(
         default=[],
@@ -33,7 +33,7 @@ class TuningConfig(dg.Config):
 
 
 def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
-    """Return the asset of the choice for *experiment_name*."""
+    """Return the asset of the hyperparameters chosen for *experiment_name*."""
     benchmark = scope.benchmark
 
     @dg.asset(
@@ -85,7 +85,7 @@ def materialize_tuning(
     """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history.
 
     Raises:
-        SubmissionError: there is no history that lasts.
+        SubmissionError: no persistent history is configured.
     """
     key = tuning_key(benchmark, experiment_name)
     config = TuningConfig(grid=list(grid), budget=budget or 0)
@@ -104,7 +104,7 @@ def materialize_tuning(
 
 
 def _result(context: dg.AssetExecutionContext, record: "Record", *, picture: Path) -> dg.MaterializeResult[Any]:
-    """Draw the *picture* of the error over the grid, and return what the web UI shows of the choice."""
+    """Draw the *picture* of the error over the grid, and return the result that the web UI shows."""
     from tta_pipeline.report.drawing import as_png
     from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.tuning_figures import error_over_grid

@@ -1,4 +1,4 @@
-"""Evaluation of one method on one shard set without a benchmark file: for notebooks and for authors of methods."""
+"""Evaluation of one method on one shard set without a benchmark file, for notebooks and authors of methods."""
 
 import json
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from tta_pipeline.util.progress import Reporter, quiet
 from tta_pipeline.util.source_code import find_module, source_sha256
 
 _NO_SET = "own"
-"""Shift set of such a pass: a manifest names none."""
+"""Shift set of such an evaluation, since a manifest names none."""
 
 
 def evaluate(
@@ -47,7 +47,7 @@ def evaluate(
     num_threads: int | None = None,
     progress: Reporter = quiet,
 ) -> Evaluation:
-    """Let *method* predict every sample of *shards* once, and return the results; nothing is recorded.
+    """Run *method* once over every sample of *shards*, and return the results; nothing is recorded.
 
     The method continues from its current state: call `method.reset()` first to start from the source model.
 
@@ -59,7 +59,7 @@ def evaluate(
         name: Name of the experiment; None: the method's name.
         precision: Precision of the forward pass; fp16 only for methods without gradients.
         num_threads: Decoding threads; None: one per core, at most 8.
-        progress: Reporter of the images that are done.
+        progress: Reporter of the evaluated images.
 
     Returns:
         The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
@@ -72,7 +72,7 @@ def evaluate(
     """
     if precision == "fp16" and method.hyperparameters.takes_gradients:
         raise EvaluationError(
-            f"found precision fp16 with {method.name}, whose gradients would vanish in it; expected bf16, tf32 or fp32"
+            f"found precision fp16 with {method.name}, whose gradients would underflow; expected bf16, tf32 or fp32"
         )
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)
@@ -123,7 +123,7 @@ def _opened(shards: Shards, limit: int | None) -> OpenStream:
 
 @dataclass(frozen=True, kw_only=True)
 class _About:
-    """What is evaluated, and what determines the predictions, as far as this is known."""
+    """The evaluation's settings: the part of a record that is known before the evaluation."""
 
     method: Method
     name: str
@@ -198,7 +198,7 @@ class _About:
         }
 
     def _origin(self) -> str | None:
-        """Return where the hyperparameters come from; None for a method of the user's own, whose entry is not known."""
+        """Return the origin of the hyperparameters; None for a user's own method, which has no catalogue entry."""
         entry = METHODS.get(self.method.name.partition("+")[0])
         if entry is None:
             return None

@@ -15,10 +15,11 @@ from tta_pipeline.util.partitions import TRAIN
 def benchmark_model(
     benchmark: Benchmark, name: str, locations: Locations, *, image_size: int | None = None
 ) -> LoadedModel:
-    """Load the model *name* of *benchmark*; *image_size*, if it is not the benchmark's, is height and width in pixels.
+    """Load the model *name* of *benchmark*; *image_size* in pixels, if given, replaces the benchmark's.
 
     Raises:
-        EvaluationError: the weights are missing, not the expected ones, or of another training than the file asks for.
+        EvaluationError: the weights are missing, do not match their hash, or come from a training other than the
+            benchmark file's.
     """
     spec = benchmark.models[name]
     source_model = locations.source_model(benchmark.name, name)

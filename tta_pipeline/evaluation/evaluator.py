@@ -73,7 +73,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanBatches:
-    """Clean images and their labels, for methods that need some before the stream; can be iterated repeatedly."""
+    """Clean images with labels, for methods that need source data before the stream; can be iterated repeatedly."""
 
     stream: Stream
     device: torch.device
@@ -86,12 +86,12 @@ class CleanBatches:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """When the evaluation of a segment stops to save what it has."""
+    """Schedule on which the evaluation of a segment saves its state."""
 
     every: int
-    """Number of samples between two stops; rounded up to whole batches, so that it changes no prediction."""
+    """Number of samples between two checkpoints; rounded up to whole batches, so that it changes no prediction."""
     save: Callable[[int, Measured], None]
-    """Called with the number of parts that are done, and the last of them."""
+    """Called with the number of finished parts and the last of these parts."""
 
 
 class _LoaderSettings(TypedDict):
@@ -198,11 +198,11 @@ class Evaluator:
             opened: The stream.
             identity: What is evaluated.
             advance: Called with the size of each batch.
-            done: Parts of the stream that were evaluated before an interruption; those to come are evaluated now.
-            checkpoint: When to stop in between, and what is done then; None: the stream is one part.
+            done: Parts of the stream that were evaluated before an interruption; only the rest is evaluated now.
+            checkpoint: When and how to save finished parts; None: the stream is one part.
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or its loose file has other bytes than the manifest.
+            StreamError: a sample cannot be read or decoded, or its loose file does not match the manifest.
             ManifestError: a shard was changed while webdataset read it.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
@@ -220,7 +220,7 @@ class Evaluator:
         if num_done:
             advance(num_done)
         measured = list(done)
-        # What an earlier process captured is lost with it.
+        # Features that an earlier process captured are lost, so a resumed pass cannot capture all of them.
         with self._arithmetic(), _sharing(self._driver.method, None if done and features is None else kept, features):
             while True:
                 measured.append(self._measured(self._driver, stream, advance))
@@ -259,18 +259,18 @@ class Evaluator:
         )
 
     def _parts(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> Iterator[slice]:
-        """Yield the parts of *order* to evaluate after the first *num_done* samples, each of whole batches."""
+        """Return the parts of *order* that follow its first *num_done* samples, each made of whole batches."""
         batch_size = self._experiment.batch_size
         step = len(order) if checkpoint is None else -(-checkpoint.every // batch_size) * batch_size
         return (slice(start, min(start + step, len(order))) for start in range(num_done, len(order), step))
 
     def state_dict(self) -> StateDict:
-        """Return a copy of the state that the next segment of the stream depends on, for `torch.save`."""
+        """Return a copy of the state for the next segment of the stream, for `torch.save`."""
         assert self._driver is not None, "call start before a stream"
         return self._driver.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore *state* from `state_dict`, in a stream begun with `start`.
+        """Restore *state* from `state_dict`; call `start` first.
 
         Raises:
             AdaptationError: *state* belongs to another method or model.
@@ -288,13 +288,13 @@ class Evaluator:
 
     @cached_property
     def _network_code_sha256(self) -> str:
-        """Hash of the code around the network; taken once, whatever is edited meanwhile."""
+        """Hash of the code around the network, computed once, so that later edits do not change it."""
         return source_sha256(NETWORK_CODE)
 
     def _kept_features(self, driver: ProtocolDriver, opened: OpenStream, identity: Identity) -> KeptFeatures | None:
-        """Return where the features of the stream are kept; None if the method does not read features alone.
+        """Return the cache for the features of the stream; None if the method reads more than features.
 
-        A method of the user's has none: what it inherits says nothing of what it does to the network.
+        A user's own method has none: its base class does not tell what it does to the network.
         """
         experiment = self._experiment
         is_plain = (
@@ -340,14 +340,14 @@ class Evaluator:
         if self._experiment.loader == "webdataset":
             from tta_pipeline.loading.front_to_back import FrontToBackLoader
 
-            (shard_set,) = opened.joined.sets  # an order that is stored has one
+            (shard_set,) = opened.joined.sets  # an order as stored has one shard set
             return FrontToBackLoader(shard_set=shard_set, **settings)
         return self._stream(opened, order)
 
     def _require_unchanged(self, opened: OpenStream, order: StreamOrder) -> None:
-        """Make sure that a loader that compared nothing while it read has read the bytes of the manifests.
+        """Check that loaders without a check of their own have read the bytes in the manifests.
 
-        It comes after the pass, so that no time of the loader has the cost of it.
+        This runs after the pass, so that it does not count as the loader's time.
         """
         if opened.loose_files:
             opened.loose_files.require_unchanged(order.indices)
@@ -389,13 +389,13 @@ class Evaluator:
             network.compile(mode="reduce-overhead" if mode == "step" else mode, dynamic=False)
 
     def _compile_copies(self, method: Method) -> None:
-        """Compile the copies of the network that *method* has made, such as a teacher: a copy is not compiled."""
+        """Compile the copies of the network in *method*, such as a teacher: copying a network drops its compilation."""
         for own in vars(method).values():
             if type(own) is type(method.model) and own is not method.model:
                 self._compile(own)
 
     def _described(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
-        """Return a partial record of an evaluation: what is evaluated and on what, without results."""
+        """Return a partial record of an evaluation: its settings, data and machine, without results."""
         experiment = self._experiment
         return partial(
             Evaluation,
@@ -438,7 +438,7 @@ class Evaluator:
 
 @contextmanager
 def _sharing(method: Method, kept: KeptFeatures | None, features: torch.Tensor | None) -> Iterator[None]:
-    """Let *method* read *features* if they are there, and otherwise keep those that it computes, if it may."""
+    """Let *method* read *features* if they are given; else write the features that it computes to *kept*, if any."""
     head = head_of(method) if kept else None
     if kept is None or head is None:
         yield
@@ -463,7 +463,7 @@ def measure(
     advance: Callable[[int], None],
     ranks: Ranks = ALONE,
 ) -> Measured:
-    """Run the pass and count what the method does in it; several processes are counted together.
+    """Run the pass and count the method's forwards, backwards, updates and resets, over all ranks.
 
     Raises:
         StreamError: a sample cannot be read or decoded.

@@ -32,7 +32,7 @@ class ExperimentResults:
     experiment_name: str
     locations: Locations
     kind: Literal["evaluations", "trials"] = "evaluations"
-    """Kind of its records: results, or trials of a tuning, which are never among results."""
+    """Kind of its records: results, or trials of a tuning, which never count as results."""
 
     @property
     def spec(self) -> Experiment:
@@ -41,7 +41,7 @@ class ExperimentResults:
 
     @cached_property
     def resolved(self) -> ResolvedExperiment:
-        """The experiment with the hyperparameters that it is evaluated with, as they were when first asked for.
+        """The experiment with its resolved hyperparameters, read once.
 
         Raises:
             EvaluationError, RecordError: see `resolve_experiment`.
@@ -66,12 +66,12 @@ class ExperimentResults:
         """Return the manifest of *cell*.
 
         Raises:
-            ManifestError: the manifest cannot be read, or belongs to something else.
+            ManifestError: the manifest cannot be read, or belongs to another shard set.
         """
         return read_manifest(self.folder(cell), self.belonging(cell))
 
     def belonging(self, cell: Cell) -> Belonging:
-        """Return what the benchmark file expects of the shards of *cell* that the experiment reads.
+        """Return the benchmark file's expectations of the shards of *cell* that the experiment reads.
 
         Raises:
             ManifestError: see `expected_of`.
@@ -92,15 +92,14 @@ class ExperimentResults:
         return tuple(place for plan in self.plans(key) for place in places_of(plan))
 
     def is_recorded(self, plan: Plan) -> bool:
-        """Return whether each cell of *plan* has a record; none is read, so it may be of other data or settings."""
+        """Return whether each cell of *plan* has a record; its content, data and settings are not checked."""
         folder = self.folder_of_records / self.kind
         return all(numbers(folder / self.record_name(place)) for place in places_of(plan))
 
     def recorded_keys(self) -> frozenset[PartitionKey]:
         """Return the keys at which each cell of each stream has a record; see `is_recorded`.
 
-        Each folder of records is listed once, and none is asked for that does not exist: on a file system of a cluster,
-        every question takes long.
+        Each folder of records is listed once, and only if it exists: every access to a cluster's file system is slow.
         """
         evaluations = str(self.folder_of_records / self.kind)
         there = {
@@ -112,7 +111,7 @@ class ExperimentResults:
         return frozenset(key for key in keys if there.issuperset(map(self.record_name, self.places(key))))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
-        """Return the evaluation that counts of each cell in each stream at *key*.
+        """Return the current evaluation of each cell in each stream at *key*.
 
         Raises:
             RecordError: see `asked_record`.
@@ -120,7 +119,7 @@ class ExperimentResults:
         return tuple(self.row(place) for place in self.places(key))
 
     def row(self, place: Place) -> Evaluation:
-        """Return the evaluation of *place* that counts.
+        """Return the current evaluation of *place*.
 
         Raises:
             RecordError: see `asked_record`.
@@ -130,10 +129,10 @@ class ExperimentResults:
         return row
 
     def asked_record(self, place: Place) -> Record:
-        """Return the newest record of *place* that was evaluated as the benchmark file says now.
+        """Return the newest record of *place* whose settings are those of the benchmark file now.
 
         Raises:
-            RecordError: there is none, or the newest is damaged.
+            RecordError: no record has these settings, or the newest record is damaged.
         """
         newest = self.newest_record(place)
         if newest is not None and self._is_asked(newest, place):
@@ -142,11 +141,11 @@ class ExperimentResults:
         for record in earlier if newest else ():
             if self._is_asked(record, place):
                 return record
-        found = "no evaluation" if newest is None else "only evaluations of what the benchmark file said before"
+        found = "no evaluation" if newest is None else "only evaluations under earlier settings of the benchmark file"
         raise RecordError(f"found {found} of {place.cell.key} by {self.experiment_name}; expected one: evaluate it")
 
     def _is_asked(self, record: Record, place: Place) -> bool:
-        """Return whether *record* is of what the file asks for, as far as is known: a subset's list can be gone."""
+        """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""
         stream = (place.plan.key, place.plan.seed)
         if stream not in self._asked:
             spec = self.resolved.experiment
@@ -160,7 +159,7 @@ class ExperimentResults:
 
     @cached_property
     def _asked(self) -> dict[tuple[PartitionKey, int], dict[tuple[int, Cell], AskedPlace]]:
-        """What the file asks of the places of each stream that was looked at."""
+        """Settings that the benchmark file asks for at the places of each stream, filled on demand."""
         return {}
 
     def record_name(self, place: Place) -> str:
@@ -180,12 +179,12 @@ class ExperimentResults:
         return latest_record(self.folder_of_records, kind=self.kind, name=self.record_name(place))
 
     def valid_record(self, place: Place, *, fingerprint: str) -> Record | None:
-        """Return the newest record of *place* with *fingerprint*, or the newest of all if there is none.
+        """Return the newest record of *place* with *fingerprint*; if there is none, the newest record.
 
-        An earlier one is valid again where a benchmark file was edited, evaluated, and edited back.
+        An earlier record becomes valid again when a benchmark file is edited, evaluated, and edited back.
 
         Raises:
-            RecordError: the newest record is damaged or foreign; an earlier one never takes its place.
+            RecordError: the newest record is damaged or foreign; an earlier record never replaces it.
         """
         newest = self.newest_record(place)
         if newest is None or _has(newest, fingerprint):
@@ -196,7 +195,7 @@ class ExperimentResults:
         )
 
     def _is_whole(self, record: Record, place: Place) -> bool:
-        """Return whether the predictions that *record* names are still there: `clean` removes those of earlier ones."""
+        """Return whether the predictions of *record* still exist: `clean` removes those of earlier records."""
         sha256 = record.evaluation.samples_sha256 if record.evaluation else None
         return sha256 is None or self.samples_path(self.record_name(place), sha256).exists()
 
@@ -215,7 +214,7 @@ class ExperimentResults:
         return None
 
     def sample_problems(self, row: Evaluation) -> Iterator[str]:
-        """Recount the predictions kept with *row*, and yield what is wrong with them."""
+        """Recount the stored predictions of *row*, and yield a message for each problem."""
         cell = Cell(corruption=row.corruption, severity=row.severity)
         if row.samples_sha256 is None:
             return

@@ -1,4 +1,4 @@
-"""Explains to the user why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
+"""Explanation why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Explained:
 
     @property
     def reason(self) -> str:
-        """Reason why the cell is finished or not, in a few words."""
+        """Short reason why the cell is finished or not."""
         return self.standing.reason
 
     @property
@@ -51,7 +51,7 @@ class Explained:
         }
 
     def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
-        """Yield `COLUMNS` for the parts that differ, or for all, and for libraries with another version."""
+        """Yield `COLUMNS` for the parts that differ, or for all parts, and for libraries whose version differs."""
         differences = self.standing.differences
         for name, value in _flat(self.standing.present.parts) if shows_all else ():
             if name not in differences:
@@ -71,7 +71,7 @@ def explain(
 
     Raises:
         PartitionKeyError: the experiment does not exist, or has no such cell or stream.
-        EvaluationError, ManifestError: the model or the shards, which determine the result, are missing.
+        EvaluationError, ManifestError: the model or the shards are missing.
     """
     if experiment_name not in benchmark.experiments:
         raise PartitionKeyError(

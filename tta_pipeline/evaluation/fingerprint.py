@@ -1,6 +1,6 @@
-"""What determines the predictions of a segment, in readable parts; if equal, there is nothing to evaluate.
+"""Fingerprint of all that determines a segment's predictions, in readable parts; if equal, the segment is finished.
 
-Library versions are not part of it: records have them, `tta-pipeline why` names them, and they outdate nothing.
+Library versions are not part of it: records hold them and `tta-pipeline why` shows them, but they outdate nothing.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
-"""Version of the code that no part names: streams, feeding, the wrapping of models."""
+"""Version of the code that no other part covers: streams, feeding, the wrapping of models."""
 NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
-"""What is around every network."""
+"""Class that wraps every network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def fingerprint(
     manifests: Sequence[Manifest],
     source: Manifest | None,
 ) -> Fingerprint:
-    """Return everything that determines the predictions.
+    """Return the fingerprint of everything that determines the predictions.
 
     Args:
         experiment: The experiment to evaluate.
@@ -63,7 +63,7 @@ def fingerprint(
         device: Type of the device.
         image_size: Height and width in pixels.
         manifests: Manifests of all cells in the stream so far; the last is the one to predict.
-        source: Clean images that the method sees.
+        source: Manifest of the clean images that the method sees.
     """
     return Fingerprint(
         parts={
@@ -89,7 +89,7 @@ def method_code_sha256(experiment: Experiment) -> str:
 
 
 def differing(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
-    """Return the differences of two fingerprints, by dotted name: the stored and the present value."""
+    """Return the differing parts of two fingerprints by dotted name, each with its stored and present value."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(stored.keys() | present.keys()):
         before, now = stored.get(name), present.get(name)

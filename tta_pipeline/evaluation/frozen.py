@@ -1,4 +1,4 @@
-"""What a record says of the norm layers that a method left as they were."""
+"""Description of a method's frozen norm layers, for records."""
 
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
@@ -6,9 +6,9 @@ from tta_pipeline.methods.top import bare_name
 
 
 def described_top(method: Method) -> str | None:
-    """Return how many norm layers at the top *method* leaves as they are, and which; None: it knows no top.
+    """Return the number and names of the top norm layers that *method* freezes; None if it never freezes any.
 
-    `7 of 25, blocks.9.norm1 to norm`, or `none of 19` where the network has no top.
+    For example `7 of 25, blocks.9.norm1 to norm`, or `none of 19` if the network has no top.
     """
     frozen = method.frozen_layers
     if frozen is None:

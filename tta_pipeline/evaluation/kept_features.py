@@ -1,10 +1,10 @@
-"""Features of a frozen model, kept for the next method that reads nothing else: one forward pass serves several.
+"""Cache of the features of a frozen model, so that several methods share one forward pass.
 
 `source`, `lame`, `t3a` and `neo` change no layer before the classifier. The first of them that sees a cell computes its
 features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
 
-The features lie beside decoded cells, in a file that is named after everything that determines them, batches and
-machine included, so that predictions are the same bit for bit, `<64 hex digits>-<manifest's sha256>.features`:
+The features lie beside decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name depends on
+everything that determines them, including batches and machine, so that predictions are the same bit for bit:
 
     64 bytes   sha256, in hex, of the name and the bytes that follow
     ...        safetensors: `features`, (N, D), in the order of the stream
@@ -40,28 +40,28 @@ _HEAD_BYTES = 64
 
 @dataclass(frozen=True)
 class KeptFeatures:
-    """The features of one stream of one model, whether they are there yet or not."""
+    """Cache entry for the features of one model on one stream; its file may not exist yet."""
 
     cells: DecodedCells
-    """Where they are kept, and within which limit."""
+    """Folder and size limit of the cache."""
     _: KW_ONLY
     determined_by: JsonObject
-    """Everything that determines the features, besides the machine's name and the versions of its software."""
+    """Everything that determines the features, except the machine's name and software versions, which `path` adds."""
     manifest_sha256: str
     num_samples: int
 
     @property
     def path(self) -> Path:
-        """Their file."""
+        """File of the features."""
         decisive = [_FORMAT, self.determined_by, versions()]
         identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
         return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
 
     def read(self) -> torch.Tensor | None:
-        """Return the features, (N, D), or None if they are not there or damaged."""
+        """Return the features, (N, D), or None if the file is missing or damaged."""
         try:
             data = read_file(self.path, limit_bytes=self.cells.limit_bytes)
-            os.utime(self.path)  # marks the file as just used, whether or not the file system does
+            os.utime(self.path)  # marks the file as just used, even if the file system records no access times
         except OSError:
             return None
         if data[:_HEAD_BYTES] != _digest(self.path, data[_HEAD_BYTES:]):
@@ -70,7 +70,7 @@ class KeptFeatures:
         return features if len(features) == self.num_samples else None
 
     def write(self, features: torch.Tensor) -> None:
-        """Keep *features*, (N, D), if there is room for them; they are worth less than the evaluation itself."""
+        """Write *features*, (N, D), if there is room; failures are ignored, since the cache is optional."""
         data = save({"features": features.contiguous()})
         if len(data) + _HEAD_BYTES > self.cells.limit_bytes:
             return
@@ -98,7 +98,7 @@ class FeatureLoader(BatchLoader):
 
 
 def head_of(method: Method) -> nn.Linear | None:
-    """Return the classifier of the model of *method*; None if it has none, or the method reads more than its input."""
+    """Return the classifier of the model of *method*; None if it has none, or the method reads more than features."""
     if not method.reads_only_features:
         return None
     try:
@@ -109,7 +109,7 @@ def head_of(method: Method) -> nn.Linear | None:
 
 @contextmanager
 def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
-    """Let *method* predict from features (B, D) instead of images: its model is its classifier alone."""
+    """Let *method* predict from features (B, D) instead of images, with the classifier *head* as its model."""
     model = method.model
     method.model = head
     try:
@@ -120,23 +120,23 @@ def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class Capture:
-    """Features that went into the classifier of a model, batch by batch, on the host."""
+    """Inputs of a model's classifier, captured batch by batch in host memory."""
 
     limit_bytes: int
-    """Features of more bytes are not kept, and take no memory."""
+    """Size above which features are dropped, so that they take no memory."""
     batches: list[torch.Tensor] = field(default_factory=list)
     is_whole: bool = True
     """Whether each prediction so far was the classifier's output for one feature vector of each sample."""
     _output: torch.Tensor | None = None
     _logits: torch.Tensor | None = None
-    """What the classifier returned, in memory that the model cannot change."""
+    """Copy of the classifier's output, which the model cannot change."""
     _num_other_logits: torch.Tensor | int = 0
 
     def take(self, _: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        """Take the classifier's input.
+        """Store the classifier's input.
 
-        A part of a larger tensor, such as the class token of a vision transformer, is not taken: from a copy, some
-        kernels compute other bits.
+        A slice of a larger tensor, such as the class token of a vision transformer, is not stored: on a contiguous
+        copy of it, some kernels return different bits.
         """
         features = inputs[0].detach()
         fits = sum(each.nbytes for each in self.batches) + features.nbytes <= self.limit_bytes
@@ -148,7 +148,7 @@ class Capture:
             self.batches.clear()
 
     def compare(self, _: nn.Module, __: Any, output: torch.Tensor) -> None:
-        """Compare what the model returns with what its classifier returned; the host does not wait for the answer."""
+        """Compare the model's output with its classifier's; the host does not wait for the result."""
         self.is_whole &= output is self._output
         if self.is_whole and self._logits is not None:
             self._num_other_logits = self._num_other_logits + output.ne(self._logits).sum()
@@ -163,14 +163,14 @@ class Capture:
 
 
 def _on_host(features: torch.Tensor) -> torch.Tensor:
-    """Return a copy of *features* in host memory, which is there when the device has finished."""
+    """Return a copy of *features* in host memory, which is complete when the device has finished."""
     copied = torch.empty(features.shape, dtype=features.dtype, pin_memory=pins_memory(features.device))
     return copied.copy_(features, non_blocking=True)
 
 
 @contextmanager
 def capturing(method: Method, head: nn.Linear, *, limit_bytes: int) -> Iterator[Capture]:
-    """Capture the features that *method* computes, if they have no more than *limit_bytes*."""
+    """Capture the features that *method* computes, if they take at most *limit_bytes*."""
     capture = Capture(limit_bytes=limit_bytes)
     with ExitStack() as stack:
         for handle in (head.register_forward_hook(capture.take), method.model.register_forward_hook(capture.compare)):

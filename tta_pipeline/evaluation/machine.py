@@ -22,11 +22,11 @@ class Machine:
     device: str = "auto"
     """Device: auto (a free accelerator, else the CPU), cpu, a kind such as cuda (a free one), or one such as cuda:1."""
     decode_threads: int = 0
-    """Number of decoding threads of each process; 0: as many as pay (`decoding_threads`)."""
+    """Number of decoding threads of each process; 0: see `decoding_threads`."""
     streams_per_device: int = 1
-    """Number of runs that share an accelerator; on a CPU it means nothing."""
+    """Number of runs that share an accelerator; ignored on a CPU."""
     checkpoint_every: int = 100_000
-    """Images of a segment after which its state is saved, so that a kill loses no more; it changes no prediction."""
+    """Number of images after which a segment's state is saved, so that a kill loses no more; changes no prediction."""
     decoded_folder: str = ""
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0
@@ -34,7 +34,7 @@ class Machine:
     """Folder that the shards of a cell are copied to before they are read; if empty, they are read in place."""
     stage_limit_bytes: int = 0
     remote_limit_bytes: int = 16 * 2**30
-    """Most bytes of shards at URLs that are kept below *stage_folder* or, if that is empty, in $TMPDIR."""
+    """Size limit of cached shards from URLs, below *stage_folder* or, if that is empty, in $TMPDIR."""
 
     @property
     def num_threads(self) -> int:
@@ -43,17 +43,17 @@ class Machine:
 
 
 def decoding_threads() -> int:
-    """Return the number of decoding threads that pays: a thread for each core, but at most 8.
+    """Return the default number of decoding threads: one for each core, at most 8.
 
-    More of them wait for Python's lock, and so do the launches of kernels: with 8 threads that spend 220 us on an
-    image, 24,900 images/s were read, with 16 29,700, with 64 18,500. Processes of one launcher share the cores.
+    More threads wait for Python's global lock and delay kernel launches. At 220 us per image, 8 threads read 24,900
+    images/s, 16 read 29,700, and 64 read 18,500. Processes of one launcher share the cores.
     """
     num_processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // num_processes))
 
 
 class MachineFacts(TypedDict):
-    """What determines the speed of a process, by the names of an evaluation's columns."""
+    """Facts that determine the speed of a process, named as the columns of an evaluation."""
 
     device: str
     gpu_name: str | None
@@ -63,7 +63,7 @@ class MachineFacts(TypedDict):
 
 
 def machine_facts(device: torch.device) -> MachineFacts:
-    """Return what determines the speed of this process on *device*."""
+    """Return the facts that determine the speed of this process on *device*."""
     gpu_name = name_of(device)
     return {
         "device": gpu_name or "cpu",
@@ -82,7 +82,7 @@ def cpu_model() -> str:
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
-    return platform.processor() or platform.machine() or "unknown"  # some ARM kernels do not give it
+    return platform.processor() or platform.machine() or "unknown"  # some ARM kernels report no model name
 
 
 def load_average() -> float | None:

@@ -1,7 +1,7 @@
-"""Whether the mean and std of a model are those of its training: clean images under them, and under the usual ones.
+"""Check of a model's mean and std: errors on clean images under these values and under other usual ones.
 
-Wrong values raise no error and cost accuracy in silence: the first ViT rows of SAR
-(github.com/mr-eggplant/SAR, issue 5) have ImageNet's values on a model whose mean and std are 0.5.
+Wrong values raise no error and silently cost accuracy: the first ViT rows of SAR (github.com/mr-eggplant/SAR, issue 5)
+used ImageNet's values for a model trained with mean and std 0.5.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,21 +22,21 @@ from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
 
 LEVEL = 0.01
-"""Probability that any other normalisation is called better where all are equally good, at most."""
+"""Significance level: the largest probability of calling another normalisation better if all are equally good."""
 COLUMNS = (
     "normalisation", "mean", "std", "num_samples", "clean_error", "interval_95", "num_mended", "num_broken", "p_value",
 )  # fmt: skip
 """Columns of `Fits.rows`."""
 _BATCH_SIZE = 64
 _SMALL = 64
-"""Height and width, in pixels, up to which CIFAR's values are usual too."""
+"""Height and width, in pixels, up to which CIFAR's values are tried too."""
 _SAME = 0.01
-"""Largest difference of two means or stds that count as the same, as a share of the std."""
+"""Largest difference between means or stds that count as equal, as a share of the std."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normalisation:
-    """Values by which a network's input is normalised."""
+    """Mean and std by which a network's input is normalised."""
 
     name: str
     mean: tuple[float, ...]
@@ -46,7 +46,7 @@ class Normalisation:
         return f"mean [{_text(self.mean)}] and std [{_text(self.std)}] ({self.name})"
 
     def is_like(self, other: "Normalisation") -> bool:
-        """Return whether both have the same values but for rounding."""
+        """Return whether both have the same values up to rounding."""
         pairs = zip((*self.mean, *self.std), (*other.mean, *other.std), (*self.std, *self.std), strict=True)
         return all(abs(own - its) <= _SAME * std for own, its, std in pairs)
 
@@ -62,7 +62,7 @@ _CIFAR = Normalisation(name="cifar", mean=(0.4914, 0.4822, 0.4465), std=(0.247, 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Errors on clean images under one normalisation, beside those under the declared one."""
+    """Errors on clean images under one normalisation, compared with the declared normalisation."""
 
     normalisation: Normalisation
     num_samples: int
@@ -100,12 +100,12 @@ class Fits:
 
     @property
     def best(self) -> Fit:
-        """The one with the lowest error; of equals, the declared one."""
+        """The fit with the lowest error; the declared one wins a tie."""
         return min((self.declared, *self.others), key=lambda fit: fit.num_wrong)
 
     @property
     def better(self) -> Fit | None:
-        """The best, if it is better than the declared one by more than chance; None otherwise.
+        """The best fit if it beats the declared one by more than chance; None otherwise.
 
         Its p-value must be below `LEVEL` divided by the number of other normalisations (Bonferroni).
         """
@@ -114,20 +114,20 @@ class Fits:
 
     @property
     def verdict(self) -> str:
-        """What the figures mean, in a sentence."""
+        """Conclusion from the errors, in a sentence."""
         best = f"{self.best.error:.1%} with {self.best.normalisation}"
         error = f"error {self.declared.error:.1%} on {self.declared.num_samples:,} clean images"
         if self.better is None:
             return f"{error}; no other normalisation is better by more than chance, at best {best}"
         also = "".join(f" or {each.error:.1%} with {each.normalisation}" for each in self._as_good_as_best)
         return (
-            f"{error} with {self.declared.normalisation}, but {best}{also}: correct mean and std of the model to those "
-            "of its training"
+            f"{error} with {self.declared.normalisation}, but {best}{also}: set mean and std of the model to those of "
+            "its training"
         )
 
     @property
     def _as_good_as_best(self) -> tuple[Fit, ...]:
-        """Those that the images do not tell from the best: their error is in its interval."""
+        """Fits that cannot be told from the best on these images: their error is within its interval."""
         return tuple(each for each in self.others if each is not self.best and each.error <= self.best.interval[1])
 
     @property
@@ -143,15 +143,15 @@ class Fits:
         )  # fmt: skip
 
     def encoded(self) -> bytes:
-        """Return the figures as JSON."""
+        """Return the errors as JSON."""
         return _FITS.dump_json(self)
 
     @staticmethod
     def decoded(data: bytes) -> "Fits":
-        """Return the figures that `encoded` has made JSON of.
+        """Return the errors from the JSON of `encoded`.
 
         Raises:
-            ValueError: *data* is something else.
+            ValueError: *data* is not such JSON.
         """
         return _FITS.validate_json(data)
 
@@ -164,7 +164,7 @@ _FITS = TypeAdapter(Fits)
 
 
 def others_than(declared: Normalisation, *, image_size: int) -> tuple[Normalisation, ...]:
-    """Return the usual normalisations, without those that are like *declared*, for images of *image_size* pixels."""
+    """Return the usual normalisations for images of *image_size* pixels that differ from *declared*."""
     usual = (*_USUAL, _CIFAR) if image_size <= _SMALL else _USUAL
     return tuple(each for each in usual if not each.is_like(declared))
 
@@ -210,7 +210,7 @@ def _right(
     device: torch.device,
     advance: Callable[[int], None],
 ) -> Iterator[np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:
-    """Yield whether each image of each batch is right under each normalisation, shape (T, B)."""
+    """Yield for each batch whether each image is classified correctly under each normalisation, shape (T, B)."""
     network = model.make_network()
     models = [
         Normalized(network, mean=each.mean, std=each.std).eval().to(device).to(memory_format=torch.channels_last)
@@ -224,7 +224,7 @@ def _right(
 
 
 def _are_right(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return which *logits* (B, K) are finite and highest for the *labels* (B,): NaN would be taken for class 0."""
+    """Return which *logits* (B, K) are finite and highest at the *labels* (B,); argmax alone gives class 0 for NaN."""
     return (logits.argmax(1) == labels) & logits.isfinite().all(1)
 
 

@@ -1,4 +1,4 @@
-"""One pass of a method over a stream: predictions in stream order, and where the time of each batch went."""
+"""One pass of a method over a stream: predictions in stream order, and a breakdown of each batch's time."""
 
 import time
 from collections import deque
@@ -26,21 +26,21 @@ _MAX_AHEAD = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchTiming:
-    """Where the time of one batch went."""
+    """Breakdown of the time of one batch."""
 
     num_samples: int
     data_wait_s: float
     """Seconds until the stream delivered the batch; the device may compute meanwhile."""
     starved_s: float
-    """Seconds that the device had nothing to do between the batch before and this one; of the first, `data_wait_s`."""
+    """Seconds that the device was idle between the previous batch and this one; for the first batch, `data_wait_s`."""
     host_to_device_s: float
-    """Seconds of the copy to the device, where it overlaps computation on the batch before; otherwise 0."""
+    """Seconds of the copy to the device if it overlaps computation on the previous batch; otherwise 0."""
     compute_s: float
     """Seconds of forward pass and adaptation."""
     num_unadapted: int
-    """Samples that the method had no time to adapt on."""
+    """Number of samples on which the method had no time to adapt."""
     num_resets: int
-    """How often the method reset itself with the batch: before its prediction, or after its step."""
+    """Number of times that the method reset itself at this batch, before its prediction or after its step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def run_pass(
 def _fitting(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> Callable[[], int]:
-    """Return a function that finds the batch size for which there is memory, by trying smaller ones on *images*."""
+    """Return a function that finds a batch size that fits in memory, by trying smaller batches of *images*."""
 
     def attempt(size: int) -> None:
         driver.method.reset()
@@ -97,7 +97,7 @@ def _log_probabilities(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> torch.Tensor:
     """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels, or for features."""
-    # Compiled code is for one shape; the last batch may have another.
+    # Code is compiled for one shape, from which the last batch may differ.
     with eager_unless(len(images) == stream.batch_size), _autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
         return driver.predict(inputs).float().log_softmax(1)
@@ -106,12 +106,12 @@ def _log_probabilities(
 def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
     if precision not in _DTYPES:
         return nullcontext()
-    # The cache would keep casts of weights from before a step, for the predictions after it.
+    # With its cache, autocast would predict after a step with casts of the weights from before the step.
     return torch.autocast(device.type, _DTYPES[precision], cache_enabled=False)
 
 
 class _Recorded(NamedTuple):
-    """One batch that was computed, without its pixels, whose memory is reused."""
+    """Timing marks of one computed batch; its pixels are not kept, since their memory is reused."""
 
     num_samples: int
     data_wait_s: float
@@ -124,7 +124,7 @@ class _Recorded(NamedTuple):
 
 
 class _Recorder:
-    """Keeps the results of a pass on the device, since fetching them would make the device wait for the host."""
+    """Recorder of a pass; results stay on the device, since fetching them would make it wait for the host."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Checks and planning before a segment is streamed: shards match manifests, and the order of samples."""
+"""Preparation of a segment: check the shards against their manifests, and plan the order of samples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ class OpenStream:
     joined: JoinedSets
     order: StreamOrder
     subset_sha256s: tuple[str | None, ...]
-    """sha256 of the subset of each set; None if all its samples count."""
+    """sha256 of the subset of each set; None if all of its samples are used."""
     metadata_scan_s: float
     order_name: str = "stored"
     """Name of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
     staging_s: float = 0.0
     loose_files: LooseFiles | None = None
-    """Files that the samples are read from; None: they are read from the shards."""
+    """Loose files from which the samples are read; None: they are read from the shards."""
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -58,18 +58,18 @@ def open_stream(
 ) -> OpenStream:
     """Read the manifests and indices in *folders*, check the shards, and plan their stream.
 
-    Without an *experiment*, all samples are streamed in stored order. It may run in another thread.
+    Without an *experiment*, all samples are streamed in stored order. May run in another thread.
 
     Args:
         folders: Folders of the shard sets.
-        belonging: What each shard set must belong to; None: unknown.
+        belonging: Expectations that each shard set must meet; None: none.
         experiment: Experiment that selects the samples and their order.
         seed: Seed of that order.
         staging_s: Seconds that copying the sets to *folders* took.
-        list_files: Function that lists the loose files of a cell, to read them; None: the shards are read.
+        list_files: Function that lists the loose files of a cell, to read those; None: the shards are read.
 
     Raises:
-        ManifestError: a manifest and its shards disagree, or the manifest belongs to something else.
+        ManifestError: a manifest and its shards disagree, or the manifest belongs to another shard set.
         SourceError: loose files cannot be listed.
         StreamError: the subset names missing samples, cells lack images that the order needs, or a sample has no loose
             file.
@@ -100,7 +100,7 @@ def open_stream(
 
 
 def _chosen(shard_set: ShardSet, chosen: Subset | None) -> Indices:
-    """Return the positions of the samples that count, shape (M,)."""
+    """Return the positions of the selected samples, shape (M,)."""
     index = shard_set.index
     if chosen is None:
         return np.arange(len(index))

@@ -1,4 +1,4 @@
-"""A pass over a stream as records: the results of each cell, and their cost."""
+"""Conversion of a pass over a stream to records: the results and cost of each cell."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ from tta_pipeline.results.evaluation import METRICS_VERSION, NO_BATCHES, Batches
 from tta_pipeline.shards.manifest import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
-"""Limits of a collapse: least number of samples, least share of the commonest prediction, most share of a label."""
+"""Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the
+most common label."""
 NUM_PREVIEWED = 10
 """Number of samples shown with their predictions."""
 
@@ -37,14 +38,14 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One pass, and the counters of the method in it."""
+    """One pass with the method's counters."""
 
     collected: Pass
     counters: Mapping[str, int]
 
 
 def together(parts: Sequence[Measured]) -> Measured:
-    """Return *parts* of a stream, in their order, as one pass."""
+    """Merge consecutive *parts* of a stream into one pass."""
     if len(parts) == 1:
         return parts[0]
     passes = [part.collected for part in parts]
@@ -67,7 +68,7 @@ def cell_results(
     load: float | None,
     describe: Callable[[Manifest], partial[Evaluation]],
 ) -> Iterator[CellResult]:
-    """Yield the result of each cell; the cost of a stream of several cells is divided among them by samples.
+    """Yield the result of each cell; a stream's cost is divided among its cells in proportion to their samples.
 
     Args:
         opened: The stream.
@@ -75,7 +76,7 @@ def cell_results(
         device: The device that computed.
         pipeline_setup_s: Seconds that the construction of the stream took.
         load: Load of the machine before the pass.
-        describe: Function that returns a cell's partial record: what is evaluated, and on what.
+        describe: Function that returns a cell's partial record: its settings, data and machine.
     """
     collected, counters = measured.collected, measured.counters
     set_numbers = opened.joined.set_numbers(collected.samples.indices)
@@ -113,9 +114,9 @@ def cell_results(
 
 
 def _data_facts(opened: OpenStream, number: int, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Return the facts of the data: the opened set at position *number*, and the order of its samples.
+    """Return the facts about the data of the opened set at position *number*, and about the order of its samples.
 
-    *positions*, shape (M,), are those of the samples that were read of it.
+    *positions*, shape (M,), are the positions of the samples that were read.
     """
     index = opened.joined.sets[number].index
     manifest, stored = opened.manifests[number], opened.manifests[number].order
@@ -145,7 +146,7 @@ def _first(own: Samples[npt.NDArray[Any]], positions: npt.NDArray[np.int64]) -> 
 
 def _outcome(samples: Samples[npt.NDArray[Any]], *, num_classes: int) -> dict[str, Any]:
     correct = samples.predictions == samples.labels
-    # Among NaN the label has the last rank, but it can still be the prediction.
+    # For NaN logits the label has the last rank, but it can still be the prediction.
     top5 = correct | (samples.label_ranks < min(TOP, num_classes))
     # A broken model's confidence is NaN; it counts as 0.
     confidences = np.nan_to_num(samples.confidences)
@@ -170,7 +171,7 @@ def _outcome(samples: Samples[npt.NDArray[Any]], *, num_classes: int) -> dict[st
 
 
 def _collapsed(own: Samples[npt.NDArray[Any]]) -> bool:
-    """Return whether nearly all of the later half of the samples, of several classes, got the same prediction."""
+    """Return whether nearly all samples of the second half got the same prediction, although their labels vary."""
     later = slice(len(own.labels) // 2, None)
     shares = [
         np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
@@ -180,10 +181,10 @@ def _collapsed(own: Samples[npt.NDArray[Any]]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class CellShare:
-    """Share of one cell in a stream of several, by samples."""
+    """Share of one cell in a stream of several cells, by number of samples."""
 
     num_before: int
-    """Number of samples of the cells before."""
+    """Number of samples in the preceding cells."""
     num_own: int
     num_all: int
 
@@ -217,7 +218,7 @@ def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
 
 
 def _in_columns(collected: Pass) -> Batches:
-    # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to read.
+    # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to parse.
     times = {
         name: tuple(round(getattr(batch, name), 9) for batch in collected.batches)
         for name in ("data_wait_s", "host_to_device_s", "compute_s")

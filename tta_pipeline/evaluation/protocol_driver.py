@@ -1,4 +1,4 @@
-"""Drivers that give batches to a method: continually, each from the source model, in windows, or for limited time."""
+"""Drivers that feed batches to a method: continually, episodically, in windows, or for a limited time."""
 
 import math
 import statistics
@@ -20,7 +20,7 @@ _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
 @contextmanager
 def eager_unless(is_whole: bool) -> Iterator[None]:  # noqa: FBT001 - reads as a condition
-    """Let nothing be compiled, and no compiled code run, unless the batch has the size that it is compiled for."""
+    """Run the block without compilation or compiled code unless the batch has the compiled size."""
     if is_whole:
         yield
         return
@@ -32,12 +32,12 @@ class ProtocolDriver:
     """Driver that adapts on every batch, in stream order."""
 
     gives_whole_batches: ClassVar[bool] = True
-    """Whether the method gets the batches of the stream as they are, however long it takes."""
+    """Whether the method gets every batch of the stream unchanged, however long it takes."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self.num_unadapted = 0
-        """Number of samples predicted without adaptation, since the stream did not wait."""
+        """Number of samples predicted without adaptation for lack of time."""
 
     @property
     def is_stateless(self) -> bool:
@@ -72,7 +72,7 @@ class EpisodicDriver(ProtocolDriver):
 
 
 class WindowDriver(ProtocolDriver):
-    """Driver that predicts one image from a batch of the newest images, for methods that need more than one.
+    """Driver that predicts one image at a time within a batch of the newest images, for methods that need a batch.
 
     Like the option `window_length` in the benchmark of Marsden et al. 2024 ("Universal test-time adaptation").
     """
@@ -110,8 +110,8 @@ class WindowDriver(ProtocolDriver):
 class TimedDriver(ProtocolDriver, ABC):
     """Driver that measures the method against the source model, and adapts only while there is time.
 
-    Latencies are measured, so results depend on the machine. What is not adapted on is predicted by the network as it
-    was adapted so far (`Method.predict_unadapted`). The pace of the source model is measured, which is not counted.
+    Latencies are measured, so results depend on the machine. Batches without adaptation are predicted by the network as
+    adapted so far (`Method.predict_unadapted`). The time to measure the pace of the source model is not counted.
     """
 
     gives_whole_batches = False
@@ -124,7 +124,7 @@ class TimedDriver(ProtocolDriver, ABC):
 
     @property
     def is_stateless(self) -> bool:
-        """False: what is adapted on depends on how long the method was busy."""
+        """False: which batches are adapted on depends on how long the method was busy."""
         return False
 
     @abstractmethod
@@ -133,7 +133,7 @@ class TimedDriver(ProtocolDriver, ABC):
 
     @abstractmethod
     def _spend(self, taken_s: float, source_s: float) -> None:
-        """Account for a batch that the method took *taken_s* for and the source model would take *source_s* for."""
+        """Account for a batch: the method took *taken_s*, and the source model would take *source_s*."""
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
@@ -156,10 +156,10 @@ class TimedDriver(ProtocolDriver, ABC):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
-        self._source_s = state.get("source_s")  # a state of before 2026-11-23 has none
+        self._source_s = state.get("source_s")  # states saved before 2026-11-23 have none
 
     def _measured_s(self, images: torch.Tensor) -> float:
-        """Return the source model's time for a batch, as the median of a few runs."""
+        """Return the source model's time for a batch: the median of a few runs, in seconds."""
         times_s = []
         for _ in range(_NUM_WARM_UPS + _NUM_TIMED):
             self._synchronize()
@@ -175,8 +175,8 @@ class RealTimeDriver(TimedDriver):
     """Driver of a stream that does not wait for the method.
 
     Alfarra et al. 2024, "Evaluation of test-time adaptation under computational time constraints", section 3. The
-    source model sets the pace: at speed 1, a batch arrives whenever the source model has predicted one. The network
-    predicts a batch that arrives during adaptation without adapting to it.
+    source model sets the pace: at speed 1, a new batch arrives as soon as the source model could have predicted the
+    previous one. The network predicts a batch that arrives during adaptation without adapting to it.
     """
 
     def __init__(self, method: Method, *, speed: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
@@ -194,7 +194,7 @@ class RealTimeDriver(TimedDriver):
         self._num_missed = max(0, math.ceil(self._speed * taken_s / source_s) - 1)
 
     def state_dict(self) -> StateDict:
-        """Return a copy of the state that determines the next predictions, including the pace and what is missed."""
+        """Return a copy of the state that determines the next predictions, including pace and missed batches."""
         return {**super().state_dict(), "num_missed": self._num_missed}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -204,10 +204,10 @@ class RealTimeDriver(TimedDriver):
 
 
 class BudgetDriver(TimedDriver):
-    """Driver that lets the method adapt until its time above the source model's has reached a budget.
+    """Driver that lets the method adapt until its extra time over the source model has used up a budget.
 
-    Sreeram et al. 2026, "Tempora: characterising the time-contingent utility of online test-time adaptation", the
-    amortised utility: afterwards the network is frozen as it is.
+    The amortised utility of Sreeram et al. 2026, "Tempora: characterising the time-contingent utility of online
+    test-time adaptation". Afterwards the network stays frozen.
     """
 
     def __init__(self, method: Method, *, budget_s: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
@@ -222,7 +222,7 @@ class BudgetDriver(TimedDriver):
         self._spent_s += max(0.0, taken_s - source_s)
 
     def state_dict(self) -> StateDict:
-        """Return a copy of the state that determines the next predictions, including what is spent."""
+        """Return a copy of the state that determines the next predictions, including the time spent."""
         return {**super().state_dict(), "spent_s": self._spent_s}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -234,7 +234,7 @@ class BudgetDriver(TimedDriver):
 def driver_of(
     protocol: Protocol, method: Method, *, make_source: Callable[[], nn.Module], synchronize: Callable[[], None]
 ) -> ProtocolDriver:
-    """Return the driver that gives batches to *method* according to *protocol*."""
+    """Return the driver that feeds batches to *method* according to *protocol*."""
     if protocol.stream_speed is not None:
         return RealTimeDriver(method, speed=protocol.stream_speed, source=make_source(), synchronize=synchronize)
     if protocol.adaptation_budget_s is not None:

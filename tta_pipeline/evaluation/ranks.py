@@ -1,4 +1,4 @@
-"""One evaluation by several processes of `torchrun`: each takes every n-th batch, and one gathers the results."""
+"""One evaluation by several processes of `torchrun`: each takes every n-th batch, and the first gathers results."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tta_pipeline.loading.order import StreamOrder
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process, among those that evaluate together."""
+    """This process's rank among the processes that evaluate together."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -37,7 +37,7 @@ class Ranks:
             dist.barrier()
 
     def require_stateless(self, driver: ProtocolDriver) -> None:
-        """Refuse a method with state from batch to batch, which the other processes would lack.
+        """Refuse a method that carries state from batch to batch, since the other processes would lack it.
 
         Raises:
             EvaluationError: there are several processes, and the method of *driver* adapts or gets more than one batch.
@@ -45,11 +45,11 @@ class Ranks:
         if self.num_ranks > 1 and not driver.is_stateless:
             raise EvaluationError(
                 f"found {type(driver.method).__name__} in {self.num_ranks} processes; expected a method that treats "
-                "each batch by itself, such as source or norm: launch one process"
+                "each batch independently, such as source or norm: launch one process"
             )
 
     def share(self, order: StreamOrder, batch_size: int) -> StreamOrder:
-        """Return the samples of every `num_ranks`-th batch of *order*; the batches do not change.
+        """Return this rank's samples: every `num_ranks`-th batch of *order*; the batches do not change.
 
         Raises:
             EvaluationError: there are fewer batches than processes.
@@ -67,9 +67,9 @@ class Ranks:
         return replace(order, indices=np.concatenate(parts))
 
     def gathered(self, part: Pass, counters: dict[str, int]) -> tuple[Pass, dict[str, int]]:
-        """Return the whole pass in stream order and the sums of all counters; other ranks get only their part.
+        """Gather the whole pass in stream order, and the summed counters, on the first rank; others keep their part.
 
-        The time is that of the slowest process.
+        The wall time is the slowest process's.
         """
         if self.num_ranks == 1:
             return part, counters
@@ -87,7 +87,7 @@ ALONE = Ranks()
 
 @contextmanager
 def ranks_of_torchrun() -> Iterator[Ranks]:
-    """Yield this process's place among those of `torchrun`, joined by the library for its kind of device."""
+    """Join the process group of `torchrun` with the backend for this kind of device, and yield this process's rank."""
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     device = device_of_rank(local_rank)
     dist.init_process_group(exchange_backend(device))
@@ -105,7 +105,7 @@ def merged(parts: list[Pass]) -> Pass:
         for part, ends in zip(parts, edges, strict=True)
         for number in range(len(part.batches))
     ]
-    # Stable: within a round, the lower rank comes first, as the batches were dealt.
+    # The sort is stable: within a round the lower rank comes first, as when the batches were dealt out.
     turns.sort(key=lambda turn: turn[0])
     return Pass(
         samples=joined([chosen(part.samples, samples) for _, samples, part in turns]),

@@ -1,4 +1,4 @@
-"""Runs an experiment over its streams: finished cells are skipped, and the next cell is opened ahead."""
+"""Runner of an experiment over its streams, which skips finished cells and opens the next cell ahead."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,21 +48,21 @@ from tta_pipeline.util.stopping import require_time_left
 
 
 class Known:
-    """What the runners of several experiments read once: the model that was asked for last, and manifests."""
+    """Cache shared by the runners of several experiments: the last model, and manifests."""
 
     def __init__(self) -> None:
         self._manifests: dict[Path, Manifest] = {}
         self._model: tuple[tuple[str, int], LoadedModel] | None = None
 
     def manifest(self, experiment: ExperimentResults, cell: Cell) -> Manifest:
-        """Return `ExperimentResults.manifest`, as it was when it was read."""
+        """Return `ExperimentResults.manifest`, read once."""
         folder = experiment.folder(cell)
         if folder not in self._manifests:
             self._manifests[folder] = experiment.manifest(cell)
         return self._manifests[folder]
 
     def model(self, experiment: ExperimentResults) -> LoadedModel:
-        """Return the model of *experiment*; the one before is let go, since weights fill the memory.
+        """Return the model of *experiment*; the previous model is dropped to free its memory.
 
         Raises:
             EvaluationError: see `benchmark_model`.
@@ -77,7 +77,7 @@ class Known:
 
 
 class _Held(NamedTuple):
-    """An opened stream, and the hold that keeps its staged shards from being removed."""
+    """An opened stream, and the locks that keep its staged shards from being removed."""
 
     opened: OpenStream
     held: ExitStack
@@ -93,18 +93,18 @@ class _Step(NamedTuple):
 class ExperimentRunner:
     """Evaluates the streams of an experiment in a process that keeps model, threads and device warm.
 
-    Call `plan` for all keys first, then `evaluate` for each: the remaining work is then known, and each segment is
-    opened while the one before computes.
+    Call `plan` for all keys first, then `evaluate` for each: the runner then knows the remaining work, and opens each
+    segment while the previous one is evaluated.
 
     Args:
         experiment: The experiment to evaluate.
         machine: Settings of the machine.
         run_id: Run ID of the records.
-        tell: Called with messages about progress.
+        tell: Called with progress messages.
         ranks: The processes that evaluate together.
-        keeps_predictions: Whether the predictions of each sample are written.
+        keeps_predictions: Whether per-sample predictions are written.
         anew: Whether finished cells are evaluated again.
-        known: What runners of other experiments of the same benchmark have read; it must be as it was then.
+        known: Cache shared with runners of other experiments; benchmark and files must not have changed since.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ExperimentRunner:
         """Find the streams at *key* that are left to evaluate, and return whether there are any.
 
         Raises:
-            ManifestError, EvaluationError: the shards or the model, which determine what is finished, are missing.
+            ManifestError, EvaluationError: the shards or the model are missing, and the fingerprint needs them.
         """
         self._todo[key] = self._experiment.plans(key) if self._anew else self._unfinished(key)
         self._to_come += [_Step(plan, segment) for plan in self._todo[key] for segment in plan.segments]
@@ -160,12 +160,12 @@ class ExperimentRunner:
     def evaluate(self, key: PartitionKey) -> None:
         """Evaluate and record the streams at *key* that `plan` found unfinished.
 
-        An interrupted stream continues from the newest state: the last inside the segment that was interrupted, or that
-        after the last recorded segment. With *anew* it begins anew.
+        An interrupted stream continues from its newest state: the last one inside the interrupted segment, or the one
+        after the last recorded segment. With *anew* it starts from the beginning.
 
         Raises:
             ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
-            StoppedError: this process was asked to end; the segments before are recorded.
+            StoppedError: this process was asked to end; the preceding segments are recorded.
         """
         for plan in self._todo.pop(key):
             position, done = self._begin(plan)
@@ -178,18 +178,19 @@ class ExperimentRunner:
         """Return the evaluation of each cell in each stream at *key*, as `plan` found it or `evaluate` recorded it.
 
         Raises:
-            RecordError: a cell has none.
+            RecordError: a cell has no current evaluation.
         """
         places = self._experiment.places(key)
         return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
 
     def tell_of_unproven(self) -> None:
-        """Report how many unfinished cells have results of an earlier version, and the time that they took."""
+        """Report the number of unfinished cells with results of an earlier version, and their total time."""
         if self._unproven:
             hours = sum(row.wall_s for row in self._unproven) / 3600
             self._tell(
                 f"{len(self._unproven)} cells have results of an earlier version of tta_pipeline, which did not record "
-                f"all that determines them: they are evaluated again, in about {hours:,.1f} h by the recorded times"
+                f"everything that determines them: they are evaluated again, in about {hours:,.1f} h by their recorded "
+                "times"
             )
 
     def standings(self, plan: Plan) -> Iterator[Standing]:
@@ -208,7 +209,7 @@ class ExperimentRunner:
     def _unfinished(self, key: PartitionKey) -> tuple[Plan, ...]:
         """Return the streams at *key* whose newest records do not have the present fingerprints.
 
-        Results that the experiment had under another name are taken over first.
+        Results of the experiment under a former name are copied first.
         """
         todo = []
         for plan in self._experiment.plans(key):
@@ -226,10 +227,10 @@ class ExperimentRunner:
             self._tell(f"{_named(standing.place)} is evaluated again: {standing.reason}")
 
     def _begin(self, plan: Plan) -> tuple[int, list[Measured]]:
-        """Restore the method to where *plan* was interrupted, or to the source model.
+        """Restore the method to the state at which *plan* was interrupted, or to the source model.
 
         Returns:
-            The position of the next segment, and the parts of it that are done.
+            The position of the next segment, and its finished parts.
         """
         self._evaluator.start(self._manifest(plan.segments[0].cells[0]), seed=plan.seed)
         num_finished = 0 if self._anew else self._num_finished(plan)
@@ -255,7 +256,7 @@ class ExperimentRunner:
     def _has_checkpoints(self) -> bool:
         """Whether states are saved inside segments.
 
-        Several processes evaluate only methods without a state; other loaders cannot begin in the middle.
+        Methods evaluated by several processes have no state; loaders other than indexed cannot start in the middle.
         """
         return self._ranks.num_ranks == 1 and self._experiment.spec.loader == "indexed"
 
@@ -287,7 +288,7 @@ class ExperimentRunner:
             self._record(step, results, started_at)
 
     def _checkpoint(self, step: _Step, identity: Identity, num_done: int) -> Checkpoint | None:
-        """Return what saves the state inside the segment of *step*, of which *num_done* parts are done."""
+        """Return the checkpoint inside the segment of *step*, of which *num_done* parts are done; None: no saving."""
         if not self._has_checkpoints:
             return None
         states, fingerprint = self._states(step.plan), identity.fingerprint.sha256
@@ -300,7 +301,7 @@ class ExperimentRunner:
         return Checkpoint(every=self._machine.checkpoint_every, save=save)
 
     def _record(self, step: _Step, results: Sequence[CellResult], started_at: str) -> None:
-        """Record *results*; if the stream continues, save its state first, so that a kill loses only one segment."""
+        """Record *results*; before that, save the state of a continuing stream, so that a kill loses one segment."""
         states = self._states(step.plan)
         goes_on = step.segment is not step.plan.segments[-1]
         if goes_on:
@@ -329,7 +330,7 @@ class ExperimentRunner:
         return replace(result.row, samples_sha256=sha256)
 
     def _taken_over(self, standing: Standing) -> Standing:
-        """Return *standing* with the result that the experiment had under another name, after taking it over."""
+        """Copy the result that the experiment had under a former name, if any, and return *standing* with it."""
         if standing.stored or standing.problem or not self._ranks.is_first:
             return standing
         experiment, place = self._experiment, standing.place
@@ -346,9 +347,9 @@ class ExperimentRunner:
         return self._repeated(standing, record, before)
 
     def _up_to_date(self, standing: Standing) -> Standing:
-        """Return *standing* with a newest record that says what the files say now, beside its predictions.
+        """Record a finished result again if its facts differ from the files now; return *standing* with the new record.
 
-        The predictions are the same; only the means that they enter may be others, or how their settings were found. An
+        The predictions stay the same; only the means that include them, or the origin of their settings, may change. An
         earlier record that is valid again becomes the newest.
         """
         record, stored = standing.record, standing.stored
@@ -360,13 +361,13 @@ class ExperimentRunner:
         if not changed and newest is not None and newest.sequence == record.sequence:
             return standing
         what = (
-            f"with {', '.join(changed)} of now" if changed else f"as in record {record.sequence}, which is valid again"
+            f"with a new {', '.join(changed)}" if changed else f"as in record {record.sequence}, which is valid again"
         )
         self._tell(f"{_named(standing.place)}: recorded again {what}; nothing is evaluated")
         return self._repeated(standing, record, stored)
 
     def _repeated(self, standing: Standing, record: Record, before: Evaluation) -> Standing:
-        """Record *before*, the evaluation in *record*, as that of this experiment and this shift set."""
+        """Record *before*, the evaluation in *record*, again under this experiment and shift set."""
         experiment, place = self._experiment, standing.place
         row = replace(
             before,
@@ -386,7 +387,7 @@ class ExperimentRunner:
         return replace(standing, record=repeated)
 
     def _facts(self, cell: Cell) -> dict[str, Any]:
-        """Return what a record of *cell* says beside its predictions, by the files of now."""
+        """Return the facts in a record of *cell* that depend on the present files and not on its predictions."""
         return {
             "model": self._experiment.spec.model,
             **asdict(self._experiment.benchmark.shift_set.facts_of(cell.corruption)),
@@ -428,7 +429,7 @@ class ExperimentRunner:
         return self._opening.pop(step).result() if step in self._opening else self._open(step)
 
     def _open(self, step: _Step) -> _Held:
-        """Open the cells of *step*, in place or staged; may run in another thread."""
+        """Open the cells of *step*, in place or from staged copies; may run in another thread."""
         experiment = self._experiment
         folders = [experiment.folder(cell) for cell in step.segment.cells]
         with ExitStack() as stack:
@@ -474,7 +475,7 @@ class ExperimentRunner:
 
     @cached_property
     def _arithmetic(self) -> Mapping[str, Any]:
-        """Arithmetic flags after the import of the method, which may set some; its code covers later changes."""
+        """Arithmetic flags after the import of the method, which may set some; its code hash covers later changes."""
         spec = self._experiment.spec
         implementation_of(spec.entry)
         with arithmetic(device_type(self._machine.device), spec.precision, deterministic=spec.deterministic):

@@ -1,7 +1,7 @@
-"""Predictions of each sample of an evaluation: a small Parquet file whose hash is in the record.
+"""Per-sample predictions of an evaluation: a small Parquet file whose hash is in the record.
 
-Keys and labels are in the sample index of the shard set, at the same positions, so that a sample takes less than 8
-bytes here: `position` in that index, `prediction` and `confidence`, one row per sample in stream order.
+It has one row per sample in stream order: `prediction`, `confidence`, and the `position` in the sample index of the
+shard set, which holds keys and labels. So a sample takes less than 8 bytes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from tta_pipeline.util.files import hash_file, read_proven
 
 _MOST_BYTES = 2**32
 _ROW_BYTES = 64
-"""Most bytes of a row: 12, and what Parquet needs around few rows."""
+"""Most bytes of a row: 12, plus Parquet's overhead for files with few rows."""
 _SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
 
 
@@ -73,13 +73,13 @@ class SamplePredictions:
             found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected the predictions of each sample, which a record "
-                "names: restore it, or evaluate the cell again with `remeasure`"
+                f"{path} cannot be read ({error.strerror}); expected the per-sample predictions named in a "
+                "record: restore the file, or evaluate the cell again with `remeasure`"
             ) from error
         if data is None:
             raise RecordError(
-                f"{path} hashes to {found}; expected {sha256} as its record says: it was changed after it was written: "
-                "restore the original, or evaluate the cell again with `remeasure`"
+                f"{path} hashes to {found}; expected {sha256} as its record says: the file was changed after it was "
+                "written; restore the original, or evaluate the cell again with `remeasure`"
             )
         try:
             table = read_table(data, num_rows=None, row_bytes=_ROW_BYTES)

@@ -1,4 +1,4 @@
-"""Values kept of each sample's prediction, and the means and counts computed from them.
+"""Scores of each sample's prediction, and the means and counts computed from them.
 
 Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation.py`), which is
 stored with the values.
@@ -18,10 +18,10 @@ Column = TypeVar("Column")
 
 
 class Samples(NamedTuple, Generic[Column]):
-    """Values kept of each sample of a stream, in columns of shape (N,).
+    """Scores of each sample of a stream, in columns of shape (N,).
 
-    During a pass the columns are tensors, scores on the device that computed them; afterwards they are arrays, with
-    float64 for floats.
+    During a pass the columns are tensors, with the scores on the device that computed them; afterwards they are NumPy
+    arrays, with float64 for floats.
     """
 
     indices: Column
@@ -33,7 +33,7 @@ class Samples(NamedTuple, Generic[Column]):
     confidences: Column
     """float: the probability of the predicted class."""
     label_ranks: Column
-    """int64: number of classes that are not at or below the label's probability; 0 is best."""
+    """int64: number of classes whose probability is above the label's, or NaN; 0 is best."""
     log_likelihoods: Column
     """float: natural logarithm of the label's probability."""
     brier_scores: Column
@@ -80,7 +80,7 @@ def joined(parts: Sequence[Samples[npt.NDArray[Any]]]) -> Samples[npt.NDArray[An
 
 
 def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:
-    """Return the counts of *labels* and of those that are *correct*, both (N,)."""
+    """Return the number of samples and of correct ones in each class, from *labels* and *correct*, both (N,)."""
     return ClassCounts(
         num_samples=tuple(np.bincount(labels, minlength=num_classes).tolist()),
         num_correct=tuple(np.bincount(labels[correct], minlength=num_classes).tolist()),

@@ -1,4 +1,4 @@
-"""Whether a cell is finished, and why not: its newest record beside its present fingerprint."""
+"""State of a cell, finished or not and why: its newest record compared with its present fingerprint."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,18 +16,18 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Standing of one cell of a stream."""
+    """Record of one cell of a stream, compared with its present fingerprint."""
 
     place: Place
     present: Fingerprint
     record: Record | None
-    """Newest record of the cell with the present fingerprint, or else its newest; None: none can be trusted."""
+    """Newest record with the present fingerprint, or else the newest record; None: no record can be trusted."""
     problem: str = ""
-    """What is wrong with the newest record; empty if nothing is."""
+    """Problem of the newest record; empty if there is none."""
 
     @property
     def stored(self) -> Evaluation | None:
-        """The evaluation in the record; None if there is none that can be trusted."""
+        """The evaluation in the record; None without a record."""
         return self.record.evaluation if self.record else None
 
     @property
@@ -42,19 +42,19 @@ class Standing:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether the record is of an earlier version, which did not record all that determines the predictions."""
+        """Whether the record is of an earlier version, which did not record the parts of the fingerprint."""
         return self.stored is not None and self.stored.fingerprint_parts is None
 
     @property
     def differences(self) -> Mapping[str, tuple[Any, Any]]:
-        """Changed parts of what determines the predictions, by name: the stored and the present value."""
+        """Changed parts of the fingerprint by name, each with its stored and present value."""
         if self.stored is None or self.stored.fingerprint_parts is None:
             return {}
         return differing(json.loads(self.stored.fingerprint_parts), self.present.parts)
 
     @property
     def reason(self) -> str:
-        """Reason why the cell is finished or not, in a few words."""
+        """Short reason why the cell is finished or not."""
         if self.problem:
             return self.problem
         if self.stored is None:

@@ -1,4 +1,4 @@
-"""States from which an interrupted stream continues, each with a hash over itself and its fingerprint."""
+"""Saved states from which an interrupted stream continues, each sealed with a hash over state and fingerprint."""
 
 import io
 import re
@@ -24,8 +24,8 @@ NUM_KEPT = 2
 class States:
     """The states of one stream, each named after the fingerprint of the segment after which it was saved.
 
-    A state inside a segment has a number too: that of the parts of the segment that are done. What was measured in a
-    part is in a file of its own, so that the bytes written grow with the stream, and not with its square.
+    The name of a state inside a segment also has the number of finished parts. The measurements of each part are in a
+    file of their own, so that the bytes written grow linearly with the stream, not with its square.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class States:
         _write(self._path(fingerprint), fingerprint, state)
 
     def save_within(self, fingerprint: str, number: int, state: StateDict, part: Measured) -> None:
-        """Write *state* inside the segment with *fingerprint*, and its *part*, after which *number* parts are done."""
+        """Write *state* inside the segment with *fingerprint* after *number* parts, and the last *part*."""
         _write(self._part_path(fingerprint, number), fingerprint, _as_tensors(part))
         _write(self._path(fingerprint, number), fingerprint, state)
         self._path(fingerprint, number - NUM_KEPT).unlink(missing_ok=True)
@@ -43,8 +43,8 @@ class States:
     def newest(self, fingerprints: Sequence[str], tell: Callable[[str], None]) -> tuple[int, StateDict] | None:
         """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
 
-        Its tensors are on the host: the counters of an optimiser stay there, and what belongs on the device is copied
-        to it when the state is restored.
+        Its tensors are on the host: an optimiser's counters stay there, and restoring the state copies the others to
+        the device.
 
         Args:
             fingerprints: Fingerprints of the recorded segments, in order.
@@ -76,14 +76,14 @@ class States:
             if state is not None and len(parts) == number:
                 if any(part["batches"].shape[1] != len(_TIMED) for part in parts):
                     tell(
-                        f"{paths[0]} is of another version of the project; its segment is evaluated from its beginning"
+                        f"{paths[0]} is of another version of the project; its segment is evaluated from the beginning"
                     )
                     return None
                 return state, list(map(_measured, parts))
         return None
 
     def forget_within(self, fingerprint: str, *, after: int) -> None:
-        """Remove states and parts inside the segment with *fingerprint* of more than *after* parts."""
+        """Remove states and parts inside the segment with *fingerprint* whose number is greater than *after*."""
         for kind in ("state", "part"):
             for number in self._numbers(fingerprint, kind):
                 if number > after:
@@ -115,7 +115,7 @@ def _write(path: Path, fingerprint: str, content: StateDict) -> None:
 
 
 def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDict | None:
-    """Return the content of *path*, or None if it is not there, or damaged; its tensors are on the host."""
+    """Return the content of *path*, with tensors on the host; None if the file is missing or damaged."""
     try:
         data = read_sealed(path, _bound_to(path, fingerprint), limit_bytes=_MOST_BYTES)
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDic
 
 
 def _bound_to(path: Path, fingerprint: str) -> str:
-    """Return what a file is bound to by its hash: a state inside a segment also to its number and kind."""
+    """Return the text that enters a file's hash: its fingerprint; inside a segment, also its number and kind."""
     return fingerprint if path.name == f"{fingerprint}.state" else path.name
 
 

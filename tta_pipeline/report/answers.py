@@ -1,4 +1,4 @@
-"""Queries to the database and their answers, which are streamed so that any length fits in memory."""
+"""Queries to the database, with answers streamed so that any length fits in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -30,12 +30,12 @@ _QUESTIONS = frozenset(
 class Answer:
     """The answer of the database to one query; use it as a context manager, and read it once.
 
-    DuckDB runs in its own thread, since it ignores Ctrl-C while it computes: the main thread receives it and interrupts
-    the computation.
+    DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and
+    interrupts the computation.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Prepare to run *sql* with *parameters* bound; it runs when the answer is first read.
+        """Prepare the query *sql* with *parameters* bound; it runs when the answer is first read.
 
         Raises:
             QuestionError: *sql* is not exactly one query.
@@ -102,7 +102,7 @@ class Answer:
                 f"a value cannot be represented ({error}); cast it to another type, as in x::VARCHAR"
             ) from error
         finally:
-            del future  # its error refers to this frame: a cycle would keep both, and the connection, alive
+            del future  # else its error and this frame refer to each other, and keep the connection alive
 
 
 def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -122,5 +122,5 @@ def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> No
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message of DuckDB on one line, without the excerpt that points at the place."""
+    """Return DuckDB's message on one line, without the excerpt of the query."""
     return " ".join(str(error).partition("\nLINE ")[0].split())

@@ -1,4 +1,4 @@
-"""Shared by all charts: encoding and colours."""
+"""Colours, styles and encodings shared by all charts."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 COLOURS = "cividis"  # perceptually uniform: readable in print and by colour-blind readers
-# Of lines: dots and circles take a hundred kilobytes each in an SVG.
+# Hatches of lines only: dots and circles take a hundred kilobytes each in an SVG.
 HATCHES = ("", "///", "xxx", "\\\\\\", "---", "+++")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -26,7 +26,7 @@ def without_frame(axis: Axes) -> None:
 
 
 def with_note(figure: Figure, text: str) -> None:
-    """Write *text* above the chart, so that it stays with the picture."""
+    """Write *text* above the chart, as part of the picture."""
     figure.suptitle(text, fontsize=7, color="#555555", x=0.01, ha="left")
 
 
@@ -40,7 +40,7 @@ def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
 
 
 def as_svg(figure: Figure) -> str:
-    """Return *figure* as an SVG file; text stays text, and places are rounded to hundredths of a point."""
+    """Return *figure* as SVG; text stays text, and coordinates are rounded to hundredths of a point."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.sans-serif": ["DejaVu Sans"]}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""Charts of errors: where each experiment fails, what it costs, and how well it is calibrated."""
+"""Charts of errors: each experiment's errors by cell, its cost, and its calibration."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ _CURVES_IN_A_ROW = 5
 _PANELS_IN_A_ROW = 2
 _MAX_BARS = 6
 _FEWEST_TO_FIT = 3
-"""Models through which a line is fitted: two would always lie on it."""
+"""Fewest models through which a line is fitted: two points always lie on a line."""
 
 
 def heat_maps(
@@ -58,9 +58,9 @@ def corruption_bars(
     mce: Mapping[str, float | None],
     means: Mapping[str, float],
 ) -> Figure:
-    """Return bars of the mean error under each corruption, for the first experiment and those of lowest mean error.
+    """Return bars of the mean error under each corruption, for the first experiment and those with the lowest means.
 
-    The legend shows the mCE in percent, where there is one.
+    The legend shows the mCE in percent, if known.
     """
     first, *others = errors
     best = sorted(others, key=means.__getitem__)
@@ -85,7 +85,7 @@ def corruption_bars(
 
 
 def error_against_cost(leaderboard: Table) -> Figure:
-    """Return mean error over milliseconds per image, with a panel for each set of comparable cells and samples.
+    """Return mean error over milliseconds per image, with a panel for each group of comparable rows.
 
     A line joins the experiments on the Pareto front. Numbers are ranks; the legend has the names.
     """
@@ -108,10 +108,10 @@ def error_against_cost(leaderboard: Table) -> Figure:
 
 
 def accuracy_against_clean(means: Table) -> Figure | None:
-    """Return accuracy on each shift set over accuracy on clean images, both on a logit scale; None without any.
+    """Return accuracy on each shift set over accuracy on clean images, both on a logit scale; None without points.
 
-    Effective robustness is what a method has above the line fitted to models that were not adapted (Taori et al. 2020,
-    "Measuring robustness to natural distribution shifts in image classification", section 2).
+    Effective robustness is a method's accuracy above the line fitted to unadapted models (Taori et al. 2020, "Measuring
+    robustness to natural distribution shifts in image classification", section 2).
     """
     columns = ("shift_set", "experiment", "method", "clean_error", "mean_error")
     rows = [row for row in zip(*map(means.column, columns), strict=True) if None not in row]

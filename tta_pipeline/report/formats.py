@@ -1,4 +1,4 @@
-"""Tables as files and text: for readers with the best in bold, for programs with every value in full."""
+"""Formats of tables: for readers, with the best values in bold; for programs, with every value in full."""
 
 import csv
 import io
@@ -56,8 +56,8 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
 
     Args:
         table: The table.
-        leading: Numbers of rows whose mean error gets a dagger.
-        note: What the dagger means, for a comment above the table.
+        leading: Numbers of the rows whose mean error gets a dagger.
+        note: Meaning of the dagger, for a comment above the table.
     """
     best = best_cells(table)
 
@@ -98,10 +98,10 @@ def as_json(table: Table) -> str:
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
-    """Write CSV to *file*: numbers in full, missing values empty, and no text that is a formula.
+    """Write CSV to *file*: numbers in full, missing values empty, and no text that a spreadsheet takes for a formula.
 
-    A spreadsheet evaluates a cell that begins with one of = + - @, a tab or an end of line; such a text gets an
-    apostrophe in front. Numbers stay unchanged.
+    A spreadsheet evaluates a cell that begins with one of = + - @, a tab or an end of line, so an apostrophe is put in
+    front of such text. Numbers stay unchanged.
     """
     writer = csv.writer(file, lineterminator="\n")
     # A carriage return ends a row for CSV readers, and Python's writer does not quote it by default.
@@ -158,7 +158,7 @@ FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
     "latex": as_latex,
     "markdown": as_markdown,
 }
-"""Formats for reading, which leave out obvious columns and hold a whole table in memory."""
+"""Formats for readers, which leave out obvious columns and hold a whole table in memory."""
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
 FOR_PROGRAMS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
 """Text formats that are written row by row; Parquet has its own types and batches."""

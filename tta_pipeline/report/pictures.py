@@ -17,7 +17,7 @@ from tta_pipeline.shards.manifest import ShardSet
 _TILE = 96
 _CAPTION = 30
 _GAP = 6
-# Colour-blind readers can distinguish blue and orange; the words say it too.
+# Colour-blind readers can tell blue from orange; a word says the same.
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _PARTS = (
     ("compute_s", "compute", "#0072B2"),
@@ -28,7 +28,7 @@ _MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
 
 
 def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image:
-    """Return the first samples of the shard set in *folder* with what an evaluation predicted for them.
+    """Return the first samples of the shard set in *folder* with an evaluation's predictions for them.
 
     Args:
         folder: The cell's shards.
@@ -102,7 +102,7 @@ def reliability_diagram(row: Evaluation) -> Image.Image:
 
 
 def timeline(row: Evaluation) -> Image.Image:
-    """Return a chart of where the time of each batch went: batches from left to right, seconds upwards.
+    """Return a chart of each batch's time by activity: batches from left to right, seconds upwards.
 
     Args:
         row: The evaluation.

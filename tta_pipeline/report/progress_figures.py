@@ -14,7 +14,7 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 def progress_lines(progress: Table) -> Figure:
     """Return a panel for each stream, with a line for each experiment and seed.
 
-    A cross marks a collapse, an upright tick a stretch with resets, unless most stretches have some.
+    A cross marks a collapse. An upright tick marks an interval with resets, unless most intervals have some.
     """
     columns = ("stream", "experiment", "subset", "seed", "first_image", "accuracy", "collapsed_at", "num_resets")
     rows = list(zip(*map(progress.column, columns), strict=True))

@@ -1,4 +1,4 @@
-"""The SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
+"""SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
 SELECT experiment, generated, model, method, hyperparameters, protocol, subset, num_cells, num_runs, mean_error,

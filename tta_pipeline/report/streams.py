@@ -17,7 +17,7 @@ _SEVERITY_COLOURS = "cividis_r"  # higher severities are darker, also in print
 def stream_picture(segments: Sequence[OpenStream], *, title: str = "") -> Figure:
     """Return a plot of corruption (above) and class (below) of a stream's samples, in stream order.
 
-    Colour shows the severity. A long stream is sampled at equal distances.
+    Colour shows the severity. A long stream is thinned out evenly.
     """
     corruptions, severities, labels = (np.concatenate(column) for column in zip(*map(_columns, segments), strict=True))
     names = list(dict.fromkeys(manifest.corruption for opened in segments for manifest in opened.manifests))

@@ -1,4 +1,4 @@
-"""Charts of time: where it goes, how it changes from run to run, and the speed of each loader."""
+"""Charts of time: shares of the stages, throughput from run to run, and the speed of each loader."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _MAX_LINES = 6
 
 
 def stage_bars(times: Table) -> Figure:
-    """Return a bar per experiment: the share of its time in each stage, and its total milliseconds per image."""
+    """Return a bar per experiment: the share of time in each stage, and the total milliseconds per image."""
     names = [
         experiment if subset == "all" else f"{experiment} ({subset})"
         for experiment, subset in zip(times.column("experiment"), times.column("subset"), strict=True)
@@ -54,7 +54,7 @@ def stage_bars(times: Table) -> Figure:
 
 
 def throughput_lines(history: Table) -> Figure | None:
-    """Return a chart of images/s over runs for the experiments with the most runs; None if none has two.
+    """Return a chart of images/s over runs for the experiments with the most runs; None if none has two runs.
 
     A line joins only runs under equal conditions; several conditions of one experiment are numbered.
     """
@@ -69,7 +69,7 @@ def throughput_lines(history: Table) -> Figure | None:
         number = known.index(conditions) + 1
         name = experiment if number == 1 else f"{experiment}, conditions {number}"
         speeds.setdefault(name, []).append((runs.index(run), images_per_s))
-    # Sorting is stable: among equal numbers of runs, the earlier experiments come first.
+    # Sorting is stable: experiments with equally many runs keep their order.
     shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
     if not shown:
         return None
@@ -90,7 +90,7 @@ def throughput_lines(history: Table) -> Figure | None:
 
 
 def loader_comparison_bars(comparison: Table) -> Figure:
-    """Return the images/s of each loader under the same model, and the share of the time in which it was waited for."""
+    """Return the images/s of each loader with the same model, and the share of time spent waiting for the loader."""
     trained = [f"training of {model}" for model in comparison.column("model")]
     of_what = [name or training for name, training in zip(comparison.column("experiment"), trained, strict=True)]
     columns = ("loader", "images_per_s", "data_wait_share")

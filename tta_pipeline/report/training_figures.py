@@ -1,4 +1,4 @@
-"""Charts of training: how error and loss fall, epoch by epoch."""
+"""Charts of training: error and loss by epoch."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def learning_curves(epochs: Table) -> Figure | None:
 
     Args:
         epochs: A row for each epoch of one run of each model, with the columns `model`, `epoch`, `train_error`,
-            `validation_error`, `train_loss` and `validation_loss`; a value that is not known is None.
+            `validation_error`, `train_loss` and `validation_loss`; unknown values are None.
     """
     rows = list(zip(*(epochs.column(name) for name in _COLUMNS), strict=True))
     models = list(dict.fromkeys(model for model, *_ in rows))
@@ -51,7 +51,7 @@ def curves_of(run: TrainingRun) -> Figure:
 
 
 def _named(model: str, epochs: Sequence[int], errors: Sequence[float | None]) -> str:
-    """Return the name of *model* with its lowest validation error, if there is one."""
+    """Return the name of *model* with its lowest validation error, if known."""
     known = [(error, epoch) for error, epoch in zip(errors, epochs, strict=True) if error is not None]
     if not known:
         return model

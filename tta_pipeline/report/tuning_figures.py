@@ -18,8 +18,8 @@ _LOGARITHMIC_FROM = 10.0
 def error_over_grid(run: TuningRun) -> Figure:
     """Return the mean error of each trial over the grid, with the choice marked.
 
-    One hyperparameter is a curve, with a thin one for each held-out shift; two of which all combinations were tried are
-    a heat map. Of others each has a panel with a point for each trial.
+    One hyperparameter gives a curve of the mean, with a thin curve for each held-out shift. Two hyperparameters give a
+    heat map if all combinations were tried. Otherwise each hyperparameter has a panel with a point for each trial.
     """
     varied = [name for name, values in run.grid_values.items() if len(values) > 1] or list(run.grid_values)
     if len(varied) == 1:
@@ -85,7 +85,7 @@ def _map(run: TuningRun, down: str, along: str) -> Figure:
 
 
 def _placed(axis: Axes, run: TuningRun, name: str) -> Callable[[Value], float]:
-    """Prepare *axis* for the values of *name*, and return the place of each: a number's own, or that in the grid."""
+    """Prepare *axis* for the values of *name*, and return their coordinates: the number itself, or its grid index."""
     values = run.grid_values[name]
     axis.set_xlabel(name)
     axis.yaxis.set_major_formatter(PercentFormatter(1))

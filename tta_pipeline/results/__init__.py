@@ -1,4 +1,4 @@
-"""Results as files: the fields of an evaluation's record, declared once, and the small JSON files that hold records.
+"""Results as files: small JSON records, and the declaration of their fields.
 
-This package writes and reads records; the database, the report and the checks are made from them.
+This package reads and writes records, from which the database, the report and the checks are made.
 """

@@ -1,7 +1,7 @@
-"""What the present benchmark files ask for: which places of results there are, and what the files decide of each.
+"""Results that the present benchmark files ask for: their places, and the settings of each.
 
-A result whose place or settings the file no longer has is on disk, and enters no mean. Where the file is gone or cannot
-be read, nothing is known: its results stay as they are.
+A result whose place or settings are no longer in the file stays on disk, but counts in no mean. If the file is missing
+or cannot be read, nothing is known, and its results stay as they are.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from tta_pipeline.util.locations import Locations
 
 
 class AskedPlace(NamedTuple):
-    """One place of results; None where the file does not state a fact."""
+    """One place of results with its settings; None: the file does not state a fact."""
 
     folder: str
     """Folder of its records, relative to the data root."""
@@ -36,7 +36,7 @@ class AskedPlace(NamedTuple):
     std: tuple[float, ...] | None
 
     def is_answered_by(self, row: Evaluation) -> bool:
-        """Return whether *row*, a result of this place, is what the file asks for now (in SQL: `mark_latest`)."""
+        """Return whether *row*, a result of this place, has the settings in the file now (in SQL: `mark_latest`)."""
         stated = (
             (self.decided_sha256, decided_sha256_of(row.fingerprint_parts)),
             (self.weights_sha256, row.weights_sha256),
@@ -49,7 +49,7 @@ class AskedPlace(NamedTuple):
 
 
 class Group(NamedTuple):
-    """An experiment by the folders of its records."""
+    """An experiment, identified by the folders of its records."""
 
     benchmark: str
     part: str
@@ -59,21 +59,21 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What all benchmark files together ask for."""
+    """All results that the benchmark files ask for."""
 
     places: tuple[AskedPlace, ...]
     readable: frozenset[str]
     """Benchmark files that can be read, by name."""
     faulty: tuple[Group, ...]
-    """What is left out of them: an experiment, or with an empty name all experiments of a shift set or file."""
+    """Faulty parts of the files: an experiment; or, with an empty name, all experiments of a shift set or file."""
 
     def knows(self, group: Group) -> bool:
-        """Return whether the files say what *group* is now; if not, its file, or its part of it, cannot be read."""
+        """Return whether the files define *group* now; False if its file, or its part of the file, cannot be read."""
         return group.benchmark in self.readable and not any(_covers(fault, group) for fault in self.faulty)
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of all of it: while it is the same, what counts is the same."""
+        """Hash of all fields: while it stays the same, the same results count."""
         found = hashlib.sha256(repr((sorted(self.readable), sorted(self.faulty))).encode())
         for place in self.places:
             found.update(repr(place).encode())
@@ -81,7 +81,7 @@ class Asked:
 
 
 def ask(locations: Locations) -> Asked:
-    """Read all benchmark files and return what they ask for; no data, model or torch is needed."""
+    """Read all benchmark files and return the results that they ask for, without data, models or torch."""
     loaded = load_all(locations)
     places: list[AskedPlace] = []
     faulty = [Group(fault.path.stem, fault.part or "", fault.experiment or "") for fault in loaded.faults]
@@ -89,7 +89,7 @@ def ask(locations: Locations) -> Asked:
         for name in benchmark.experiments:
             try:
                 places += _places(benchmark, name, locations)
-            except Exception:  # noqa: BLE001 - not tuned yet, no list of its subset; a user's own method can raise anything
+            except Exception:  # noqa: BLE001 - not tuned yet, no subset list, or anything that a user's method raises
                 faulty.append(Group(benchmark.file, _part(benchmark), name))
     return Asked(places=tuple(places), readable=_readable(loaded), faulty=tuple(faulty))
 
@@ -101,10 +101,10 @@ def _readable(loaded: Loaded) -> frozenset[str]:
 def asked_of(
     benchmark: Benchmark, experiment_name: str, experiment: Experiment, locations: Locations, plan: Plan
 ) -> Iterator[tuple[Place, AskedPlace]]:
-    """Yield each place of *plan*, a stream of *experiment* with its chosen hyperparameters, and what is asked of it.
+    """Yield each place of *plan*, a stream of *experiment* with its chosen hyperparameters, and the place's settings.
 
     Raises:
-        OSError: the list of its subset cannot be read.
+        OSError: the list of the experiment's subset cannot be read.
     """
     evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
     model = _stated(benchmark.models[experiment.model])
@@ -134,7 +134,7 @@ def _places(benchmark: Benchmark, experiment_name: str, locations: Locations) ->
 
 
 class _StatedModel(NamedTuple):
-    """Facts of a model that its section of the file states."""
+    """Facts about a model that its section of the file states."""
 
     weights_sha256: str | None
     mean: tuple[float, ...] | None
@@ -150,9 +150,9 @@ def _part(benchmark: Benchmark) -> str:
 
 
 def _covers(fault: Group, group: Group) -> bool:
-    """Return whether *fault* leaves open what *group* is.
+    """Return whether *fault* concerns *group*.
 
-    An experiment in the file can make several: `<name>_<protocol>`.
+    One experiment in the file can generate several: `<name>_<protocol>`.
     """
     return (
         fault.benchmark == group.benchmark

@@ -22,7 +22,7 @@ _BIGGEST = {"BIGINT": 2**63 - 1, "INTEGER": 2**31 - 1}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Declaration of one field, besides its name and Python type."""
+    """Declaration of one field, in addition to its name and Python type."""
 
     comment: str
     sql: str = ""
@@ -37,7 +37,7 @@ class Column:
     """Whether the web UI shows the field in the table of a stream's segments."""
     better: Literal["lower", "higher"] | None = None
     alike: bool = False
-    """Whether speeds are comparable only where this field is equal."""
+    """Whether speeds are comparable only if this field is equal."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the pydantic schema for values of this field."""
@@ -49,7 +49,7 @@ class Column:
         return core_schema.nullable_schema(schema) if is_nullable else schema
 
     def _of_value(self, kind: type) -> CoreSchema:
-        """Return the schema for one value of *kind*; a bool is no number here, though Python makes it an int."""
+        """Return the schema for one value of *kind*; a bool is not a number here, although Python makes it an int."""
         if kind is bool:
             return core_schema.bool_schema(strict=True)
         if kind is float:
@@ -68,13 +68,13 @@ class Column:
 
 
 class Inline(NamedTuple):
-    """A part whose fields are columns of the evaluation's own row; their names get a prefix."""
+    """Mark of a part whose fields are columns of the evaluation's own row; their names get a prefix."""
 
     prefix: str
 
 
 class Apart(NamedTuple):
-    """A part that goes into another table, or into none."""
+    """Mark of a part that goes into another table, or into none."""
 
 
 class Field(NamedTuple):
@@ -146,7 +146,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _in_words(error: ValidationError) -> str:
-    """Return what was found and what was expected; missing or unknown fields are listed together."""
+    """Return a message with the found and the expected value; missing or unknown fields are listed together."""
     found = error.errors(include_url=False)
     for sort, words in _ODD_FIELDS.items():
         names = [".".join(map(str, each["loc"])) for each in found if each["type"] == sort]

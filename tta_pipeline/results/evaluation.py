@@ -1,7 +1,7 @@
 """Definition of an evaluation: its fields, each with its type, limits, column and comment.
 
-The table `evaluations` and its comments (`results/database/schema.py`), its rows, what the web UI shows, and which
-evaluations have comparable speeds all follow from this module. Reading records does not need torch.
+This module determines the table `evaluations` with its comments (`results/database/schema.py`), its rows, the fields in
+the web UI, and the conditions under which speeds are comparable. Reading records does not need torch.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
 
 PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
-"""Where hyperparameters come from."""
+"""Origins of hyperparameters."""
 WITHOUT_FILE = "own"
-"""Protocol of an evaluation that no benchmark file describes: what the method has seen before is unknown."""
+"""Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
 METRICS_VERSION = 2
 """Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
 _SAME = 1e-9
@@ -100,13 +100,13 @@ class ClassCounts:
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batches:
-    """Time and correct predictions of each batch of a pass, in columns; they are empty except in its first cell."""
+    """Time and correct predictions of each batch of a pass, in columns; empty except in the pass's first cell."""
 
     num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
     data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
     host_to_device_s: Annotated[
         tuple[float, ...] | None,
-        Column("Copy of the batch; on CUDA it overlaps computation on the batch before; 0 on a CPU", at_least=0),
+        Column("Copy of the batch; on CUDA it overlaps computation on the previous batch; 0 on a CPU", at_least=0),
     ]
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
     num_correct: Annotated[
@@ -122,14 +122,14 @@ class Batches:
     num_resets: Annotated[
         tuple[int, ...] | None,
         Column(
-            "Resets of the method with the batch; NULL if there are none, and in older records", sql="INTEGER[]",
+            "Resets of the method at the batch; NULL if there are none, and in older records", sql="INTEGER[]",
             at_least=0,
         ),
     ] = None  # fmt: skip
 
 
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
-"""Value of `batches` in every cell of a stream but the first."""
+"""Value of `batches` in every cell of a stream except the first."""
 
 
 @FORBIDDING
@@ -151,7 +151,7 @@ class Evaluation:
     of older versions that did not measure it.
     """
 
-    # Which segment of which stream.
+    # Identity: the segment and its stream.
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
     experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
     stream: Annotated[str, Column("Partition key of the stream: a cell such as fog|5, a severity, or all")]
@@ -169,7 +169,7 @@ class Evaluation:
             sql="INTEGER", above=0, shown_of_segment=True,
         ),
     ] = None  # fmt: skip
-    shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before there were others")] = (
+    shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before shift sets existed")] = (
         "imagenet_c"
     )
     corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
@@ -185,9 +185,7 @@ class Evaluation:
         Column("Position of the shift in its set, from 1; 0 for clean images", sql="INTEGER", at_least=0),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
-    in_mean: Annotated[bool | None, Column("Whether the shift enters the mean of its set; NULL in older records")] = (
-        None
-    )
+    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL in older records")] = None
     seed: Annotated[
         int,
         Column(
@@ -221,8 +219,8 @@ class Evaluation:
     hyperparameters_origin: Annotated[
         str | None,
         Column(
-            "published: exactly a preset of the method's authors; tuned (held-out): a preset but for what tuning chose "
-            "on shifts that are not reported; set by hand: anything else; NULL in older records",
+            "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen "
+            "by tuning on shifts that are not reported; set by hand: anything else; NULL in older records",
             choices=(PUBLISHED, TUNED, BY_HAND),
         ),
     ] = None
@@ -237,8 +235,8 @@ class Evaluation:
     frozen_layers: Annotated[
         str | None,
         Column(
-            "Norm layers at the top that the method left as they were: how many, the first and the last, or none where "
-            "the network has no top; NULL for methods that know no top, and in older records"
+            "Top norm layers that the method froze: how many, the first and the last, or none if the network has no "
+            "top; NULL for methods that never freeze any, and in older records"
         ),
     ] = None
     code_sha256: Annotated[
@@ -254,8 +252,8 @@ class Evaluation:
     copied_from: Annotated[
         str | None,
         Column(
-            "sha256 of the record that this one repeats without another evaluation, since its experiment or model was "
-            "renamed, its shift set changed, or the file says again what it said then; else NULL"
+            "sha256 of the record that this one repeats without another evaluation, because its experiment or model "
+            "was renamed, its shift set changed, or the file was restored to its earlier settings; else NULL"
         ),
     ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
@@ -271,7 +269,7 @@ class Evaluation:
     ]
     num_inodes: Annotated[
         int | None,
-        Column("Files that hold the samples evaluated, as its loader reads them: shards or loose files; NULL in older "
+        Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files; NULL in older "
                "records", above=0),
     ] = None  # fmt: skip
     payload_bytes: Annotated[int | None, Column("Size of the shard set's image files; NULL in older records", above=0)]
@@ -330,8 +328,8 @@ class Evaluation:
     diverged: Annotated[
         bool,
         Column(
-            "Whether the error is that of a broken model: a logit was not finite, or adaptation ended in one class for "
-            "everything",
+            "Whether the model is broken: a logit was not finite, or after adaptation it predicted one class for "
+            "nearly everything",
             shown=True, shown_of_segment=True,
         ),
     ]  # fmt: skip
@@ -349,9 +347,9 @@ class Evaluation:
     ]
     num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
     num_adapted_samples: Annotated[int | None, _count("Samples that entered a loss, which papers call backwards")]
-    num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation, since the stream did not wait")]
+    num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation for lack of time")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
-    num_resets: Annotated[int, _count("How often the method reset itself to the source model", shown_of_segment=True)]
+    num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
 
     # What computed it.
@@ -378,7 +376,7 @@ class Evaluation:
                            alike=True)
     ]  # fmt: skip
     streams_per_device: Annotated[
-        int | None, Column("Runs that could share the accelerator; NULL where this one had it alone", sql="INTEGER",
+        int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
                            above=1, alike=True)
     ] = None  # fmt: skip
     batch_size: Annotated[
@@ -402,28 +400,26 @@ class Evaluation:
     loader: Annotated[
         str,
         Column(
-            "What read the samples: indexed in records from before there were others; features where kept ones took "
-            "the place of images and of the network before its classifier",
+            "Loader of the samples; indexed in records from before there were others; features if cached features "
+            "replaced the images and the network before its classifier",
             choices=("indexed", "imagefolder", "webdataset", "features"), shown=True, alike=True,
         ),
     ] = "indexed"  # fmt: skip
     pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
     load_average: Annotated[
         float | None,
-        Column("Load of the machine over the minute before the pass; NULL in older records and where it is not known",
+        Column("Load of the machine over the minute before the pass; NULL in older records and if not known",
                at_least=0),
     ]  # fmt: skip
 
-    # Where the time went.
+    # Time and memory.
     num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
     staging_s: Annotated[
         float | None,
-        _seconds("Copying the shards to node-local disk, while the previous cell computes if there is one; 0 if read "
+        _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
                  "in place"),
     ]  # fmt: skip
-    metadata_scan_s: Annotated[
-        float, _seconds("Reading the manifest and checking that the shards are the ones it describes")
-    ]
+    metadata_scan_s: Annotated[float, _seconds("Reading the manifest and checking that the shards match it")]
     pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
     time_to_first_batch_s: Annotated[
         float, _seconds("From the start of the pass until the first batch arrives", shown=True)
@@ -440,9 +436,7 @@ class Evaluation:
     ]
     starved_s: Annotated[
         float | None,
-        _seconds(
-            "Sum over the batches of the time that the device had nothing to do before each; NULL in older records"
-        ),
+        _seconds("Sum over the batches of the time that the device was idle before each batch; NULL in older records"),
     ] = None
     host_to_device_s: Annotated[
         float | None, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")
@@ -484,7 +478,10 @@ class Evaluation:
 
     @property
     def conditions(self) -> str | None:
-        """What speed depends on besides model, method and data, as text; None if not known. Only equal ones compare."""
+        """Conditions that affect speed besides model, method and data, as text; None if not known.
+
+        Speeds are comparable only under equal conditions.
+        """
         if self.cpu_model is None:
             return None
         values = ((name, getattr(self, name)) for name in ALIKE)
@@ -492,13 +489,13 @@ class Evaluation:
 
 
 def mean_error(rows: Sequence[Evaluation]) -> float:
-    """Return the mean over the cells that enter the mean of their set, as in the leaderboard; over all if none does."""
+    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
     counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
     return sum(row.error for row in counted) / len(counted)
 
 
 class Rule(NamedTuple):
-    """A relation among fields; where *sql* can express it, it is also a constraint of the database."""
+    """A relation among fields; if *sql* is not empty, it is also a constraint of the database."""
 
     fields: tuple[str, ...]
     expected: str
@@ -550,7 +547,7 @@ def _has_its_classes(row: Evaluation) -> bool:
 
 
 def _has_its_batches(row: Evaluation) -> bool:
-    """Return whether there are no batches, or they are those of the cell alone or of a stream in which it is first."""
+    """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
     batches = row.batches
     columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
     newer = [column or batches.num_samples for column in _newer_columns(batches)]
@@ -578,7 +575,7 @@ def _has_its_fingerprint(row: Evaluation) -> bool:
 
 
 def _saw_other_shifts(row: Evaluation) -> bool:
-    """Return whether nothing was chosen on the shift of *row*, and what is tuned names the cells it was chosen on."""
+    """Return whether *row* is untuned, or was tuned only on other shifts and names the cells of its tuning."""
     if row.tuning is None:
         return row.hyperparameters_origin != TUNED
     try:
@@ -676,9 +673,9 @@ def columns() -> tuple[Field, ...]:
 
 
 def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a record of version 1 in today's form; what it lacks is None.
+    """Return the facts of a record of version 1 in today's form; missing facts are None.
 
-    Nothing proves them, so they get a fingerprint that no new evaluation has.
+    No hash proves them, so they get a fingerprint that no new evaluation has.
     """
     batches = facts.get("batches", [])
     try:
@@ -711,7 +708,7 @@ _NEW = tuple(name for name, _, _, is_nullable in declarations(Evaluation) if is_
 ALIKE = tuple(field.name for field in columns() if field.column.alike)
 """Fields that must all be equal for speeds to be comparable."""
 SHOWN = tuple(field.name for field in columns() if field.column.shown)
-"""Fields in the metadata of a cell in the web UI; those that are None are left out."""
+"""Fields in the metadata of a cell in the web UI; fields that are None are left out."""
 SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
 """Columns of the web UI's table of a stream's segments."""
 LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")

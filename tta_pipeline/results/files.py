@@ -1,4 +1,4 @@
-"""Result records: one small file for each thing measured, written once; the source of truth for the database.
+"""Result records: one small file for each measurement, written once; the source of truth for the database.
 
     <data root>/<benchmark>/results/
       evaluations/<experiment>/<corruption>-<severity>/000001.json
@@ -10,12 +10,12 @@
 
 A trial is an evaluation for the choice of hyperparameters; the database has it only as part of its tuning. The results
 of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the order of the records of one
-cell; no clock decides it. A file is
+cell, independently of clocks. A file is
 
     {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
 
-so its hash proves it, and it says what it records: a file in the place of another record is foreign. Files of version 1
-hold the record alone; they can be read but prove nothing.
+so its hash proves it. It also names what it records: a file in the place of another record is foreign. Files of version
+1 hold the record alone; they can be read, but nothing proves them.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from tta_pipeline.util.locations import RESULT_KINDS
 RECORD_VERSION = 2
 KINDS = RESULT_KINDS
 KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
-"""Kinds whose records are rows; the record of a tuning has what its trials found."""
+"""Kinds whose records become rows; the record of a tuning includes the results of its trials."""
 _OF_CELLS = ("evaluations", "trials")
 MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = (
@@ -60,26 +60,26 @@ _ADVICE = "move it out of the results folder, or restore the original file"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One measurement with what a reader needs to trust it."""
+    """One measurement with its origin and proof: run, versions, number and hash."""
 
     kind: str
     run_id: str
     sequence: int
-    """Position among the records of the same thing, from 1."""
+    """Position among the records of the same name, from 1."""
     started_at: str
     """Start time in UTC, for display; never used for ordering."""
     versions: Mapping[str, str]
     version: int
-    """Version of the record's format; a record of version 1 has no hash to prove it."""
+    """Version of the record's format; a record of version 1 has no hash."""
     sha256: str
     """sha256 of the record; in version 1, of the whole file."""
     facts: Mapping[str, Any]
     evaluation: Evaluation | None
-    """The facts of a record of kind evaluations or trials; None of others."""
+    """The facts of a record of kind evaluations or trials; None for other kinds."""
     training: TrainingRun | None
-    """The facts of a record of kind trainings; None of others."""
+    """The facts of a record of kind trainings; None for other kinds."""
     tuning: TuningRun | None
-    """The facts of a record of kind tunings; None of others."""
+    """The facts of a record of kind tunings; None for other kinds."""
     path: Path
 
 
@@ -103,11 +103,11 @@ def publish_record(
     Args:
         results: Results folder of the benchmark.
         kind: One of `KINDS`.
-        name: What the record is of.
+        name: Folder of the record below *kind*, such as `<experiment>/<corruption>-<severity>`.
         run_id: Dagster run that measured it.
         started_at: Start time in UTC.
-        facts: What was measured.
-        versions_then: Versions of libraries, if it was measured earlier elsewhere; None for those of this process.
+        facts: The measured facts.
+        versions_then: Library versions of an earlier measurement; None: the versions of this process.
 
     Raises:
         RecordError: a fact is not a finite number, facts contradict each other or their place, or the file cannot be
@@ -125,7 +125,7 @@ def publish_record(
     try:
         number = _last_number(folder)
         while True:
-            number += 1  # and not the listing again, which on a network may be a minute old
+            number += 1  # the folder is not listed again: on a network, the listing may be a minute old
             path = folder / file_name(number)
             data = packed({**content, "sequence": number})
             record = parsed(path, data)
@@ -140,17 +140,17 @@ def publish_record(
 
 
 def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
-    """Return the newest record of *name*, or None if it has none.
+    """Return the newest record of *name*, or None if there is none.
 
     Raises:
-        RecordError: the newest is damaged or foreign; an older one is never returned in its place.
+        RecordError: the newest record is damaged or foreign; an older one never replaces it.
     """
     number = _last_number(results / kind / name)
     return read_record(results / kind / name / file_name(number)) if number else None
 
 
 def earlier_records(results: Path, *, kind: str, name: str) -> Iterator[Record]:
-    """Yield the records of *name* before the newest, the latest first; damaged and foreign ones are left out."""
+    """Yield the records of *name* before the newest, in descending order; damaged and foreign ones are left out."""
     folder = results / kind / name
     for number in reversed(numbers(folder)[:-1]):
         with suppress(RecordError):  # reported when records are published
@@ -209,7 +209,7 @@ def read_record(path: Path) -> Record:
     """Read one record, and check its hash, its place and the consistency of its facts.
 
     Raises:
-        RecordError: it cannot be read, or is damaged, foreign or of another version; the message names it.
+        RecordError: the record cannot be read, or is damaged, foreign or of another version; the message has its path.
     """
     try:
         return parsed(path, record_bytes(path))
@@ -218,10 +218,10 @@ def read_record(path: Path) -> Record:
 
 
 def record_bytes(path: str | Path) -> bytes:
-    """Return the content of an untrusted file; a FIFO or a huge file is refused.
+    """Return the content of an untrusted file; refuse a FIFO or a huge file.
 
     Raises:
-        RecordError: it is not a regular file of at most 64 MiB, or cannot be read; the message does not name it.
+        RecordError: not a regular file of at most 64 MiB, or it cannot be read; the message does not have its path.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -255,7 +255,7 @@ def parsed(path: Path, data: bytes) -> Record:
     """Return the record in *data*, the content of the file at *path*.
 
     Raises:
-        RecordError: it is damaged, foreign or of another version; the message does not name it.
+        RecordError: the record is damaged, foreign or of another version; the message does not have its path.
     """
     sha256, body, version_expected = _unpacked(data)
     try:
@@ -304,7 +304,7 @@ def file_sha256(path: Path) -> str | None:
 
 
 def number_of(name: str) -> int:
-    """Return the number of the record whose file is called *name*; 0 if *name* is not that of a record."""
+    """Return the number of the record in the file called *name*; 0 if *name* is not the name of a record."""
     stem = name.removesuffix(".json")
     return int(stem) if stem != name and stem.isascii() and stem.isdecimal() and len(stem) < 18 else 0
 
@@ -315,7 +315,7 @@ def file_name(number: int) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software that a result depends on."""
+    """Return the versions of the software that may affect a result, with platform and host."""
     installed = {name: _version(name) for name in _PACKAGES}
     return {"python": sys.version.split()[0], "platform": platform.platform(), "host": platform.node(), **installed}
 
@@ -328,7 +328,7 @@ def _version(package: str) -> str:
 
 
 def _unpacked(data: bytes) -> tuple[str, bytes, int]:
-    """Return the hash of a record, its bytes, which match that hash, and the version that it must have."""
+    """Return the verified hash of a record, its bytes, and the version that it must have."""
     if not data.startswith(_HEAD):
         return hashlib.sha256(data).hexdigest(), data, 1
     body, claimed = data[_BODY : -len(_TAIL)], data[len(_HEAD) : len(_HEAD) + 64]
@@ -369,7 +369,7 @@ _IN_JSON = {str: "text", dict: "an object"}
 
 
 def _require_place(record: Record) -> None:
-    """Check that what the record is of matches the folders that it lies in."""
+    """Check that benchmark, shift set, kind and name of the record match its folders."""
     parts = record.path.parts
     place = next((at for at in range(len(parts) - 2, 1, -1) if _is_kind_of_results(parts, at)), None)
     if place is None:
@@ -394,7 +394,7 @@ def _require_place(record: Record) -> None:
 
 
 def _is_kind_of_results(parts: tuple[str, ...], at: int) -> bool:
-    """Return whether the folder *at* is one of records: `results/<kind>`, or `results/<shift set>/<kind>`."""
+    """Return whether the folder at index *at* holds records: `results/<kind>`, or `results/<shift set>/<kind>`."""
     if parts[at] not in KINDS:
         return False
     return parts[at - 1] == "results" or (at > 2 and parts[at - 2] == "results" and parts[at - 1] not in KINDS)

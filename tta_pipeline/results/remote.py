@@ -1,11 +1,11 @@
-"""Result records at a URL, for machines that share no file system: sent whole, fetched, verified and numbered anew.
+"""Exchange of result records through a URL, for machines without a common file system.
 
     <URL>/<folder of the record below the data root>/000001-<identity>.json
     <URL>/<folder of kept predictions below the data root>/<sha256>.parquet
 
-An object appears whole, and is never replaced by another: the identity is a hash of everything in the record but its
-number. Two machines may both have a first record of a cell; where they are fetched, each gets the next free number, in
-the order of their start times. What a record says is proved by the hash inside it, as in a file.
+Objects appear whole, and are never replaced: the identity is a hash of everything in the record except its number. Two
+machines may both have a first record of a cell; when records are fetched, each gets the next free number, in the order
+of their start times. As in a file, the hash inside a record proves it.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from tta_pipeline.util.progress import Reporter, quiet
 _SCHEMES = ("s3", "gs")
 _OBJECT = re.compile(r"([0-9]{6,17})-([0-9a-f]{64})\.json")
 _NUM_AT_ONCE = 64
-"""Records that are fetched at once, or somewhat more."""
+"""Approximate number of records that are fetched at once."""
 _MOST_BYTES = 2**36
 _ADVICE = "remove it there; the machine that made it sends it again with its next run"
 
@@ -54,7 +54,7 @@ class _Object(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its path below the URL."""
+        """Path of the object below the URL."""
         return f"{self.folder}/{self.number:06d}-{self.identity}.json"
 
 
@@ -64,26 +64,26 @@ class Fetched:
 
     num_fetched: int
     num_known: int
-    """Records at the URL that were here already."""
+    """Records at the URL that this data root had already."""
     set_aside: tuple[str, ...]
-    """Objects that are damaged or foreign, each with the reason; they were not taken."""
+    """Damaged or foreign objects, which were not taken, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Sends the records of a data root to a URL, each once."""
+    """Sender of a data root's records to a URL, which sends each record once."""
 
     root: Path
     url: str
     _done: set[Path] = field(default_factory=set)
 
     def send(self) -> int:
-        """Send the records that are not at the URL yet, each after the predictions that it names; return their number.
+        """Send the records that are not at the URL yet, each after its predictions; return the number of records.
 
-        Records of version 1, which prove nothing, and damaged ones stay here.
+        Records of version 1, which have no hash, and damaged records are not sent.
 
         Raises:
-            StreamError: the URL is none of S3 or Google Cloud Storage, or cannot be listed or written to.
+            StreamError: the URL is not on S3 or Google Cloud Storage, or cannot be listed or written to.
         """
         url = checked_url(self.url, expected=_SCHEMES)
         new = [path for path in record_paths(self.root) if path not in self._done]
@@ -91,7 +91,7 @@ class Sender:
         identities = {found.identity for found in _objects(there)}
         num_sent = 0
         for path in new:
-            with suppress(RecordError):  # a damaged one is reported where records are published
+            with suppress(RecordError):  # damaged records are reported when records are published
                 num_sent += self._sent(url, path, identities=identities, there=there)
             self._done.add(path)
         return num_sent
@@ -113,18 +113,18 @@ class Sender:
 
 
 def fetch_records(root: Path, url: str, progress: Reporter = quiet) -> Fetched:
-    """Take over each record at *url* that is not here, with the next free number, and the predictions that it names.
+    """Fetch each record at *url* that is not here yet, with its predictions, and give it the next free number.
 
-    Fetching again changes nothing; a fetch that was killed is finished by the next.
+    Fetching again changes nothing; the next fetch completes one that was killed.
 
     Args:
         root: The data root.
-        url: Where machines send their records.
+        url: URL to which machines send their records.
         progress: Reporter of the records that are read.
 
     Raises:
         RecordError: a record cannot be written here.
-        StreamError: *url* is none of S3 or Google Cloud Storage, or cannot be listed or read.
+        StreamError: *url* is not on S3 or Google Cloud Storage, or cannot be listed or read.
     """
     url = checked_url(url, expected=_SCHEMES)
     with locked(root / ".fetch.lock"):
@@ -136,7 +136,7 @@ def fetch_records(root: Path, url: str, progress: Reporter = quiet) -> Fetched:
         num_fetched = 0
         for several in _by_folder(new):
             records = list(_read(root, url, several, set_aside))
-            # Clocks decide only how records of several machines follow one another, which nothing else could.
+            # Clocks only decide the order among records of several machines, for which there is no other criterion.
             for record in sorted(records, key=lambda each: (each.started_at, each.sequence)):
                 if (identity := identity_of(record)) not in known[_folder_of(root, record)]:
                     _take(root, url, record)
@@ -147,22 +147,22 @@ def fetch_records(root: Path, url: str, progress: Reporter = quiet) -> Fetched:
 
 
 def require_bucket(url: str) -> None:
-    """Refuse a *url* to which no records can be sent.
+    """Check that records can be sent to *url*.
 
     Raises:
-        StreamError: it is none of S3 or Google Cloud Storage, or cannot be listed.
+        StreamError: *url* is not on S3 or Google Cloud Storage, or cannot be listed.
     """
     waited_for(listed_below(checked_url(url, expected=_SCHEMES)))
 
 
 def identity_of(record: Record) -> str:
-    """Return a hash of everything in *record* but its number, which is another one wherever it is taken over."""
+    """Return a hash of everything in *record* except its number, which changes when the record is fetched."""
     content = [record.kind, record.run_id, record.started_at, record.versions, record.facts]
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _objects(names: Collection[str]) -> Iterator[_Object]:
-    """Yield the records among objects with *names*; others are somebody's."""
+    """Yield the records among the objects with *names*; other objects are ignored."""
     for name in names:
         path = PurePosixPath(name)
         match = _OBJECT.fullmatch(path.name)
@@ -171,7 +171,7 @@ def _objects(names: Collection[str]) -> Iterator[_Object]:
 
 
 def _is_of_results(parts: tuple[str, ...]) -> bool:
-    """Return whether *parts* are the names of a folder of records, from the benchmark on."""
+    """Return whether *parts* are the path of a folder of records, starting with the benchmark."""
     is_below = len(parts) > 3 and ".." not in parts and is_benchmark_name(parts[0]) and parts[1] == "results"
     return is_below and (parts[2] in KINDS or (parts[3] in KINDS and len(parts) > 4))
 
@@ -185,7 +185,7 @@ def _identities(folder: Path) -> set[str]:
 
 
 def _by_folder(objects: Sequence[_Object]) -> Iterator[list[_Object]]:
-    """Yield *objects*, which are sorted, some at a time; those of one folder come together, since they are ordered."""
+    """Yield the sorted *objects* in groups of at least `_NUM_AT_ONCE`; a folder's objects stay in one group."""
     several: list[_Object] = []
     for _, of_folder in groupby(objects, key=lambda each: each.folder):
         several += of_folder
@@ -197,7 +197,7 @@ def _by_folder(objects: Sequence[_Object]) -> Iterator[list[_Object]]:
 
 
 def _read(root: Path, url: str, objects: Sequence[_Object], set_aside: list[str]) -> Iterator[Record]:
-    """Yield the records of *objects* that prove what they say; say of the others why they do not, in *set_aside*."""
+    """Yield the records in *objects* that their hash proves; append the others, with the reason, to *set_aside*."""
     answers = waited_for(together([read_range(f"{url}/{each.path}") for each in objects]))
     for each, data in zip(objects, answers, strict=True):
         try:
@@ -212,14 +212,14 @@ def _read(root: Path, url: str, objects: Sequence[_Object], set_aside: list[str]
 
 
 def _take(root: Path, url: str, record: Record) -> None:
-    """Write *record* with the next free number, after the predictions that it names."""
+    """Write *record* with the next free number, after its predictions."""
     folder = _folder_of(root, record)
     kept = _kept_predictions(folder, record)
     if kept and not (root / kept).exists():
         names = waited_for(listed_below(f"{url}/{kept.parent}"))
         if kept.name in names:
             data = waited_for(read_range(f"{url}/{kept}"))
-            if hashlib.sha256(data).hexdigest() == kept.stem:  # if not, the check of the evaluation misses it
+            if hashlib.sha256(data).hexdigest() == kept.stem:  # else the evaluation's check reports it as missing
                 write_once(root / kept, data)
     results, kind, name = _place(folder)
     publish_record(
@@ -245,7 +245,7 @@ def _place(folder: PurePosixPath) -> tuple[PurePosixPath, str, str]:
 
 
 def _kept_predictions(folder: PurePosixPath, record: Record) -> PurePosixPath | None:
-    """Return the path below the data root of the predictions that *record*, which lies in *folder*, names."""
+    """Return the path, below the data root, of the predictions of *record* in *folder*; None if none were kept."""
     if record.evaluation is None or record.evaluation.samples_sha256 is None:
         return None
     results, _, name = _place(folder)

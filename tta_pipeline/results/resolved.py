@@ -1,4 +1,4 @@
-"""Where an experiment's hyperparameters come from: its authors, a tuning on held-out shifts, or somebody's hand."""
+"""Hyperparameters of an experiment and their origin: published, tuned on held-out shifts, or set by hand."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tta_pipeline.util.locations import Locations
 
 
 class OriginFacts(TypedDict):
-    """What a record says of the origin of hyperparameters."""
+    """Facts in a record about the origin of hyperparameters."""
 
     hyperparameters_origin: str
     tuning: str | None
@@ -22,10 +22,10 @@ class OriginFacts(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedExperiment:
-    """An experiment with the hyperparameters that it is evaluated with."""
+    """An experiment with the hyperparameters for its evaluation."""
 
     experiment: Experiment
-    """The experiment; chosen values are among its hyperparameters."""
+    """The experiment, with chosen values among its hyperparameters."""
     origin: str
     """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
     tuning: str | None
@@ -33,15 +33,16 @@ class ResolvedExperiment:
 
     @property
     def facts(self) -> OriginFacts:
-        """What a record says of it."""
+        """Facts for a record."""
         return {"hyperparameters_origin": self.origin, "tuning": self.tuning}
 
 
 def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
-    """Return the experiment with chosen values in place of its own, if it uses any.
+    """Return the experiment, with its tuned hyperparameters if it uses any.
 
     Raises:
-        EvaluationError: nothing was chosen yet, or on shifts that are not held out now, or for another method.
+        EvaluationError: nothing was chosen yet, or the choice was made on shifts that are not held out now, or for
+            another method.
         RecordError: the record of the choice is damaged.
     """
     experiment = benchmark.experiments[experiment_name]
@@ -64,28 +65,28 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
 
 
 def as_in_file(experiment: Experiment) -> ResolvedExperiment:
-    """Return *experiment* with the hyperparameters that its file has."""
+    """Return *experiment* with the hyperparameters in the benchmark file."""
     return ResolvedExperiment(experiment=experiment, origin=origin_of(experiment), tuning=None)
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
-    """Refuse *shifts* that the benchmark reports, or that its shift set does not hold out, as the files say now.
+    """Raise if some of *shifts* are reported by the benchmark, or not held out by its shift set, in the files now.
 
     Raises:
-        EvaluationError: it has such shifts; *who* saw them.
+        EvaluationError: there are such shifts; the message begins with *who*.
     """
     if odd := [shift for shift in shifts if shift not in benchmark.held_out]:
         held_out = ", ".join(benchmark.held_out) or "none"
         raise EvaluationError(
             f"{who} on {', '.join(odd)}; expected shifts that {benchmark.shift_set.name} holds out and "
-            f"{benchmark.name} does not report, which are {held_out}: tune again on those, or set the values by hand"
+            f"{benchmark.name} does not report, which are {held_out}: tune again on these, or set the values by hand"
         )
 
 
 def origin_of(experiment: Experiment, chosen: tuple[str, ...] = ()) -> str:
-    """Return where the hyperparameters of *experiment* come from, of which a tuning has *chosen* some.
+    """Return the origin of the hyperparameters of *experiment*; those named in *chosen* come from a tuning.
 
-    Chosen values count as tuned only if all others are those of a preset: otherwise somebody's hand was in it too.
+    Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`.
     """
     is_published = experiment.entry.is_published(
         experiment.configured(), batch_size=experiment.method_batch_size, but_for=chosen
@@ -109,21 +110,21 @@ def _with(experiment: Experiment, run: TuningRun) -> Experiment:
     """Return *experiment* with the values that *run* chose.
 
     Raises:
-        EvaluationError: a value is none of the method, whose code has changed since.
+        EvaluationError: a value does not fit the method, whose code has changed since.
     """
     changed = experiment.model_copy(update={"hyperparameters": {**experiment.hyperparameters, **run.values}})
     try:
         changed.configured()
     except ValueError as error:
         raise EvaluationError(
-            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that it "
-            "takes: tune again"
+            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that "
+            "the method takes: tune again"
         ) from error
     return changed
 
 
 def _as_json(run: TuningRun, record: Record) -> str:
-    """Return what the results of an experiment keep of the choice."""
+    """Return the facts about the choice that the experiment's results store, as JSON."""
     facts = {
         "experiment": run.experiment,
         "values": run.values,

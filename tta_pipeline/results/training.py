@@ -1,6 +1,6 @@
-"""Definition of a training run and of its epochs: their fields, each with its type, limits, column and comment.
+"""Definition of a training run and its epochs: their fields, each with its type, limits, column and comment.
 
-The tables `training_runs` and `training_epochs` follow from this module, as `evaluations` follows from `evaluation.py`.
+This module determines the tables `training_runs` and `training_epochs`, as `evaluation.py` does for `evaluations`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def _share(comment: str) -> Column:
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingEpoch:
-    """One pass over the training images, and the validation after it. Times are those of the first rank."""
+    """One pass over the training images, and the validation after it. Times are from the first rank."""
 
     epoch: Annotated[int, Column("Number of the epoch, from 1", sql="INTEGER", above=0)]
     num_samples: Annotated[int, Column("Training images of the epoch, over all ranks, each once", above=0)]
@@ -67,51 +67,51 @@ class TrainingEpoch:
 class TrainingRun:
     """The training of a source model from its first epoch to the weights that were kept, resumed or not."""
 
-    # What was trained, on what.
+    # Model and data.
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
     shift_set: Annotated[str, Column("Name of the shift set")]
     model: Annotated[str, Column("Name of the model in the benchmark file")]
     architecture: Annotated[str, Column("Library and architecture of the network")]
     num_parameters: Annotated[int, Column("Parameters of the network", above=0)]
-    fine_tuned: Annotated[bool, Column("Whether training began with weights of before, and not with random ones")]
+    fine_tuned: Annotated[bool, Column("Whether training began with pretrained weights instead of random ones")]
     fingerprint: Annotated[str, Column("sha256 of everything that determines the weights")]
     weights_sha256: Annotated[str, Column("sha256 of the weights that were kept")]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the training images' shard set")]
     num_samples: Annotated[int, Column("Training images of an epoch", above=0)]
     settings: Annotated[str, Column("The model's whole section of the benchmark file", sql="JSON")]
 
-    # How it was trained.
-    num_epochs: Annotated[int, Column("Epochs that were asked for", sql="INTEGER", above=0)]
+    # Recipe.
+    num_epochs: Annotated[int, Column("Epochs in the settings", sql="INTEGER", above=0)]
     batch_size: Annotated[int, Column("Training images of a batch, over all ranks", sql="INTEGER", above=0)]
     accumulate: Annotated[int, Column("Batches for each step of the optimiser", sql="INTEGER", above=0)]
     optimizer: Annotated[str, Column("Optimiser")]
     lr: Annotated[float, _count("Highest learning rate")]
     weight_decay: Annotated[float, _count("Weight decay")]
     schedule: Annotated[str, Column("Course of the learning rate over the epochs")]
-    augmentation: Annotated[str, Column("How training images are changed before the network sees them")]
-    loader: Annotated[str, Column("How training images are read: indexed, imagefolder or webdataset")]
-    shuffle: Annotated[str, Column("How the order of an epoch is made")]
+    augmentation: Annotated[str, Column("Augmentation of the training images")]
+    loader: Annotated[str, Column("Loader of the training images: indexed, imagefolder or webdataset")]
+    shuffle: Annotated[str, Column("Kind of shuffle that gives the order of an epoch")]
     precision: Annotated[
         str, Column("Precision of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"))
     ]
     compile: Annotated[str, Column("Mode of torch.compile, or off")]
     seed: Annotated[int, Column("Seed of weights, order and augmentation")]
 
-    # What computed it.
+    # Machine.
     device: Annotated[str, Column("Device of the computation: cpu, or the name of the CUDA device")]
     gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU")]
     cpu_model: Annotated[str, Column("Model of the processor")]
     num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0)]
     compute_threads: Annotated[int, Column("Threads of torch on the CPU, in each process", sql="INTEGER", above=0)]
     num_ranks: Annotated[int, Column("Processes that trained together", sql="INTEGER", above=0)]
-    torch_version: Annotated[str, Column("Version of torch that trained; versions are those of the record's writer")]
+    torch_version: Annotated[str, Column("Version of torch during training; versions are from the record's writer")]
 
-    # What came of it.
+    # Result.
     num_epochs_done: Annotated[int, Column("Epochs that were trained", sql="INTEGER", above=0)]
     stopped: Annotated[
         str | None,
         Column(
-            "Why training ended early: on request, or for patience, since validation did not improve; else NULL",
+            "Why training ended early: request by the user, or patience since validation did not improve; else NULL",
             choices=("request", "patience"),
         ),
     ]
@@ -132,7 +132,7 @@ class TrainingRun:
     ]
     best_validation_error: Annotated[float | None, _share("Lowest validation error of an epoch")]
 
-    # Where the time went.
+    # Time.
     wall_s: Annotated[
         float, Column("The whole run with validation and checkpoints, over all processes that resumed it", above=0)
     ]
@@ -141,9 +141,9 @@ class TrainingRun:
     ]
     time_to_first_batch_s: Annotated[float, _seconds("From the start of the first epoch until its first batch arrives")]
     data_wait_s: Annotated[float, _seconds("Sum over the epochs of data_wait_s")]
-    checkpoint_s: Annotated[float, _seconds("Time for which checkpoints held training up")]
+    checkpoint_s: Annotated[float, _seconds("Time during which checkpoints blocked training")]
     num_checkpoints: Annotated[int, _count("Checkpoints that were written", sql="INTEGER")]
-    num_resumed: Annotated[int, _count("How often training was resumed from a checkpoint", sql="INTEGER")]
+    num_resumed: Annotated[int, _count("Number of times that training was resumed from a checkpoint", sql="INTEGER")]
     num_inodes: Annotated[int, Column("Files that the loader reads: shards, or loose images", above=0)]
 
     epochs: Annotated[tuple[TrainingEpoch, ...], Apart()]
@@ -154,7 +154,7 @@ class TrainingRun:
 
         Args:
             epochs: All epochs from the first.
-            selected: Whether the weights that were kept are those of the `last` or of the `best` epoch.
+            selected: Epoch whose weights were kept: `last` or `best`.
             others: All fields that do not follow from the epochs.
 
         Raises:
@@ -217,7 +217,7 @@ def _following(epochs: Sequence[TrainingEpoch], selected: str) -> dict[str, Any]
     kept = best if selected == "best" else epochs[-1] if epochs else None
     if kept is None:
         raise RecordError(
-            f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of some"
+            f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of at least one"
         )
     return {
         "num_epochs_done": len(epochs),

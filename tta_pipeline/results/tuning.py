@@ -1,6 +1,6 @@
-"""Definition of a tuning and of its trials: which hyperparameters were tried on which held-out cells, and the choice.
+"""Definition of a tuning and its trials: the hyperparameters tried, the held-out cells, and the choice.
 
-The tables `tunings` and `tuning_trials` follow from this module, as `evaluations` follows from `evaluation.py`.
+This module determines the tables `tunings` and `tuning_trials`, as `evaluation.py` does for `evaluations`.
 """
 
 import json
@@ -47,7 +47,7 @@ class Trial:
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningRun:
-    """The choice of an experiment's hyperparameters by their error on held-out shifts."""
+    """Choice of an experiment's hyperparameters by their error on held-out shifts."""
 
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
     shift_set: Annotated[str, Column("Name of the shift set")]
@@ -63,7 +63,7 @@ class TuningRun:
     cells: Annotated[tuple[str, ...], Column("Cells that every trial was evaluated on, as speckle_noise|5")]
     grid: Annotated[str, Column("Values to try, by hyperparameter", sql="JSON")]
     num_combinations: Annotated[int, Column("Combinations of the grid", above=0)]
-    budget: Annotated[int, Column("Most trials; of more combinations, so many were drawn", above=0)]
+    budget: Annotated[int, Column("Most trials; of more combinations, this many were drawn", above=0)]
     num_trials: Annotated[int, Column("Combinations that were evaluated", above=0)]
     chosen: Annotated[str, Column("Values with the lowest mean error, by hyperparameter", sql="JSON")]
     error: Annotated[
@@ -142,7 +142,7 @@ def trial_columns() -> tuple[Field, ...]:
 
 
 def _following(trials: tuple[Trial, ...]) -> dict[str, Any]:
-    """Return the fields that follow from *trials*: the choice has the lowest error, and is the first of equals."""
+    """Return the fields that follow from *trials*; the choice is the first trial with the lowest error."""
     if not trials:
         raise RecordError("trials is empty; expected at least one")
     for each in trials:

@@ -71,7 +71,7 @@ def test_what_was_compared_is_said(own: ExperimentResults):
     """The metadata name the conditions, and the sentence how many evaluations were made under them."""
     report = checked(own, {"images_per_s": 9000.0, "num_processes": 2}, {}, {}, {}, {})[THROUGHPUT]
 
-    assert "Compared with 3 or more earlier evaluations under the same conditions" in report.metadata["found"]
+    assert "Compared with at least 3 earlier evaluations under the same conditions" in report.metadata["found"]
     assert "cpu_model made, num_cores 2, decode_threads 2" in report.metadata["compared"]
 
 

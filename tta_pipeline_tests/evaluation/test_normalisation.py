@@ -178,7 +178,7 @@ def test_the_check_warns_and_shows_its_figures(data: Locations):
     assert (True, False) == (right[0], wrong[0])
     assert wrong[1]["best_error"] < wrong[1]["error"]
     assert 150 == wrong[1]["num_samples"] == right[1]["num_samples"]
-    assert "correct mean and std" in wrong[1]["found"]
+    assert "set mean and std" in wrong[1]["found"]
 
 
 def test_the_check_is_paid_once_for_a_model(data: Locations):

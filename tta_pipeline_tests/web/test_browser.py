@@ -101,7 +101,7 @@ def test_a_check_says_what_it_found_and_in_which_cells(
     ("benchmark", "status", "says"),
     [
         pytest.param("small", "SUCCESS", "", marks=pytest.mark.slow),
-        ("slow", "FAILURE", "found no partition of slow/shard_manifest that is materialized"),
+        ("slow", "FAILURE", "found no materialized partition of slow/shard_manifest"),
     ],
 )
 def test_checks_on_their_own_are_of_all_that_was_made(

@@ -1,4 +1,4 @@
-"""The doors to the outside: where data lies, how results are stored, what computes."""
+"""Dagster resources: where data lies, how results are stored, and which device computes."""
 
 from tta_pipeline.defs.resources.compute import Compute
 from tta_pipeline.defs.resources.console import console

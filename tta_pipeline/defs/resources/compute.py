@@ -1,4 +1,4 @@
-"""Compute settings: the device, the threads that feed it, and how further processes are started."""
+"""Compute settings: the device, the threads that feed it, caches, and how processes are launched."""
 
 from typing import TYPE_CHECKING
 
@@ -24,17 +24,17 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         ge=1,
         le=64,
         description="Runs that may share an accelerator, each with a stream of its own: at small batches one stream "
-        "leaves it idle; a run that says 1 has it alone",
+        "leaves it idle; 1: the run has it alone",
     )
     checkpoint_every: int = Field(
         default=100_000,
         ge=1,
-        description="Images of a segment after which its state is saved: a run that is killed loses no more of a long "
-        "stream; predictions are the same for any number",
+        description="Number of images after which a segment's state is saved, so that a killed run loses no more than "
+        "that; predictions are the same for any number",
     )
     launch: str = Field(
         default="",
-        description="Command that starts evaluating processes when `-m <module>` is appended to it, such as "
+        description="Command that starts the evaluating processes, to which `-m <module>` is appended, such as "
         "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process evaluates",
     )
     stage_folder: str = Field(
@@ -42,21 +42,21 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Folder to which a cell's shards are copied before they are read, while the cell before it "
         "computes: `$TMPDIR`, or another folder on node-local disk; empty: none, shards are read in place",
     )
-    stage_limit_gib: float = Field(default=64.0, gt=0, description="Most that is kept there, in GiB")
+    stage_limit_gib: float = Field(default=64.0, gt=0, description="Size limit of that folder, in GiB")
     remote_limit_gib: float = Field(
         default=16.0,
         ge=0.125,
-        description="Most that is kept of shards at URLs, in GiB, in the same folder or, if none is set, in $TMPDIR",
+        description="Size limit, in GiB, of cached shards from URLs, in the same folder or, if none is set, in $TMPDIR",
     )
     decoded_folder: str = Field(
         default="",
         description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
         "or below /dev/shm for memory; features of frozen models lie beside them; empty: none",
     )
-    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Most that is kept there, in GiB")
+    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Size limit of that folder, in GiB")
 
     def machine(self) -> "Machine":
-        """Return the same settings as plain values."""
+        """Return the same settings as a `Machine`, without Dagster."""
         from tta_pipeline.evaluation.machine import Machine
 
         return Machine(

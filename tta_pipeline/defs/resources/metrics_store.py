@@ -38,10 +38,10 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Locations.of(self.data_root, "")
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - so Dagster calls it
-        """Refuse a URL to which records could not be sent before anything is computed for them.
+        """Check the URL for records before anything is computed.
 
         Raises:
-            StreamError: it is none of a bucket, or the bucket cannot be listed.
+            StreamError: the URL does not name a bucket, or the bucket cannot be listed.
         """
         from tta_pipeline.results.remote import require_bucket
 
@@ -76,29 +76,29 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @contextmanager
     def publishing(self, log: dg.DagsterLogManager) -> Iterator[None]:
-        """Publish when the block ends, by an error too: what was finished before it is in the database then."""
+        """Publish when the block ends, even with an error, so that finished results reach the database."""
         try:
             yield
         finally:
             self.publish(log)
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
-        """Send the records if there is a URL for them; publish as `publish_now` does if this run publishes.
+        """Send the records if a URL is set, and call `publish_now` if this run publishes.
 
-        A server that does not answer ends the last call only: what could not be sent before is sent then.
+        Only the last call raises if the server does not answer: it also sends all records that earlier calls could not.
         """
         self._send(log, is_last=is_last)
         if self.publishes:
             return self.publish_now(log, is_last=is_last)
         if is_last:
             log.info(
-                "the records wait to be published: this run leaves metrics.duckdb as it is; the next run that "
-                "publishes brings it up to date, as does: tta-pipeline rebuild-metrics"
+                "the records are not in metrics.duckdb yet, since this run does not publish; the next run that "
+                "publishes adds them, as does: tta-pipeline rebuild-metrics"
             )
         return ()
 
     def publish_now(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
-        """Bring the database up to date with the records; return those set aside, which the last call also logs."""
+        """Bring the database up to date; return the records that were set aside, which the last call also logs."""
         from tta_pipeline.results.database.database import publish_metrics
 
         publication = publish_metrics(self.locations)
@@ -126,7 +126,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @cache
 def _sender(root: Path, url: str) -> "Sender":
-    """Return what knows which records of *root* this process has sent."""
+    """Return the sender of this process for *root*, which remembers the records that it has sent."""
     from tta_pipeline.results.remote import Sender
 
     return Sender(root=root, url=url)

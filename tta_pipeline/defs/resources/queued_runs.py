@@ -1,4 +1,4 @@
-"""Runs in Dagster's queue as an engine for submissions: on this machine, or on Ray where `dagster.yaml` says so."""
+"""Submission engines that use Dagster's queue: on this machine, or on Ray if `dagster.yaml` says so."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -55,16 +55,16 @@ class QueuedRuns:
                 _require_ray(launcher)
 
     def owner(self) -> str:
-        """Return the history in which the runs of the pieces are kept: no other Dagster launches them."""
+        """Return the ID of the history that holds the runs of the pieces; only its Dagster launches them."""
         with lasting_instance() as instance:
             return history_of(instance)
 
     def start(self, submission: Submission) -> None:
-        """Leave it to the sensor, which reads the file of the submission."""
+        """Do nothing: the sensor reads the file of the submission and starts it."""
         del submission
 
     def states(self, submission: Submission) -> tuple[State, ...]:
-        """Return what the newest run of each piece is doing; one whose runs were deleted waits to be launched again."""
+        """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
         with lasting_instance() as instance:
             newest = newest_runs(instance, submission)
             retries = instance.run_retries_enabled
@@ -77,7 +77,7 @@ class QueuedRuns:
         )
 
     def hindrances(self, submission: Submission) -> tuple[str, ...]:
-        """Say whose the submission is if not of this Dagster, that no daemon runs, or that the sensor is turned off."""
+        """Return why nothing starts: another Dagster owns the submission, no daemon runs, or the sensor is off."""
         with lasting_instance() as instance:
             if submission.owner != history_of(instance):
                 return (_of_another(submission),)
@@ -85,40 +85,40 @@ class QueuedRuns:
         return tuple(filter(None, found))
 
     def cancel(self, submission: Submission) -> None:
-        """Remove its runs from the queue, and end those that run."""
+        """Cancel the submission: remove its runs from the queue, and end the active ones."""
         submission.note_cancelled()
         with lasting_instance() as instance:
             end_runs(instance, submission)
             if submission.owner != history_of(instance):
                 self.tell(
-                    f"its runs are in another Dagster, {_history_named(submission)}: if that one still works, its "
-                    "sensor ends them when it looks next"
+                    f"its runs belong to another Dagster, {_history_named(submission)}: if that one still runs, its "
+                    "sensor ends them at its next evaluation"
                 )
 
 
 def history_of(instance: dg.DagsterInstance) -> str:
-    """Return what tells the history of *instance* from every other one, also from a copy of its folder."""
+    """Return a unique ID of the history of *instance*, different even from the ID of a copy of its folder."""
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return type(storage).__name__
-    storage.get_run_storage_id()  # of two that make it at the same time, each is told its own; the first one stays
+    storage.get_run_storage_id()  # two processes that create the ID at once each get their own; the first is stored
     with storage.connect() as connection:
         url = connection.engine.url
-    # A server has other names on other machines.
+    # The URL of a server can differ between machines.
     is_file = url.get_backend_name() == "sqlite" and url.database
     return storage.get_run_storage_id() + (f" in {Path(url.database or '').resolve()}" if is_file else "")
 
 
 def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, DagsterRun]:
-    """Return the newest run of each piece of *submission* that has one, by the number of the piece."""
+    """Return the newest run of each piece of *submission* by the piece's number, for the pieces that have runs."""
     newest: dict[int, DagsterRun] = {}
-    for run in instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # the newest come first
+    for run in instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # newest first
         newest.setdefault(int(run.tags[PIECE_TAG]), run)
     return newest
 
 
 def is_under_way(run: DagsterRun, *, retries: bool) -> bool:
-    """Return whether *run* waits or runs, or has failed and is tried again if the instance has *retries*."""
+    """Return whether *run* waits, runs, or has failed and will be retried; *retries*: the instance allows that."""
     return run.status in NOT_FINISHED_STATUSES or (
         run.status is DagsterRunStatus.FAILURE and _will_be_tried_again(run, retries=retries)
     )
@@ -130,10 +130,10 @@ def has_ended(instance: dg.DagsterInstance, submission: Submission) -> bool:
 
 
 def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
-    """End the runs of *submission*, remove those that wait from the queue, and let none be tried again."""
+    """End the active runs of *submission*, remove waiting runs from the queue, and allow no retries."""
     asked = set[str]()
     while left := [run for run in _under_way(instance, submission) if run.run_id not in asked]:
-        # Those that run come first, and again after some of the others, which may have begun meanwhile.
+        # Active runs go first, and are looked up again after each batch: waiting runs may have begun meanwhile.
         left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
         for run in left[:_ENDED_TOGETHER]:
             asked.add(run.run_id)
@@ -144,7 +144,7 @@ def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
 
 
 def _under_way(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
-    # One query: between two, a run that failed could get the run that tries again.
+    # One query: between two queries, a failed run could get its retry.
     found = RunsFilter(
         tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
     )
@@ -160,9 +160,9 @@ def _state(run: DagsterRun, *, retries: bool) -> State:
 
 
 def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
-    """Return whether a run that failed may have another try of which there is no run yet.
+    """Return whether a failed run may still get a retry, for which no run exists yet.
 
-    Dagster decides on it a moment after the run has failed, if the instance has *retries*.
+    Dagster decides on the retry a moment after the failure, if the instance allows *retries*.
     """
     undecided = "true" if retries else "false"
     return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
@@ -171,7 +171,7 @@ def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
 def _of_another(submission: Submission) -> str:
     name, number = submission.benchmark, submission.number
     return (
-        f"submission {number} of {name} is with another Dagster, {_history_named(submission)}, which alone launches "
+        f"submission {number} of {name} belongs to another Dagster, {_history_named(submission)}; no other launches "
         f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
     )
 
@@ -188,7 +188,7 @@ def _no_daemon(instance: dg.DagsterInstance) -> str:
 
 
 def _sensor_off(instance: dg.DagsterInstance, submission: Submission) -> str:
-    """Return that the sensor is turned off; empty if it is on, as it is where nobody has touched it."""
+    """Return a message if the sensor is turned off; empty if it is on, which is the default."""
     location = submission.claimed_by
     known = [
         state
@@ -209,13 +209,13 @@ def _run_launcher(instance: dg.DagsterInstance) -> Any:
     except (dg.DagsterError, CheckError) as error:
         raise SubmissionError(
             f"the run launcher of {instance.root_directory} cannot be loaded, with RAY_ADDRESS "
-            f"{os.environ.get('RAY_ADDRESS')!r}; expected for Ray the address of its dashboard there, and an "
+            f"{os.environ.get('RAY_ADDRESS')!r}; for Ray, expected the address of its dashboard there, and an "
             "environment with the extra `ray`: pip install -c constraints.txt -e '.[ray]'"
         ) from error
 
 
 def _require_ray(launcher: Any) -> None:
-    """Refuse a Ray cluster that does not answer: each run would fail at once, twice."""
+    """Raise if the Ray cluster does not answer: each run would fail at once, and so would its retry."""
     try:
         launcher.client.list_jobs()
     except (OSError, RuntimeError) as error:
@@ -227,10 +227,10 @@ def _require_ray(launcher: Any) -> None:
 
 @contextmanager
 def lasting_instance() -> Iterator[dg.DagsterInstance]:
-    """Yield the history of runs that the web UI shows, as `dagster.yaml` says.
+    """Yield the persistent instance whose runs the web UI shows, as configured in `dagster.yaml`.
 
     Raises:
-        SubmissionError: there is none that lasts.
+        SubmissionError: no persistent instance is configured.
     """
     if not os.environ.get("DAGSTER_HOME") and not Path("dagster.yaml").exists():
         raise SubmissionError(

@@ -1,4 +1,4 @@
-"""Runs as processes of this machine whose death is noticed, also the one that nobody is left to tell of."""
+"""Runs as processes of this machine: their death is noticed even when the process that started them is gone."""
 
 import json
 import os
@@ -16,11 +16,11 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 class WatchfulRunLauncher(DefaultRunLauncher):
-    """Dagster's launcher for one machine, which `dagster.yaml` names, with an answer to whether a run is still alive.
+    """Dagster's launcher for one machine, to be named in `dagster.yaml`, with a health check of its runs.
 
-    The code server that has started a run tells when its process dies. If that server dies too, as with the whole
-    machine, the run would stay "started" for ever, and keep its place in the queue. With an answer Dagster's daemon
-    sees it, at its next look, and the run is marked as failed and tried once more.
+    The code server that started a run reports when the run's process dies. If the server dies too, as in a crash of the
+    machine, the run would stay "started" for ever, and keep its place in the queue. With the health check Dagster's
+    daemon notices at its next check, marks the run as failed, and retries it once.
     """
 
     @property
@@ -29,14 +29,14 @@ class WatchfulRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return that *run* is running, unless the process that it told of is gone from this machine."""
+        """Return that *run* is running, unless the process in its log no longer exists on this machine."""
         process = self._process(run)
         if process is None or _is_running(*process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"process {process[0]} does not exist any more")
 
     def _process(self, run: dg.DagsterRun) -> tuple[int, float] | None:
-        """Return the number of the process of *run*, and the time at which it was there; None if it is not here."""
+        """Return the process ID of *run* and the time of its start event; None if unknown or on another machine."""
         server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
         if not server.get("socket") and server.get("host") not in _HERE:
             return None
@@ -46,15 +46,15 @@ class WatchfulRunLauncher(DefaultRunLauncher):
 
 
 def _is_running(process_id: int, seen_at: float) -> bool:
-    """Return whether the process is alive, and not a later one with its number."""
+    """Return whether the process is alive, and is not a later process with the same ID."""
     try:
         state, *fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return not Path("/proc/self").exists()  # a system without /proc says nothing
+        return not Path("/proc/self").exists()  # without /proc, nothing is known: assume that it runs
     started_at = _booted_at() + int(fields[18]) / os.sysconf("SC_CLK_TCK")
     return state != "Z" and started_at < seen_at + _CLOCKS_AGREE_WITHIN_S
 
 
 def _booted_at() -> float:
-    """Return the time at which this machine was started, in seconds since 1970."""
+    """Return the boot time of this machine, in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

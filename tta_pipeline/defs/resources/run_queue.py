@@ -1,4 +1,4 @@
-"""How many runs Dagster's queue starts at once: as many as there are devices."""
+"""Limit of the runs that Dagster's queue starts at once: the number of devices."""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from tta_pipeline.evaluation.device.count import concurrent_runs
 
 
 class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):
-    """Dagster's queue, which `dagster.yaml` names, with a limit that fits the machine on which the daemon runs.
+    """Dagster's queue, to be named in `dagster.yaml`, with a limit that fits the machine of the daemon.
 
-    `max_concurrent_runs` in the section `concurrency` of `dagster.yaml` comes before it, by Dagster's own rule.
+    By Dagster's own rule, `max_concurrent_runs` in the section `concurrency` of `dagster.yaml` overrides this limit.
     """
 
     @classmethod
@@ -36,7 +36,7 @@ def limit_of_queue(home: Path) -> int | None:
     """Return how many runs the `dagster.yaml` in *home* allows at once; -1: any number, None: it has no queue.
 
     Raises:
-        SettingsError: Dagster does not take that file.
+        SettingsError: Dagster rejects the file.
     """
     try:
         instance = InstanceRef.from_dir(str(home))
@@ -48,6 +48,6 @@ def limit_of_queue(home: Path) -> int | None:
     except (dg.DagsterError, CheckError, yaml.YAMLError) as error:
         faults = error.errors if isinstance(error, dg.DagsterInvalidConfigError) else ()
         found = str(faults[0].message if faults else error).partition("\n")[0].partition(" Expected: ")[0]
-        raise SettingsError(f"{home / 'dagster.yaml'}: {found}; expected what Dagster takes: correct it") from error
+        raise SettingsError(f"{home / 'dagster.yaml'}: {found}; expected what Dagster accepts: correct it") from error
     assert concurrency.run_queue_config, "a queue has settings"
     return concurrency.run_queue_config.max_concurrent_runs

@@ -20,18 +20,18 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     shards_root: str = Field(
         default="",
-        description="Data root of whoever keeps shards for several people, which is only read; empty: none, or "
+        description="Data root with shards shared by several people, which is only read; empty: none, or "
         "$TTA_SHARDS_ROOT where data_root is empty too",
     )
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
 
     def workers(self) -> "Workers":
-        """Return the worker processes as a context manager; they start when there is enough to do."""
+        """Return the worker processes as a context manager; they start when there is enough work."""
         from tta_pipeline.util.processes import Workers
 
         return Workers(self.processes or len(os.sched_getaffinity(0)))
 
     @property
     def locations(self) -> Locations:
-        """The paths under the data root, and in the store whose shards are read."""
+        """The paths under the data root, and in the store of shared shards."""
         return Locations.of(self.data_root, self.shards_root)

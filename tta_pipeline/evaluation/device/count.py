@@ -8,7 +8,7 @@ from tta_pipeline.util.environment import whole_number
 
 CONCURRENT_RUNS_VARIABLE = "TTA_CONCURRENT_RUNS"
 FEWEST_CONCURRENT_RUNS = 2
-"""Runs at once where there is no device or one: one reads and writes shards while the other computes."""
+"""Runs at once on a machine with at most one device: one reads and writes shards while the other computes."""
 
 
 def concurrent_runs() -> int:
@@ -23,9 +23,9 @@ def concurrent_runs() -> int:
 def num_accelerators(devices: Path = Path("/dev")) -> int:
     """Return the number of NVIDIA devices that a process started here would see.
 
-    The driver makes a file for each of them in the folder *devices*, and a container has those of its own devices only.
-    `CUDA_VISIBLE_DEVICES` counts as CUDA reads it: up to the first entry that is no device. Devices of other makers are
-    not found.
+    The driver makes a file for each device in the folder *devices*; a container has only the files of its own devices.
+    `CUDA_VISIBLE_DEVICES` is read as CUDA reads it: up to the first entry that is not a device. Devices of other makers
+    are not counted.
     """
     num_found = len([each for each in devices.glob("nvidia*") if each.name.removeprefix("nvidia").isdigit()])
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

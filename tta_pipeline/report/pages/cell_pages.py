@@ -1,4 +1,4 @@
-"""The page of each cell: every experiment on it, the samples they disagree about, and where each number comes from."""
+"""The page of each cell: every experiment on it, the samples they disagree on, and the origin of each number."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _FACTS = (
 
 
 def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, reporter: Reporter) -> Gathered:
-    """Write the page of each cell with results into *folder*, and return what the other pages compare."""
+    """Write the page of each cell with results into *folder*, and return the data for the other pages."""
     gathered, progress = Gathered(), reporter("writing pages", len(benchmark.cells) + benchmark.has_clean, unit="cells")
     for results in cells_of(benchmark, locations):
         if not results.entries:
@@ -60,7 +60,7 @@ def _page(benchmark: Benchmark, results: CellResults, photographs: Sequence[Phot
         common=common,
         facts=_differing(results, common),
         sections=[_section(benchmark, results, entry) for entry in results.first.values()],
-        # Inside <script> nothing is escaped for us, and "</script>" may be the name of an experiment.
+        # Jinja does not escape inside <script>, and an experiment's name may contain "</script>".
         curves=Markup(json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")),  # noqa: S704 - escaped here
     )
 
@@ -76,7 +76,7 @@ def _table(results: CellResults) -> Markup:
 
 
 def _stream(results: CellResults, entry: Entry) -> str | None:
-    """Return the stream that *entry* is part of, if it is more than this cell."""
+    """Return the stream and seed of *entry*; None if its stream is this cell alone with seed 0."""
     stream, seed, position, _ = entry.unit
     parts = [*([] if stream == results.cell.key else [f"stream {stream}, segment {position}"])]
     return ", ".join([*parts, *([f"seed {seed}"] if seed else [])]) or None
@@ -92,7 +92,7 @@ def _section(benchmark: Benchmark, results: CellResults, entry: Entry) -> Mappin
 
 
 def _command(benchmark: Benchmark, entry: Entry) -> str:
-    """Return what evaluates *entry* again where it is not finished."""
+    """Return the command that evaluates *entry* again if it is not finished."""
     if entry.stream == CLEAN.key:
         return f"dg launch --assets '{benchmark.name}/clean/evaluation/{entry.experiment}'"
     partition = "" if entry.stream == WHOLE.key else f" --partition '{entry.stream}'"
@@ -104,7 +104,7 @@ def _facts(row: Evaluation) -> Mapping[str, object]:
 
 
 def _differing(results: CellResults, common: Mapping[str, object]) -> Markup:
-    """Return a table of what is not in *common*."""
+    """Return a table of the facts that differ between experiments."""
     shown = [name for name in _FACTS if name not in common]
     rows = tuple((name, *(getattr(entry.row, each) for each in shown)) for name, entry in results.first.items())
     return as_html(

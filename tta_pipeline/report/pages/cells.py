@@ -1,4 +1,4 @@
-"""What each cell's page shows: what every experiment predicted there, read from records and kept predictions."""
+"""Data of each cell's page: every experiment's predictions, read from records and stored per-sample predictions."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Unit = tuple[str, int, int, str]
 MAX_CONFUSIONS = 4
 MAX_CLASSES = 12
 MAX_POINTS = 12
-"""Points of a line along the stream."""
+"""Most points of a line along the stream."""
 MAX_RESETS = 40
 """Most resets that are drawn: a method may reset itself with every batch."""
 
@@ -35,7 +35,7 @@ class Entry:
     unit: Unit
     row: Evaluation
     judged: JudgedCell | None
-    """None where no predictions were kept, or the shards are gone or are others."""
+    """Per-sample predictions; None if none were kept, or the shards are missing or have changed."""
 
     @property
     def stream(self) -> str:
@@ -45,32 +45,32 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResults:
-    """A cell with what is recorded of it."""
+    """A cell with its recorded results."""
 
     cell: Cell
     classes: Sequence[str]
     """Names of the classes; empty without shards."""
     samples: Mapping[str, CellSamples]
-    """The samples by experiment, where its shards are there; experiments that read the same share them."""
+    """The samples of each experiment whose shards exist; experiments that read the same shards share them."""
     entries: Sequence[Entry]
     """Every experiment in every stream, in the order of the benchmark file."""
     severities: Sequence[int]
-    """The other severities of the same shift that are recorded."""
+    """Other severities of the same corruption with results."""
 
     @property
     def name(self) -> str:
-        """Name of the page, without its ending."""
+        """File name of the page, without its suffix."""
         return f"{self.cell.corruption}-{self.cell.severity}"
 
     @property
     def title(self) -> str:
-        """What the page is about."""
+        """Title of the page."""
         of_severity = f", severity {self.cell.severity}" if self.cell.severity else ""
         return f"{self.cell.corruption}{of_severity}"
 
     @property
     def first(self) -> Mapping[str, Entry]:
-        """The first entry of each experiment, from the lowest error on."""
+        """The first entry of each experiment, in ascending order of error."""
         found: dict[str, Entry] = {}
         for entry in self.entries:
             found.setdefault(entry.experiment, entry)
@@ -110,7 +110,7 @@ def _results_of(
         opened = by_folder[folder]
         if opened:
             samples[name] = opened
-        with suppress(RecordError):  # what is set aside is named on the first page
+        with suppress(RecordError):  # the first page names the records that were set aside
             entries.append(
                 Entry(experiment=name, unit=unit, row=results.row(place), judged=_judged(results, place, opened))
             )
@@ -144,7 +144,7 @@ class Confusion:
 
 
 def confusions(entry: Entry, samples: CellSamples | None, classes: Sequence[str]) -> Sequence[Confusion]:
-    """Return the most frequent mistakes of *entry*, the most frequent first."""
+    """Return the most frequent confusions of *entry*, in descending order of frequency."""
     found = entry.judged
     if found is None or samples is None:
         return ()
@@ -162,7 +162,7 @@ class ClassErrors:
 
     name: str
     errors: Mapping[str, float | None]
-    """In [0, 1], by experiment; None where it saw no sample of the class."""
+    """Errors in [0, 1] by experiment; None if the experiment saw no sample of the class."""
 
 
 def class_errors(results: CellResults) -> Sequence[ClassErrors]:
@@ -190,18 +190,18 @@ def class_errors(results: CellResults) -> Sequence[ClassErrors]:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """What the charts of an experiment on a cell are drawn from."""
+    """Data of the charts of an experiment on a cell."""
 
     bins: Sequence[tuple[float, float, int]]
     """Mean confidence, accuracy and number of samples of each confidence bin that has any."""
     batches: Sequence[tuple[int, float | None, float]]
-    """Images so far, accuracy, and milliseconds per image, for stretches of the stream."""
+    """Images so far, accuracy, and milliseconds per image, for consecutive parts of the stream."""
     resets: Sequence[int]
-    """Images so far at each batch with which the method reset itself; empty if it did so too often to be drawn."""
+    """Images so far at each batch at which the method reset itself; empty if there are too many to draw."""
 
 
 def curves(row: Evaluation) -> Curves:
-    """Return what the charts of *row* are drawn from; a pass over several cells has batches in its first only."""
+    """Return the data of the charts of *row*; in a pass over several cells, only the first has batches."""
     bins = row.calibration
     sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
     return Curves(
@@ -238,9 +238,9 @@ def _class(classes: Sequence[str], number: int) -> str:
 
 
 def most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
-    """Return positions of the *number* samples that the experiments disagree about most, in stored order.
+    """Return the positions of the *number* samples on which the experiments disagree most, in stored order.
 
-    Those that half of the experiments have right come first; among equals, the first by key.
+    Samples that half of the experiments classify correctly come first; ties go to the first key.
     """
     comparable = list(shown_together(results).values())
     if not comparable:

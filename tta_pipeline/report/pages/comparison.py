@@ -1,4 +1,4 @@
-"""The data of the page that holds two experiments side by side, and what the leaderboard says of chance."""
+"""Data of the page that compares two experiments, and of the leaderboard's significance marks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Pairs = Mapping[tuple[str, str], Pair]
 
 
 def as_script(gathered: Gathered, pairs: Pairs) -> str:
-    """Return the numbers as a script, since a page on disk may not read a file of data."""
+    """Return the data as a script, since a browser does not let a page on disk read a data file."""
     number_of = {unit_name(unit): number for number, unit in enumerate(gathered.units)}
     numbers = list(gathered.units)
     experiments = list(gathered.errors)
@@ -37,7 +37,7 @@ def as_script(gathered: Gathered, pairs: Pairs) -> str:
         "tile": TILE,
     }
     data["classes"] = list(classes)
-    # A class may be called "</script>"; this file is no part of a page, and stays valid where it becomes one.
+    # A class may be called "</script>": escaped, so that the script stays valid even if it is inlined in a page.
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
@@ -49,7 +49,7 @@ def _change(pair: Pair) -> Mapping[str, float] | None:
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:
-    """Return for each photograph its label and what each experiment predicted, as numbers of *classes*."""
+    """Return the label and each experiment's prediction for every photograph, as numbers of *classes*."""
 
     def number_of(name: str) -> int:
         return classes.setdefault(name, len(classes))
@@ -62,16 +62,16 @@ def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: 
 
 
 def mean_errors(gathered: Gathered) -> Mapping[str, Estimate]:
-    """Return the mean error of each experiment with kept predictions, with its interval."""
+    """Return the mean error, with its interval, of each experiment with stored predictions."""
     found = {name: mean_error(cells) for name, cells in gathered.standings().items()}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def not_shown_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
-    """Return those of *others* that *best* is not shown to be better than, by more than chance, corrected for number.
+    """Return the experiments among *others* that are not significantly worse than *best*, by Holm's correction.
 
-    An experiment that cannot be compared with *best* is not among them: on another stream, without predictions, or
-    where the cells that both have are not all that their means are of. None: no experiment can be compared with *best*.
+    Experiments that cannot be compared with *best* are left out: those on another stream, without predictions, or whose
+    mean covers cells that the two do not share. None: no experiment can be compared with *best*.
     """
     found = {name: pairs.get((best, name)) or pairs.get((name, best)) for name in others}
     p_values = {name: pair.change.p_value for name, pair in found.items() if pair and pair.change and pair.covers_both}

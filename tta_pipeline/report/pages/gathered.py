@@ -1,4 +1,4 @@
-"""What the pages of the cells leave for the first page and the comparison."""
+"""Data collected from all cells for the first page and the comparison page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from tta_pipeline.util.partitions import CLEAN
 
 @dataclass(frozen=True, kw_only=True)
 class UnitFacts:
-    """A cell in a stream, as the comparison names it."""
+    """A cell in a stream, with its names for the comparison page."""
 
     corruption: str
     severity: int
     page: str
-    """Name of the cell's page, without its ending."""
+    """File name of the cell's page, without its suffix."""
     stream: str
-    """Partition of the stream, with seed and position where they tell it from others; empty for a cell by itself."""
+    """Partition of the stream, with seed and position if needed to tell streams apart; empty for a single cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class PhotographsOfCell:
 
 @dataclass(kw_only=True)
 class Gathered:
-    """Everything of all cells that is compared; a few bytes for each prediction."""
+    """Results of all cells for comparisons; a few bytes for each prediction."""
 
     units: dict[Unit, UnitFacts] = field(default_factory=dict)
     errors: dict[str, dict[Unit, float]] = field(default_factory=dict)
     judged: dict[str, dict[str, Judged]] = field(default_factory=dict)
     """By experiment, and by name of the unit."""
     subsets: dict[str, str] = field(default_factory=dict)
-    """Which samples each experiment was evaluated on."""
+    """Name of the subset on which each experiment was evaluated."""
     photographs: list[PhotographsOfCell] = field(default_factory=list)
 
     def add(self, results: CellResults, photographs: Sequence[Photograph]) -> None:
@@ -54,19 +54,19 @@ class Gathered:
             self.photographs.append(PhotographsOfCell(page=results.name, title=results.title, photographs=photographs))
 
     def pages(self, experiment: str) -> frozenset[str]:
-        """Return the names of the pages that *experiment* is on.
+        """Return the names of the pages that show *experiment*.
 
-        The database may know it on other cells: from before its streams were changed in the benchmark file.
+        The database may have the experiment on more cells, evaluated before its streams changed in the benchmark file.
         """
         return frozenset(self.units[unit].page for unit in self.errors.get(experiment, ()))
 
     def standings(self) -> Mapping[str, Mapping[str, Judged]]:
-        """Return, of each experiment with kept predictions, which samples it has wrong."""
+        """Return the wrong samples of each experiment with stored predictions, by unit."""
         return {name: self.judged[name] for name in self.errors if name in self.judged}
 
 
 def unit_name(unit: Unit) -> str:
-    """Return a name of *unit* that no other has."""
+    """Return a unique name of *unit*."""
     return "\n".join(map(str, unit))
 
 

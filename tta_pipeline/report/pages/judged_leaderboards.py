@@ -1,4 +1,4 @@
-"""The leaderboards of several benchmarks with what is known of chance, for a table in a paper."""
+"""Leaderboards of several benchmarks with confidence intervals and significance, for a table in a paper."""
 
 from collections.abc import Iterable
 
@@ -13,22 +13,22 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import Reporter
 
 NOTE = (
-    "dagger: the best of the rows with the same cells, and those it is not shown to be better than on the same stream "
-    "(paired bootstrap over images, Holm, 5 %). error low, high: 95 % over images, given this one stream; none where "
-    "no predictions are kept."
+    "dagger: the best of the rows with the same cells, and rows that are not significantly worse on the same stream "
+    "(paired bootstrap over images, Holm, 5 %). error low, high: 95 % over images, given this one stream; empty if no "
+    "predictions are kept."
 )
 
 
 def judged_leaderboards(
     table: Table, benchmarks: Iterable[Benchmark], locations: Locations, reporter: Reporter
 ) -> tuple[Table, frozenset[int]]:
-    """Return the leaderboards in *table* with the interval of each mean error, and which rows may be the best.
+    """Return the leaderboards in *table* with the interval of each mean error, and the rows that may be the best.
 
     Args:
-        table: Rows of one benchmark after those of another, with columns `benchmark` and `shift_set`.
-        benchmarks: Those whose predictions may be read.
-        locations: Where the predictions are.
-        reporter: Told how many cells are read.
+        table: Rows grouped by benchmark, with columns `benchmark` and `shift_set`.
+        benchmarks: Benchmarks whose predictions may be read.
+        locations: Locations of the predictions.
+        reporter: Reporter of the cells that are read.
     """
     known = {(each.file, each.shift_set.name): each for each in benchmarks}
     groups: dict[tuple[str, str], list[int]] = {}

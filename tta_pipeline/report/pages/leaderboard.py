@@ -1,4 +1,4 @@
-"""The leaderboard of the first page: with intervals, and with what may be as good as the best."""
+"""The leaderboard of the first page, with intervals and a mark on each row that may be the best."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ from tta_pipeline.report.significance.paired import Estimate
 from tta_pipeline.report.tables import Table, as_html, without_obvious
 
 _SAME = 1e-9
-"""Largest difference of two sums of the same errors in different orders."""
+"""Largest difference between two sums of the same errors in different orders."""
 
 
 def leaderboard_html(table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]) -> Markup:
-    """Return the leaderboard with the interval of each mean error, and with those pointed out that may be the best."""
+    """Return the leaderboard with the interval of each mean error, and with the rows marked that may be the best."""
     wider, leading = with_intervals(table, gathered, compared, means)
     shown = without_obvious(_without(wider, "generated"))
     return as_html(shown, name="board", caption="Leaderboard", leading=leading)
@@ -23,12 +23,12 @@ def leaderboard_html(table: Table, gathered: Gathered, compared: Pairs, means: M
 def with_intervals(
     table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]
 ) -> tuple[Table, frozenset[int]]:
-    """Return the leaderboard of a benchmark with the interval of each mean error, and which rows may be the best.
+    """Return the leaderboard of a benchmark with the interval of each mean error, and the rows that may be the best.
 
     Args:
         table: The leaderboard.
-        gathered: What is compared of the benchmark's cells.
-        compared: Its experiments, every two.
+        gathered: Results of the benchmark's cells.
+        compared: Comparisons of all pairs of its experiments.
         means: The mean errors with their intervals.
     """
     columns = {name: table.columns.index(name) for name in ("experiment", "subset", "num_cells", "mean_error")}
@@ -36,7 +36,7 @@ def with_intervals(
 
     def interval_of(number: int) -> tuple[float | None, float | None]:
         found = means.get(names[number])
-        # The database may have other cells than those whose predictions are kept: then this is not its interval.
+        # The row's mean may cover cells without stored predictions: then the interval is not the row's.
         if found is None or gathered.subsets[names[number]] != subsets[number]:
             return None, None
         return (found.low, found.high) if abs(found.mean - errors[number]) < _SAME else (None, None)
@@ -58,7 +58,7 @@ def with_intervals(
 
 
 def _leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float], compared: Pairs) -> set[int]:
-    """Return the best of *group* and those that it is not shown to be better than; none if nothing can be compared."""
+    """Return the best of *group* and the rows not significantly worse; empty if nothing can be compared."""
     best = min(group, key=lambda number: errors[number])
     equal = not_shown_worse(names[best], [names[number] for number in group if number != best], compared)
     if equal is None:
@@ -67,7 +67,7 @@ def _leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float]
 
 
 def _without(table: Table, column: str) -> Table:
-    """Return *table* without *column*, which the page says in words."""
+    """Return *table* without *column*, which the page states in its text."""
     at = table.columns.index(column)
     return Table(
         columns=table.columns[:at] + table.columns[at + 1 :], rows=tuple(row[:at] + row[at + 1 :] for row in table.rows)

@@ -1,4 +1,4 @@
-"""A few photographs of a cell in one file, and what each experiment says of them."""
+"""A few photographs of a cell in one file, and each experiment's prediction for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +20,25 @@ TILE = 96
 
 @dataclass(frozen=True, kw_only=True)
 class Photograph:
-    """A sample that the experiments disagree about."""
+    """A sample on which the experiments disagree."""
 
     key: str
     label: str
     said: Mapping[str, Sequence[str]]
-    """Experiments by the class that they predicted, the right one first."""
+    """Experiments by predicted class, the true class first."""
     right: Mapping[str, bool]
-    """Whether each experiment has it right."""
+    """Whether each experiment predicts the true class."""
 
 
 def write_photographs(results: CellResults, path: Path, *, image_size: int) -> Sequence[Photograph]:
-    """Write the photographs of a cell side by side into one WebP file at *path*, and return what is said of them.
+    """Write the photographs of a cell side by side into one WebP file at *path*, and return them with predictions.
 
-    Without kept predictions or shards there are none, and no file.
+    Without stored predictions or shards, nothing is written, and the result is empty.
 
     Args:
         results: The cell.
         path: The file.
-        image_size: Height and width in pixels that the images are decoded to.
+        image_size: Height and width of the decoded images, in pixels.
     """
     positions, together = most_disputed(results, MAX_PHOTOGRAPHS), shown_together(results)
     if not len(positions):
@@ -74,7 +74,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
 def _sprite(images: Sequence[Image.Image]) -> Image.Image:
     sprite = Image.new("RGB", (TILE * len(images), TILE))
     for number, image in enumerate(images):
-        # A photograph of a few pixels is shown as these pixels.
+        # A small photograph is enlarged without smoothing, so that its pixels show.
         how = Image.Resampling.NEAREST if image.width <= TILE else Image.Resampling.LANCZOS
         sprite.paste(image.resize((TILE, TILE), how), (number * TILE, 0))
     return sprite

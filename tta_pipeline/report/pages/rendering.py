@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tta_pipeline.report.tables import formatted, readable
 
 STATIC = Path(__file__).parent / "static"
-"""Files that the pages load: their style, their scripts, and Vega-Lite."""
+"""Files that the pages load: style sheet, scripts, and Vega-Lite."""
 _READABLE_ON_LIGHT = 0.18
 """Relative luminance above which black text has more contrast than white (WCAG 2.2, section 1.4.3)."""
 
@@ -31,7 +31,7 @@ def _environment() -> Environment:
 
 @cache
 def shade(error: float) -> tuple[str, str]:
-    """Return the background of an *error* in [0, 1], as in the figures, and the colour of text on it."""
+    """Return the background colour of an *error* in [0, 1], as in the figures, and the text colour on it."""
     import matplotlib as mpl
 
     from tta_pipeline.report.drawing import COLOURS

@@ -62,17 +62,17 @@ class ReportSection:
     title: str
     text: str
     sql: str
-    """Query whose parameters are the names of the benchmark and, except across sets, of the shift set."""
+    """Query whose parameters are the names of the benchmark and, unless `is_across_sets`, of the shift set."""
     has_table: bool = True
-    """Whether the page shows the table; its file is always written."""
+    """Whether the page shows the table; the CSV file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
     is_across_sets: bool = False
-    """Whether it is shown only for a benchmark with several shift sets."""
+    """Whether the section is shown only for a benchmark with several shift sets."""
     needs_rows: bool = False
-    """Whether it is shown only if its query has an answer."""
+    """Whether the section is shown only if its query returns rows."""
 
     def sql_of(self, benchmark: Benchmark) -> str:
-        """Return the query for *benchmark*, as a reader can repeat it."""
+        """Return the query for *benchmark* with its parameters filled in, so that a reader can repeat it."""
         return with_values(self.sql, benchmark.file, benchmark.shift_set.name)
 
 
@@ -84,7 +84,7 @@ class Findings:
     tables: Mapping[str, Table]
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by cell of the experiments that can be compared, see `_comparable`, in file order."""
+    """Errors by cell of the comparable experiments, see `_comparable`, in file order."""
 
     @property
     def best(self) -> str:
@@ -93,17 +93,17 @@ class Findings:
 
     @property
     def means(self) -> Mapping[str, float]:
-        """Mean error by experiment over the shifts that enter the mean of their set; not a number if none does."""
+        """Mean error by experiment over the shifts that count in the mean of their set; NaN if none does."""
         return {name: _mean(self.in_mean(name).values()) for name in self.errors}
 
     def in_mean(self, experiment: str) -> Mapping[Cell, float]:
-        """Return the errors of *experiment* that its mean is over: none of shifts that are held out for tuning."""
+        """Return the errors of *experiment* that count in its mean, without shifts held out for tuning."""
         counting = self.benchmark.shift_set.in_mean
         return {cell: error for cell, error in self.errors[experiment].items() if cell.corruption in counting}
 
     @property
     def mce(self) -> Mapping[str, float | None]:
-        """Return mCE in percent by experiment; None where there is none."""
+        """Mean corruption error (mCE) in percent by experiment; None if not defined."""
         table = self.tables["error_by_corruption"]
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
@@ -114,8 +114,8 @@ SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
-        text="Means over the newest evaluation of each cell, but for shifts that are held out for tuning, and the cost "
-        "of an image. The best among rows with the same number of cells and the same samples is bold.",
+        text="Means over the newest evaluation of each cell, without shifts held out for tuning, and the cost of an "
+        "image. The best among rows with the same number of cells and the same samples is bold.",
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
@@ -131,10 +131,10 @@ SECTIONS = (
     ReportSection(
         name="shift_sets",
         title="Accuracy on each shift set against accuracy on clean images",
-        text="Means over the shifts that enter the mean of each set; compare only rows of equal num_cells. On the "
-        "line, a shift costs nothing. The dashed line is fitted, on a logit scale, to the models that adapt nothing, "
-        "if there are three: a method above it is effectively more robust (Taori et al. 2020, section 2). Clean images "
-        "may have more classes than a set.",
+        text="Means over the shifts that count in the mean of each set; compare only rows of equal num_cells. On the "
+        "solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted models, "
+        "if there are at least three: a method above it has effective robustness (Taori et al. 2020, section 2). Clean "
+        "images may have more classes than a set.",
         sql=queries.SHIFT_SETS,
         draw=lambda _, table: accuracy_against_clean(table),
         is_across_sets=True,
@@ -142,8 +142,8 @@ SECTIONS = (
     ReportSection(
         name="error_against_cost",
         title="Error against cost",
-        text="Only experiments on the same cells and samples share a panel. The line joins those that no other beats "
-        "in both error and cost.",
+        text="Only experiments on the same cells and samples share a panel. The line joins the experiments that no "
+        "other beats in both error and cost.",
         sql=queries.LEADERBOARD,
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
@@ -151,9 +151,9 @@ SECTIONS = (
     ReportSection(
         name="error_by_corruption",
         title="Error by corruption",
-        text="Mean over the severities, for the first experiment of the benchmark file and those with the lowest mean "
-        "error. mCE, which is defined on ImageNet-C only, is shown for those that have all 75 "
-        "cells of published images.",
+        text="Mean over the severities, for the first experiment of the benchmark file and the experiments with the "
+        "lowest mean error. mCE is defined on ImageNet-C only, and is shown for experiments with all 75 cells of "
+        "published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
         draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce, found.means),
@@ -161,9 +161,9 @@ SECTIONS = (
     ReportSection(
         name="stream_progress",
         title="Accuracy along long streams",
-        text="For about each 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from there to the "
-        "end, for at least 5,000 images, accuracy is below that of the unadapted model on the same cells. An upright "
-        "tick marks where a method reset itself, unless it did so nearly everywhere.",
+        text="For about every 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from there to the "
+        "end, for at least 5,000 images, accuracy is below the unadapted model's on the same cells. An upright tick "
+        "marks a place where a method reset itself, unless it did so in most places.",
         sql=queries.STREAM_PROGRESS,
         has_table=False,
         draw=lambda _, table: progress_lines(table),
@@ -172,8 +172,8 @@ SECTIONS = (
     ReportSection(
         name="calibration",
         title="Calibration",
-        text="Accuracy of the predictions at each confidence, over all corrupted cells; size is the share of "
-        "samples. Below the diagonal a model is overconfident.",
+        text="Accuracy of the predictions at each confidence, over all corrupted cells; the size of a point is its "
+        "share of samples. Below the diagonal a model is overconfident.",
         sql=queries.CALIBRATION,
         has_table=False,
         draw=lambda found, table: reliability(table, tuple(found.errors)),
@@ -198,9 +198,9 @@ SECTIONS = (
     ReportSection(
         name="loaders",
         title="Loose files or shards?",
-        text="Experiments that differ in their loader alone, over the cells that all of them evaluated under equal "
-        "conditions, and trainings that do. Whether the files were in the page cache is not known: the first to read "
-        "them may have warmed it for the next.",
+        text="Experiments, and trainings, that differ only in their loader, over the cells that all of them evaluated "
+        "under equal conditions. Whether the files were in the page cache is not known: the first loader to read them "
+        "may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
         needs_rows=True,
@@ -208,33 +208,32 @@ SECTIONS = (
     ReportSection(
         name="tuning",
         title="Choice of hyperparameters",
-        text="The newest choice of each experiment that was tuned, and what it was chosen from. Errors are means over "
-        "shifts that the shift set holds out; none of them is reported here.",
+        text="The newest choice for each tuned experiment, and the trials it was chosen from. Errors are means over "
+        "the held-out shifts of the shift set, which are reported nowhere else.",
         sql=queries.TUNING_TRIALS,
         needs_rows=True,
     ),
     ReportSection(
         name="training",
         title="Training",
-        text="The newest training of each model. Errors are those of the epoch whose weights were kept.",
+        text="The newest training of each model. Errors are from the epoch whose weights were kept.",
         sql=queries.TRAININGS,
         needs_rows=True,
     ),
     ReportSection(
         name="learning_curves",
         title="Learning curves",
-        text="On training images while the weights change, with their augmentation, and on validation images after "
-        "each epoch.",
+        text="On augmented training images during each epoch, and on validation images after it.",
         sql=queries.LEARNING_CURVES,
         has_table=False,
         draw=lambda _, table: learning_curves(table),
         needs_rows=True,
     ),
-    ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
+    ReportSection(name="shards", title="Shards", text="Tar shards in place of loose files.", sql=queries.SHARD_SETS),
     ReportSection(
         name="environment",
         title="Environment",
-        text="Hardware and software that computed these numbers.",
+        text="Hardware and software behind these numbers.",
         sql=queries.ENVIRONMENT,
     ),
 )
@@ -246,7 +245,7 @@ def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
 
 
 def with_values(sql: str, *values: str | int) -> str:
-    """Return *sql* with *values* in the place of its parameters, for a reader who repeats it."""
+    """Return *sql* with *values* in place of its parameters, so that a reader can repeat it."""
     for value in values:
         sql = sql.replace("?", str(value) if isinstance(value, int) else f"'{value}'", 1)
     return sql.strip()
@@ -260,7 +259,7 @@ def write_report(
     Args:
         locations: Paths of the database, the records, the shards and the report.
         benchmark: The benchmark to report.
-        reporter: Told how many cells are done.
+        reporter: Reporter of the finished cells.
         set_aside: Lines about records that the database leaves out, for the page.
 
     Raises:
@@ -304,7 +303,7 @@ def write_report(
 
 
 def _maps(found: Findings, gathered: Gathered) -> Sequence[Mapping[str, object]]:
-    """Return what the heat map of each experiment shows: a row for each corruption, with the severities in it."""
+    """Return the heat map of each experiment: a row for each corruption, with a field for each severity."""
     benchmark = found.benchmark
     return [
         {
@@ -351,9 +350,10 @@ def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Fi
 
 
 def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, ...]:
-    """Return the *evaluated* experiments that headline and figures compare: of one protocol, samples and severities.
+    """Return the *evaluated* experiments that headline and figures compare.
 
-    They are those that are reset at each cell and use everything; without any, the largest group of others.
+    These are the experiments reset at each cell with all samples and severities; if there are none, the largest group
+    with one protocol, one subset and the same severities.
     """
     groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
     for name, spec in benchmark.experiments.items():
@@ -365,10 +365,10 @@ def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, 
 
 
 def _headline(found: Findings) -> str:
-    """Return the main result: the best experiment, and its hardest corruption."""
+    """Return the main result in a sentence: the best experiment, and its hardest corruption."""
     errors = found.in_mean(found.best)
     if not errors:
-        return f"Of {len(found.errors)} experiments none has a shift that enters the mean: all are held out for tuning."
+        return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
         for corruption in {cell.corruption for cell in errors}
@@ -383,7 +383,7 @@ def _headline(found: Findings) -> str:
 
 
 def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
-    """Write the table and chart of *section* to *folder*, and return what the page shows of them."""
+    """Write the table and chart of *section* to *folder*, and return the section's data for the page."""
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
     figure = section.draw(found, table) if section.draw else None
@@ -406,16 +406,16 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
 
 
 def _sample_cells(found: Findings) -> Mapping[str, object]:
-    """Return which cells the sheet of samples shows, and the query for them."""
+    """Return the experiment and severity of the sheet of samples, and the query for its cells."""
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     sql = with_values(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
     return {"experiment": best, "severity": severity, "sql": sql}
 
 
 def _wrote_samples(found: Findings, locations: Locations, folder: Path) -> bool:
-    """Write the first samples of each corruption at the highest severity, with the predictions of the best experiment.
+    """Write the first samples of each corruption at the highest severity, with the best experiment's predictions.
 
-    Cells whose shards no longer exist are left out, and streams over several cells have none.
+    Cells without shards are left out; so are streams over several cells. Return whether anything was written.
     """
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)

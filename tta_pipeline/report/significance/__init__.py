@@ -1,1 +1,1 @@
-"""Whether one experiment is better than another by more than chance: paired tests on the kept predictions."""
+"""Paired significance tests on stored predictions: is one experiment better than another by more than chance?"""

@@ -1,4 +1,4 @@
-"""Paired tests: two experiments on the same samples."""
+"""Paired tests of two experiments on the same samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import numpy.typing as npt
 
 NUM_DRAWS = 10_000
 LEVEL = 0.05
-"""Largest p-value that counts as more than chance, and what an interval leaves out."""
+"""Largest p-value that counts as more than chance; intervals cover 1 - `LEVEL`."""
 _SEED = 0
-"""Of the resampling: the same results give the same intervals."""
+"""Seed of the resampling, so that the same results give the same intervals."""
 
 
 def mcnemar(only_a: npt.ArrayLike, only_b: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the exact two-sided p-values that as many samples are wrong in A alone as in B alone, shape (M,).
+    """Return the exact two-sided p-values for the hypothesis that A and B are wrong alone equally often, shape (M,).
 
     McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages": samples
-    that both have right, or both wrong, say nothing, and the others are tosses of a fair coin.
+    that both predict correctly, or both wrongly, carry no information; the others are tosses of a fair coin.
     """
     from scipy.stats import binom  # takes half a second to import
 
@@ -27,7 +27,7 @@ def mcnemar(only_a: npt.ArrayLike, only_b: npt.ArrayLike) -> npt.NDArray[np.floa
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return *p_values* corrected for their number, so that a false one among all is as rare as one alone.
+    """Return *p_values* corrected for their number, to control the probability of any false positive among them.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
@@ -41,8 +41,8 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 def bootstrapped(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return the means of `NUM_DRAWS` resamples of *values*, shape (N,), with replacement.
 
-    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13. A resample is drawn as how often each
-    distinct value comes, which is the same and takes no longer for a million samples.
+    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13. A resample is drawn as the counts of the
+    distinct values, which is equivalent and takes no longer for a million samples.
     """
     distinct, counts = np.unique(values, return_counts=True)
     drawn = generator.multinomial(len(values), counts / len(values), size=NUM_DRAWS)
@@ -52,14 +52,14 @@ def bootstrapped(values: npt.NDArray[np.float64], generator: np.random.Generator
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean over cells, of an error or of a change of error, and how far chance moves it."""
+    """A mean over cells, of an error or of a change of error, with its uncertainty."""
 
     mean: float
     low: float
-    """Where the 95 % interval begins, by the bootstrap over images."""
+    """Lower end of the 95 % interval, by the bootstrap over images."""
     high: float
     p_value: float
-    """Two-sided, that the mean is 0."""
+    """Two-sided p-value for the hypothesis that the mean is 0."""
 
 
 def estimate(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> Estimate:
@@ -67,12 +67,12 @@ def estimate(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> 
 
     Args:
         cells: Values of the samples of each cell, each of shape (N,).
-        same_images: Whether each cell has the same images in the same order. Such an image is drawn with all its
-            corruptions, since they are no independent images.
+        same_images: Whether each cell has the same images in the same order. Then an image is drawn together with all
+            of its corruptions, since these are not independent.
     """
     generator = np.random.default_rng(_SEED)
     mean = float(np.mean([cell.mean() for cell in cells]))
-    sign = -1.0 if mean < 0 else 1.0  # A against B is drawn as B against A, so that both say the same
+    sign = -1.0 if mean < 0 else 1.0  # so that A against B and B against A give the same result
     if same_images:
         means = sign * bootstrapped(np.mean([sign * cell for cell in cells], axis=0), generator)
     else:
@@ -88,6 +88,6 @@ def interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def bootstrap_p(means: npt.NDArray[np.float64]) -> float:
-    """Return the two-sided p-value that the mean is 0, from resampled *means*; never below 2 / `NUM_DRAWS`."""
+    """Return the two-sided p-value for a mean of 0, from resampled *means*; never below 2 / (`NUM_DRAWS` + 1)."""
     beyond = min((means <= 0).sum(), (means >= 0).sum())
     return float(min(1, 2 * (beyond + 1) / (len(means) + 1)))

@@ -1,4 +1,4 @@
-"""Experiments beside each other: the interval of each mean error, and every pair compared."""
+"""Comparison of experiments: the interval of each mean error, and a test of every pair."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,37 +12,37 @@ from tta_pipeline.report.significance.paired import Estimate, estimate, holm, mc
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """Which samples of a cell, in one stream, an experiment has wrong."""
+    """Samples of a cell in one stream, and which of them an experiment has wrong."""
 
     samples: str
-    """What names these samples in this order: equal for two experiments that can be compared."""
+    """Identity of the samples in their order: equal for two experiments that can be compared."""
     images: str
-    """What names the images, whatever was done to them: equal for all corruptions of the same images."""
+    """Identity of the uncorrupted images: equal for all corruptions of the same images."""
     in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
-    """Sorted by key, (N,)."""
+    """Whether each sample is predicted wrongly, sorted by key, (N,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Experiments A and B wherever both have the same samples of the same stream."""
+    """Comparison of experiments A and B on the same samples of the same streams."""
 
     cells: Mapping[str, tuple[int, int, float]]
-    """Samples that A alone has wrong, those that B alone has, and McNemar's p-value after Holm, by cell in a stream."""
+    """Number of samples wrong only in A, wrong only in B, and McNemar's p-value after Holm, by cell in a stream."""
     change: Estimate | None
-    """Mean error of B less that of A over the common cells that enter the mean; None without any."""
+    """Mean error of B minus mean error of A over the common cells that count in the mean; None without such cells."""
     means: tuple[float, float] | None
-    """Mean errors of A and B over those cells: over all of its own, either may have another."""
+    """Mean errors of A and B over these cells; over all of its own cells, either may have another mean."""
     covers_both: bool
-    """Whether these are all cells of both that enter the mean."""
+    """Whether these are all of the cells that count in the mean, for A and for B."""
 
 
 Standings = Mapping[str, Mapping[str, Judged]]
-"""By experiment, and by cell in a stream."""
+"""Judged samples by experiment, and by cell in a stream."""
 
 
 def mean_error(cells: Mapping[str, Judged]) -> Estimate | None:
-    """Return the mean error of an experiment over its cells that enter the mean; None without any."""
+    """Return the mean error of an experiment over its cells that count in the mean; None without such cells."""
     return _estimated([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean])
 
 

@@ -1,4 +1,4 @@
-"""Two experiments on the same streams: cell by cell, and over all cells."""
+"""Comparison of two experiments on the same streams: cell by cell, and over all cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Experiments A and B on the same samples: those of a cell, or those of all cells that enter the mean."""
+    """Comparison of experiments A and B on the samples of one cell, or of all cells that count in the mean."""
 
     benchmark: str
     shift_set: str
@@ -27,26 +27,26 @@ class Comparison:
     experiment_a: str
     experiment_b: str
     stream: str | None
-    """Key of the stream; None for the mean, and where each cell is a stream of its own."""
+    """Key of the stream; None for the mean, and if each cell is its own stream."""
     corruption: str
     """`mean` for the mean over cells and seeds."""
     severity: int | None
     seed: int | None
     num_samples: int
-    """Samples of the cell; for the mean, predictions of one experiment in all cells."""
+    """Number of samples in the cell; for the mean, in all cells."""
     error_a: float
     error_b: float
     error_change: float
-    """Error of B less that of A, as between two runs: above 0, A is better."""
+    """Error of B minus error of A, as between two runs: above 0, A is better."""
     error_change_low: float
-    """Where the 95 % interval of the change begins, by the paired bootstrap over images."""
+    """Lower end of the 95 % interval of the change, by the paired bootstrap over images."""
     error_change_high: float
     only_a_wrong: int
     only_b_wrong: int
     p_value: float
-    """Of a cell: exact McNemar. Of the mean: paired bootstrap over images."""
+    """For a cell: McNemar's exact test. For the mean: paired bootstrap over images."""
     p_holm: float
-    """Of cells: corrected for the number of cells compared."""
+    """For a cell: p-value corrected for the number of cells. For the mean: `p_value`."""
     same_order: bool
     """Whether both saw the samples in the same order."""
     better: str | None
@@ -59,25 +59,25 @@ class _Pair:
     b: Evaluation
     keys_sha256: str
     differences: npt.NDArray[np.float64]
-    """1 where B alone is wrong, -1 where A alone is, else 0; (N,)."""
+    """1 where only B is wrong, -1 where only A is wrong, else 0; (N,)."""
 
     @property
     def only(self) -> tuple[int, int]:
-        """Samples that A alone has wrong, and that B alone has."""
+        """Numbers of samples wrong only in A, and wrong only in B."""
         return int((self.differences < 0).sum()), int((self.differences > 0).sum())
 
     def better(self, change: float, p_value: float) -> str | None:
-        """Return the experiment that has less error, if *p_value* says so."""
+        """Return the experiment with the lower error if *p_value* is significant; None otherwise."""
         if p_value > LEVEL:
             return None
         return self.a.experiment if change > 0 else self.b.experiment
 
 
 def versus(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tuple[Comparison, ...]:
-    """Compare two experiments of a benchmark wherever both have results: the mean first, then each cell of each stream.
+    """Compare two experiments of a benchmark on their common cells: the mean first, then each cell of each stream.
 
     Raises:
-        EvaluationError: they saw different samples.
+        EvaluationError: the experiments saw different samples.
         RecordError, ManifestError: see `judged`.
     """
     places_a, places_b = recorded_places(a), recorded_places(b)
@@ -98,7 +98,7 @@ def _pair(a: JudgedCell, b: JudgedCell) -> _Pair:
         raise EvaluationError(
             f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
             f"{a.row.subset}), and {b.row.experiment} {len(b.is_wrong):,} ({b.row.subset}), which are not the same; "
-            "expected one subset of one shard set: evaluate both on it"
+            "expected the same subset of one shard set: evaluate both on it"
         )
     return _Pair(a=a.row, b=b.row, keys_sha256=a.keys_sha256, differences=b.is_wrong.astype(float) - a.is_wrong)
 

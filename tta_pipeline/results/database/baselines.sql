@@ -1,4 +1,4 @@
--- Constants: the errors of AlexNet that normalise mCE.
+-- Constants: AlexNet's errors, by which mCE is normalised.
 
 INSERT INTO mce_baselines
 SELECT 'alexnet-full', corruption, unnest([1, 2, 3, 4, 5]), unnest(errors), 'hendrycks/robustness, README of an older revision: errors on the 50,000 images of each cell'

@@ -1,4 +1,4 @@
-"""Changes of the records since the database was made: which are new, and which were changed, moved or removed."""
+"""Changes of the records since the database was made: new, changed, moved and removed records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Changes:
     restamped: Sequence[Listed]
     """Records with a new stamp but unchanged content."""
     undone: str
-    """Description of records in the database that were changed or removed since; empty if there are none."""
+    """Description of records that were changed or removed after the database was made; empty if there are none."""
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self.restamped or self.undone)

@@ -1,4 +1,4 @@
-"""`metrics.duckdb`: made from the result records and published by rename, so that readers and writers never wait."""
+"""`metrics.duckdb`, made from the result records and published by rename, so that readers and writers never wait."""
 
 import shutil
 import uuid
@@ -20,7 +20,7 @@ from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import Reporter, quiet
 
-# Readable by the DuckDB 1.x command lines that users have.
+# Readable by the DuckDB 1.x clients that users have.
 _STORAGE = {
     "storage_compatibility_version": "v1.2.0",
     "wal_autocheckpoint": "1GB",  # otherwise every few batches of a rebuild are written twice
@@ -33,7 +33,7 @@ _CONFINED = {
     "autoload_known_extensions": "false",
 }
 _MAX_LINES = 20
-"""Most lines about records that are set aside; the table has all."""
+"""Most lines about records that are set aside; the table `set_aside` has all of them."""
 _SET_ASIDE = """
 SELECT
     CASE count(*)
@@ -65,13 +65,13 @@ class Publication:
     num_added: int
     was_rebuilt: bool
     notes: tuple[str, ...]
-    """Notes for the user, such as a write-ahead log that was set aside."""
+    """Notes for the user, for example about a write-ahead log that was set aside."""
     set_aside: tuple[str, ...] = ()
-    """Records left out of the database as damaged or foreign: one by one or by folder, with the reason."""
+    """Damaged or foreign records that the database leaves out, one by one or by folder, with the reason."""
 
 
 def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet) -> Publication:
-    """Bring `metrics.duckdb` up to date with the result records: an updated copy replaces it.
+    """Bring `metrics.duckdb` up to date with the result records, by replacing it with an updated copy.
 
     Args:
         locations: Paths of records and database.
@@ -80,7 +80,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
 
     Raises:
         RecordError: the disk has no room for the database, or it cannot be written.
-        LockError: something lies in the place of its lock that is no file.
+        LockError: something other than a file is in the place of the lock.
     """
     try:
         with locked(locations.root / ".metrics.lock"):
@@ -93,10 +93,10 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
 
 
 def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
-    """Publish anew if `metrics.duckdb` has another schema, or benchmark files were edited since; return notes.
+    """Publish again if `metrics.duckdb` has an outdated schema or benchmark files were edited since; return notes.
 
     Raises:
-        RecordError: the schema is another, and the database cannot be written.
+        RecordError: the schema is outdated, and the database cannot be written.
     """
     is_other_schema = _what_is_outdated(locations.metrics) is not None
     if not is_other_schema and not _is_asked_anew(locations):
@@ -106,11 +106,11 @@ def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[s
     except RecordError as error:
         if is_other_schema:
             raise
-        return (f"benchmark files were edited since, and what counts is as before that: {error}",)
+        return (f"benchmark files were edited since, but the results that count are still the earlier ones: {error}",)
 
 
 def _is_asked_anew(locations: Locations) -> bool:
-    """Return whether the database is there, and benchmark files ask for something else than when it was published."""
+    """Return whether the database exists, and the benchmark files ask for other results than at its publication."""
     if not locations.metrics.exists():
         return False
     with open_read_only(locations.metrics) as connection:
@@ -119,7 +119,7 @@ def _is_asked_anew(locations: Locations) -> bool:
 
 @contextmanager
 def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the database for reading; it shows none of what is published meanwhile, and neither side waits.
+    """Open the database for reading; results published meanwhile do not show, and neither side waits.
 
     Raises:
         RecordError: there is no database at *path*, or it cannot be read.
@@ -136,12 +136,12 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open the database at *path* as `open_metrics` does, but let errors of DuckDB through."""
+    """Open the database at *path* as `open_metrics` does, but without converting DuckDB's errors."""
     return _locked(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
 
 
 def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return *connection* with locked settings and without a progress bar, which would end up in answers."""
+    """Lock the settings of *connection* and turn off its progress bar, which would end up in answers."""
     connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
     return connection
 
@@ -174,7 +174,7 @@ def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, not
 
 
 def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress: Reporter) -> int:
-    """Replace the database by a copy with *changes* and what counts now; return the number of records added."""
+    """Replace the database by a copy with *changes* and new `is_latest` marks; return the number of added records."""
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
         num_added = add_records(connection, locations.root, changes.fresh, progress)
@@ -183,7 +183,7 @@ def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress:
 
 
 def _make_anew(locations: Locations, listing: RecordListing, asked: Asked, progress: Reporter) -> int:
-    """Replace the database by a new one with all records; return their number."""
+    """Replace the database by a new one with all records; return the number of records."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy) as connection:
@@ -193,7 +193,7 @@ def _make_anew(locations: Locations, listing: RecordListing, asked: Asked, progr
 
 
 def _create_empty(path: Path) -> None:
-    """Make a database without rows at *path*; its 400 statements take most of a second, once per process."""
+    """Create an empty database at *path*; its 400 statements, which take most of a second, run once per process."""
     if schema_version() in _empty:
         path.write_bytes(_empty[schema_version()])
         return
@@ -207,7 +207,7 @@ _empty: dict[str, bytes] = {}
 
 
 def records_set_aside(locations: Locations) -> tuple[str, ...]:
-    """Return which records the database leaves out and why, in a line per record, or per benchmark and reason.
+    """Return the records that the database leaves out and why, in a line per record, or per benchmark and reason.
 
     Raises:
         RecordError: there is no database, or it cannot be read.
@@ -228,7 +228,7 @@ def _lines_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations
 def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the current database at *path* under another name.
 
-    If this process has a path open, DuckDB reuses the file opened then, even if another has replaced it.
+    If this process already has a path open, DuckDB reuses that open file, even if another file has replaced it.
     """
     with temporary_folder(path) as folder:
         link = folder / path.name
@@ -241,7 +241,7 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _what_is_outdated(path: Path) -> str | None:
-    """Return why the file at *path* is not a database of this schema; None if it is one or does not exist."""
+    """Return why the file at *path* is not a database of this schema; None if it is one, or does not exist."""
     if not path.exists():
         return None
     try:
@@ -259,9 +259,9 @@ def _first_line(error: duckdb.Error) -> str:
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
     """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
-    # In a folder, into which DuckDB puts a log and what memory cannot hold; a later publication removes what a killed
-    # one leaves. Another machine that does not see our lock may publish at the same time: the last copy stays, and the
-    # next publication adds what it lacks.
+    # The copy is in a folder of its own, in which DuckDB also puts its log and spilled data; a later publication
+    # removes the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
+    # last copy stays, and the next publication adds the records that it lacks.
     with temporary_folder(target) as folder:
         copy = folder / target.name
         if current is not None:
@@ -283,7 +283,7 @@ def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _set_wal_aside(path: Path) -> tuple[str, ...]:
-    """Move a write-ahead log away: we leave none, so it is of a foreign write to the database, which is derived."""
+    """Move away a write-ahead log: publications leave none, so another program wrote to the database."""
     log = path.with_name(f"{path.name}.wal")
     if not log.exists():
         return ()
@@ -291,7 +291,7 @@ def _set_wal_aside(path: Path) -> tuple[str, ...]:
     log.rename(aside)
     return (
         (
-            f"{log} was left by another program's write session and is now {aside}; its content is not in the "
-            "database, which is made only from the result records"
+            f"{log} was left by another program that wrote to the database, and is now {aside}; its content is not "
+            "in the database, which is made only from the result records"
         ),
     )

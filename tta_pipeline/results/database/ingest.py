@@ -1,4 +1,4 @@
-"""Ingestion of records into the database: in batches, by columns; records that do not fit are set aside one by one."""
+"""Ingestion of records into the database, in columnar batches; records that do not fit are set aside one by one."""
 
 import hashlib
 import os
@@ -23,16 +23,16 @@ from tta_pipeline.util.progress import Reporter
 
 _BATCH = 1_000
 _CHECKPOINT_EVERY = 20
-"""Batches between checkpoints of the database; until then they are held in memory."""
+"""Number of batches between checkpoints of the database; until then they are held in memory."""
 _WORTH_PROCESSES = 5_000
-"""Records from which reading uses processes; fewer are read before processes have started."""
+"""Number of records from which reading uses processes; fewer are read before processes have started."""
 _MOST_PROCESSES = 8
 """Most processes that read; more would read faster than DuckDB inserts the rows."""
 _UNFIT = (
     duckdb.ConstraintException, duckdb.DataError, duckdb.NotSupportedError, duckdb.ProgrammingError,
     pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OverflowError,
 )  # fmt: skip
-"""Errors for a row that does not fit; any other error concerns the file or the disk."""
+"""Errors of a row that does not fit; any other error concerns the file or the disk."""
 
 
 class Refused(NamedTuple):
@@ -44,7 +44,7 @@ class Refused(NamedTuple):
 
 
 class ReadRecords(NamedTuple):
-    """Records that were read: the rows of intact ones, and what is wrong with the others."""
+    """A batch of records: the rows of intact records, and the refused records."""
 
     tables: Tables
     num_intact: int
@@ -54,7 +54,7 @@ class ReadRecords(NamedTuple):
 def add_records(
     connection: duckdb.DuckDBPyConnection, data_root: Path, listed: RecordListing | Sequence[Listed], progress: Reporter
 ) -> int:
-    """Insert *listed* records into the database, set damaged or foreign ones aside; return the number inserted.
+    """Insert *listed* records into the database, and set damaged or foreign ones aside; return the number inserted.
 
     Raises:
         duckdb.Error: the file or the disk failed.
@@ -70,10 +70,10 @@ def add_records(
 
 
 def read_batch(data_root: Path, piece: Sequence[Listed]) -> ReadRecords:
-    """Read the records of *piece*, in any process.
+    """Read the records of *piece*; may run in another process.
 
     Raises:
-        Exception: one of `_UNFIT`: some record does not fit its table.
+        Exception: one of `_UNFIT`: a record does not fit its table.
     """
     with uncollected():
         intact: list[Read] = []
@@ -96,7 +96,7 @@ def read_batch(data_root: Path, piece: Sequence[Listed]) -> ReadRecords:
 def _read_ahead(
     data_root: Path, listed: RecordListing | Sequence[Listed]
 ) -> Iterator[tuple[Sequence[Listed], Callable[[], ReadRecords]]]:
-    """Yield pieces of *listed*, each with a function that returns its batch; if many, processes read ahead."""
+    """Yield pieces of *listed*, each with a function that returns its batch; processes read ahead if there are many."""
     left = iter(listed)
     pieces = iter(lambda: tuple(islice(left, _BATCH)), ())
     if len(listed) < _WORTH_PROCESSES:
@@ -115,7 +115,7 @@ def _read_ahead(
 def _added(
     connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], ReadRecords]
 ) -> int:
-    """Insert the records of *piece* in one transaction, or else by halves; return how many are not set aside."""
+    """Insert the records of *piece* in one transaction, or in halves if that fails; return the number inserted."""
     try:
         batch = read()
         with _transaction(connection):
@@ -139,7 +139,7 @@ def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(duckdb.Error):  # the first error says more
+        with suppress(duckdb.Error):  # the original error is more informative
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")

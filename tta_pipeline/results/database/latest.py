@@ -1,4 +1,4 @@
-"""Which evaluation of each cell counts: the newest of those that the present benchmark file asks for."""
+"""Mark the evaluation of each cell that counts: the newest one that the present benchmark file asks for."""
 
 import duckdb
 import pyarrow as pa
@@ -45,9 +45,9 @@ WHERE marked.folder = evaluations.folder AND marked.sequence = evaluations.seque
 
 
 def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
-    """Mark the evaluations that the present files ask for, and of each cell the newest of them.
+    """Mark the evaluations that the present files ask for, and the newest of them for each cell.
 
-    No evaluation is the latest if a newer record of its folder is set aside: an older one never takes its place.
+    If a newer record of a folder is set aside, none of its evaluations is the latest: an older one never replaces it.
     """
     groups = [Group(*row) for row in connection.execute(_GROUPS).fetchall()]
     known = [group for group in groups if asked.knows(group)]
@@ -64,12 +64,12 @@ def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
 
 
 def _table(asked: Asked) -> pa.Table:
-    """Return the places in columns."""
+    """Return the asked places as a table."""
     columns = {name: [place[number] for place in asked.places] for number, name in enumerate(AskedPlace._fields)}
     return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in columns.items()})
 
 
 def asked_then(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the hash of what the benchmark files asked for when the evaluations were marked."""
+    """Return `Asked.sha256` as of the last marking of the evaluations."""
     row = connection.execute("SELECT sha256 FROM asked").fetchone()
     return str(row[0]) if row else None

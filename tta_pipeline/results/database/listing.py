@@ -1,4 +1,4 @@
-"""A listing of all records, each with a stamp that changes when its file does; a million take some seconds."""
+"""Listing of all records, each with a stamp that changes when its file does; a million take some seconds."""
 
 import os
 import time
@@ -14,9 +14,9 @@ import pyarrow as pa
 from tta_pipeline.results.files import KINDS_IN_DATABASE, file_name, number_of, result_folders
 
 _TOO_YOUNG_S = 2.0
-"""Age in seconds below which a file could change again without getting another time of change."""
+"""Age in seconds below which a file could change again without a new change time."""
 _MAX_DEPTH = 8
-"""Largest depth of folders under a kind; it stops a link that leads back into itself."""
+"""Largest depth of folders under a kind, as a guard against links that form a cycle."""
 
 
 class Stamp(NamedTuple):
@@ -29,7 +29,7 @@ class Stamp(NamedTuple):
 
     @property
     def trusted(self) -> "Stamp":
-        """The stamp to store for a file that is read now; if the file is too young, one that no file has."""
+        """The stamp to store for a file that is read now; for a file that is too young, a stamp that no file has."""
         is_young = self.ctime_ns > time.time_ns() - int(_TOO_YOUNG_S * 1e9)
         return self._replace(ctime_ns=0) if is_young else self
 
@@ -109,7 +109,7 @@ def _add_folder(listing: RecordListing, root: str, folder: str, depth: int) -> N
     except (FileNotFoundError, NotADirectoryError):
         return
     if records:
-        # A name that is not text is escaped; its records are then not found, which sets them aside.
+        # A name that is not valid text is escaped, so its records are not found and are set aside.
         listing.add(os.fsencode(folder).decode(errors="backslashreplace"), sorted(records))
     for name in sorted(inner) if depth else ():
         _add_folder(listing, root, f"{folder}/{name}", depth - 1)
@@ -121,6 +121,6 @@ def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
     except FileNotFoundError:
         pass
     try:
-        return entry.stat(follow_symlinks=False)  # a dangling link: reading it will raise
+        return entry.stat(follow_symlinks=False)  # a dangling link: reading it raises
     except FileNotFoundError:
         return None  # removed meanwhile

@@ -1,4 +1,4 @@
-"""Database rows of records, by table, in columns."""
+"""Conversion of records to database rows, by table and in columns."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,12 +139,12 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _decided(evaluation: Evaluation | None) -> str | None:
-    """Return the hash of what the benchmark file decided of *evaluation*; None where its record does not say."""
+    """Return the hash of the benchmark file's settings for *evaluation*; None if its record does not have them."""
     return decided_sha256_of(evaluation.fingerprint_parts) if evaluation else None
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
-    """Return the columns of *evaluation*; one from before shifts had positions gets those of its published set."""
+    """Return the columns of *evaluation*; old records without shift positions get those of the published set."""
     facts: tuple[Any, ...] = _FACTS(evaluation)
     if evaluation is None or evaluation.shift_position is not None:
         return facts
@@ -153,7 +153,7 @@ def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
 
 @cache
 def _published(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
-    """Return position, family and whether the shift enters the mean; None for what is not known."""
+    """Return position and family of a shift, and whether it counts in the mean; None for unknown facts."""
     known = shipped_sets().get(shift_set)
     if known is None or shift not in (*known.names, CLEAN.corruption):
         return None, None, None
@@ -179,12 +179,12 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         "started_at": _utc(record.started_at),
         "versions": _as_json(record.versions),
     }
-    facts = {"shift_set": "imagenet_c", **record.facts}  # records from before there were others lack it
+    facts = {"shift_set": "imagenet_c", **record.facts}  # older records lack it
     if record.kind == "loader_benchmarks":
         for loader in facts.pop("loaders"):
             yield "loader_benchmarks", {**common, **facts, **loader}
         return
-    facts.setdefault("shard_set", "shards")  # records from before transforms existed lack it
+    facts.setdefault("shard_set", "shards")  # records older than transforms lack it
     shards = facts.pop("shards")
     yield "shard_sets", {**common, **facts}
     identity = {name: facts[name] for name in ("benchmark", "shift_set", "shard_set", "corruption", "severity")}

@@ -1,4 +1,4 @@
-"""The text of the schema: tables, constants and views as SQL, and the tables of declared record fields."""
+"""Schema of the database: tables, constants and views from SQL files, and tables from declared record fields."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from tta_pipeline.results.training import epoch_columns, run_columns
 from tta_pipeline.results.tuning import trial_columns, tuning_columns
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
-"""Columns that identify a cell; the newest evaluation is the newest with the same values in them."""
+"""Columns that identify a cell in a stream; among rows with equal values, the newest is the latest."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
     "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "VARCHAR[]": pa.list_(pa.string()),
@@ -38,16 +38,16 @@ _FRAME = (
     _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
            "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
     _Frame("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
-           "Version of the record's format; a record of version 1 has no hash to prove it"),
+           "Version of the record's format; a record of version 1 has no hash"),
     _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
     _Frame("decided_sha256", "VARCHAR", "",
-           "Hash of what the benchmark file decided: method, settings, image size, and the cells of the stream up to "
-           "this one; NULL where the record does not say"),
+           "Hash of the benchmark file's decisions: method, settings, image size, and the cells of the stream up to "
+           "this one; NULL if the record does not have them"),
     _Frame("is_in_file", "BOOLEAN", "",
-           "Whether the present benchmark file asks for it, with this place and these settings; NULL where the file is "
-           "gone or cannot be read, and for evaluations of no file"),
+           "Whether the present benchmark file asks for it, with this place and these settings; NULL if the file is "
+           "missing or cannot be read, and for evaluations without a file"),
     _Frame("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
-           "Whether it is the newest of the same experiment, subset, seed, stream, position and cell that the present "
+           "Whether it is the newest of its experiment, subset, seed, stream, position and cell that the present "
            "benchmark file does not exclude, and no later record of its folder is set aside; decided at publication"),
 )  # fmt: skip
 _DECIDED_LATER = ("is_in_file", "is_latest")
@@ -57,7 +57,8 @@ _WHEN = (
 )
 _BEHIND = (
     _Frame("conditions", "VARCHAR", "",
-           "What speed depends on besides model, method and data; speeds compare only if equal; NULL where not known"),
+           "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions; "
+           "NULL if not known"),
     *_WHEN,
 )  # fmt: skip
 _FOLDER = _FRAME[0]
@@ -87,7 +88,7 @@ _OF_TRIAL = (
 
 
 class _Declared(NamedTuple):
-    """A table whose columns are declared by a record's fields, and by those around them."""
+    """A table whose columns come from a record's fields, between the columns of *frame* and *behind*."""
 
     name: str
     comment: str
@@ -100,13 +101,13 @@ class _Declared(NamedTuple):
 _DECLARED = (
     _Declared(
         "evaluations",
-        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two. Folder and "
-        "sequence are the key",
+        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two rows. Folder "
+        "and sequence are the key",
         _FRAME, columns(), _BEHIND, tuple(rule.sql for rule in RULES if rule.sql),
     ),
     _Declared(
         "training_runs",
-        "One row for each training of a source model; a resumed one is one run. Folder and sequence are the key",
+        "One row for each training of a source model; a resumed training is one run. Folder and sequence are the key",
         _OF_TRAINING, run_columns(), _WHEN,
         ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
@@ -130,7 +131,7 @@ _DECLARED = (
 
 @cache
 def schema() -> str:
-    """Return the statements that make an empty database."""
+    """Return the statements that create an empty database."""
     tables, baselines, views = (files(__package__).joinpath(f"{name}.sql").read_text() for name in _FILES)
     declared = [statement for table in _DECLARED for statement in _statements(table)]
     return "\n".join((tables, *declared, baselines, "\n".join(_published_shifts()), views))
@@ -155,7 +156,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """Return the types of rows for *table*, whose columns are declared; some are left to their defaults."""
+    """Return the Arrow schema of the rows of a declared *table*, without columns that are filled in later."""
     (found,) = (each for each in _DECLARED if each.name == table)
     names = [(frame.name, frame.sql) for frame in found.frame if frame.name not in _DECIDED_LATER]
     names += [(field.name, field.sql) for field in found.fields]
@@ -164,7 +165,7 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def _published_shifts() -> Iterator[str]:
-    """Yield the statement that fills the table `published_shifts` for each shift set that comes with the project."""
+    """Yield a statement that inserts each shift set of the project into the table `published_shifts`."""
     for shift_set in shipped_sets().values():
         rows = []
         for position, name in enumerate(shift_set.names, start=1):
@@ -176,7 +177,7 @@ def _published_shifts() -> Iterator[str]:
 
 
 def _statements(table: _Declared) -> Iterator[str]:
-    """Yield the statements that make *table* with a comment on each of its columns."""
+    """Yield the statements that create *table* with a comment on each column."""
     lines = [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.frame]
     lines += [_definition(field) for field in table.fields]
     lines += [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.behind]
@@ -214,10 +215,10 @@ def _quoted(text: str) -> str:
 
 
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Comment each uncommented column of a view as the column of that name in a table.
+    """Give each uncommented column of a view the comment of a table's column with that name.
 
-    That is the table whose latest rows the view has; else the first of `evaluations`, `shard_sets`, `training_runs` and
-    `tunings`.
+    The table is the one whose latest rows the view shows, or else the first of `evaluations`, `shard_sets`,
+    `training_runs` and `tunings` with such a column.
     """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
         """

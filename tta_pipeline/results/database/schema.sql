@@ -1,14 +1,14 @@
--- The tables of `metrics.duckdb` except `evaluations`, which follows from `results/evaluation.py`. They are derived: every
--- row comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks
--- that every table, column, view and macro has a comment.
+-- The tables of `metrics.duckdb` that are not declared by record fields (see schema.py). All tables are derived: every row
+-- comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks that
+-- every table, column, view and macro has a comment.
 
 CREATE TABLE schema_version (version VARCHAR NOT NULL);
 COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
 COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
 
 CREATE TABLE asked (sha256 VARCHAR NOT NULL);
-COMMENT ON TABLE asked IS 'One row: what the benchmark files asked for when is_latest was decided; after an edit it is decided anew';
-COMMENT ON COLUMN asked.sha256 IS 'Hash of all places and settings that the files had';
+COMMENT ON TABLE asked IS 'One row: the state of the benchmark files when is_latest was decided; after an edit it is decided again';
+COMMENT ON COLUMN asked.sha256 IS 'Hash of all places and settings in the files';
 
 CREATE TABLE ingested (
     folder VARCHAR NOT NULL,
@@ -39,10 +39,10 @@ CREATE TABLE set_aside (
     ctime_ns BIGINT NOT NULL,
     inode BIGINT NOT NULL
 );
-COMMENT ON TABLE set_aside IS 'Result records left out of this database as damaged or foreign; until they are restored or removed, no older one of their folder counts as the latest';
+COMMENT ON TABLE set_aside IS 'Damaged or foreign result records, which this database leaves out; until they are restored or removed, no older record of their folder counts as the latest';
 COMMENT ON COLUMN set_aside.folder IS 'Folder of the record, relative to the data root';
 COMMENT ON COLUMN set_aside.sequence IS 'Number in the name of the record''s file';
-COMMENT ON COLUMN set_aside.reason IS 'What is wrong with the record';
+COMMENT ON COLUMN set_aside.reason IS 'Problem of the record';
 COMMENT ON COLUMN set_aside.sha256 IS 'sha256 of the file; NULL if the file cannot be read';
 COMMENT ON COLUMN set_aside.size_bytes IS 'Size of the file';
 COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of the last change of the file, which programs can set';
@@ -57,12 +57,12 @@ CREATE TABLE published_shifts (
     in_mean BOOLEAN NOT NULL,
     PRIMARY KEY (shift_set, shift)
 );
-COMMENT ON TABLE published_shifts IS 'The shifts of the shift sets that come with the project; the view shifts has those of other sets too';
+COMMENT ON TABLE published_shifts IS 'The shifts of the shift sets that come with the project; the view shifts includes other sets';
 COMMENT ON COLUMN published_shifts.shift_set IS 'Name of the shift set and of its file';
 COMMENT ON COLUMN published_shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
 COMMENT ON COLUMN published_shifts.position IS 'Position in the set, from 1';
 COMMENT ON COLUMN published_shifts.family IS 'Family such as noise or blur; NULL if the set has none';
-COMMENT ON COLUMN published_shifts.in_mean IS 'Whether the shift enters the set''s mean; others are kept for tuning';
+COMMENT ON COLUMN published_shifts.in_mean IS 'Whether the shift counts in the set''s mean; other shifts are held out for tuning';
 
 CREATE TABLE mce_baselines (
     baseline VARCHAR NOT NULL,
@@ -111,8 +111,8 @@ COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of 
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
-COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first one; the first is called shards';
+COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
+COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first shard set; the first set is called shards';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
@@ -149,7 +149,7 @@ CREATE TABLE shards (
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
 COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
+COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
 COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
 COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
@@ -190,8 +190,8 @@ COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream deliver
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU, NULL in older records';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
 COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL in older records';
-COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation, since there was no time; NULL if there are none';
-COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method with each batch; NULL if there are none, and in older records';
+COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
+COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none, and in older records';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,
@@ -234,7 +234,7 @@ COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cel
 COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
 COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
 COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
+COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
 COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
 COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';
@@ -242,7 +242,7 @@ COMMENT ON COLUMN loader_benchmarks.loader IS 'Name of the loader; indexed is th
 COMMENT ON COLUMN loader_benchmarks.version IS 'Version of the loader''s package';
 COMMENT ON COLUMN loader_benchmarks.output IS 'Content of the batches: uint8, or float32 normalised in the loader';
 COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes; the fastest of the numbers tried';
-COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Number of processes, each of which reads a part';
+COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Number of processes, each of which reads a part of the samples';
 COMMENT ON COLUMN loader_benchmarks.batch_size IS 'Samples in a batch';
 COMMENT ON COLUMN loader_benchmarks.normalization IS 'Where images are normalised: own, as each system does; host; device';
 COMMENT ON COLUMN loader_benchmarks.device IS 'Destination of the batches: cpu, or a kind of accelerator such as cuda';
@@ -262,6 +262,6 @@ COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_max IS 'Longest time t
 COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers, per image';
 COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Speed of reading image files, in 10^6 bytes per second';
 COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Peak anonymous and shared memory of the process and its workers';
-COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'Memory as in peak_memory_mib, after all imports, before the loader is constructed';
+COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'As peak_memory_mib, but after all imports and before the loader is constructed';
 COMMENT ON COLUMN loader_benchmarks.started_at IS 'Start time in UTC, for display; never used for ordering';
 COMMENT ON COLUMN loader_benchmarks.versions IS 'Versions of Python, platform, host and packages';

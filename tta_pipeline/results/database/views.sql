@@ -1,22 +1,22 @@
 -- Common queries. Rows of different subsets are never combined; several seeds are runs of one experiment. A column
--- without a comment here gets that of the table's column with the same name.
+-- without a comment here gets the comment of the table's column with the same name.
 
 CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
-COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed, without what the present benchmark file no longer asks for';
+COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed, without evaluations that the present benchmark file no longer asks for';
 
 -- DuckDB 1.5 cannot read single columns of these views if they have ANTI JOIN.
 CREATE VIEW latest_training_runs AS
 SELECT * FROM training_runs
 WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = training_runs.folder AND later.sequence > training_runs.sequence)
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, model ORDER BY sequence DESC) = 1;
-COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of it is set aside';
+COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of the model is set aside';
 
 CREATE VIEW latest_tunings AS
 SELECT * FROM tunings
 WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = tunings.folder AND later.sequence > tunings.sequence)
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, experiment ORDER BY sequence DESC) = 1;
-COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of it is set aside';
+COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of the experiment is set aside';
 
 CREATE VIEW shifts AS
 SELECT NULL AS benchmark, * FROM published_shifts
@@ -29,13 +29,13 @@ SELECT
 FROM evaluations
 WHERE is_latest AND corruption <> 'clean' AND shift_set NOT IN (SELECT shift_set FROM published_shifts)
 GROUP BY benchmark, shift_set, corruption;
-COMMENT ON VIEW shifts IS 'The shifts of each shift set in order: those that come with the project, and of other sets those that were evaluated';
+COMMENT ON VIEW shifts IS 'The shifts of each shift set in order; for a set of the user''s own, only shifts that were evaluated';
 COMMENT ON COLUMN shifts.benchmark IS 'Benchmark of a set of the user''s own; NULL for a set that comes with the project';
 COMMENT ON COLUMN shifts.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
 COMMENT ON COLUMN shifts.position IS 'Position in the set, from 1';
 COMMENT ON COLUMN shifts.family IS 'Family such as noise or blur; NULL if the set has none';
-COMMENT ON COLUMN shifts.in_mean IS 'Whether the shift enters the set''s mean; others are kept for tuning';
+COMMENT ON COLUMN shifts.in_mean IS 'Whether the shift counts in the set''s mean; other shifts are held out for tuning';
 
 CREATE VIEW cell_errors AS
 WITH seeds AS (
@@ -118,7 +118,7 @@ SELECT baseline AS normaliser, NULL AS benchmark, 'imagenet_c' AS shift_set, NUL
 FROM mce_baselines
 UNION ALL
 SELECT experiment, benchmark, shift_set, subset, corruption, severity, error FROM cell_errors;
-COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: those of AlexNet for the shift set imagenet_c, and those of each experiment for its benchmark, shift set and subset';
+COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: AlexNet''s for the shift set imagenet_c, and each experiment''s for its benchmark, shift set and subset';
 COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the AlexNet constants, or of an experiment';
 COMMENT ON COLUMN mce_normalisers.benchmark IS 'Name of the benchmark; NULL for constants';
 COMMENT ON COLUMN mce_normalisers.shift_set IS 'Shift set of the errors; mCE is never taken across sets';
@@ -188,7 +188,7 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 
 CREATE VIEW experiment_seeds AS
 WITH cells AS (
-    -- Records of versions before shift sets have no in_mean, and are of ImageNet-C's fifteen.
+    -- Records from before shift sets existed have no in_mean, and are of ImageNet-C's fifteen corruptions.
     SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM latest_evaluations
 )
 SELECT
@@ -208,7 +208,7 @@ SELECT
     sum(num_backwards) AS num_backwards,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
-    -- The least trustworthy origin of a cell is that of the experiment; cells of older records leave it open.
+    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell has an older record.
     CASE
         WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
         WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
@@ -218,8 +218,8 @@ SELECT
     bool_or(generated) AS generated
 FROM cells
 GROUP BY ALL;
-COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells of shifts that enter the set''s mean, sums over everything';
-COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments of the shifts that enter the set''s mean; a gradual stream visits most cells twice';
+COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over cells of shifts that count in the set''s mean, sums over all cells';
+COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
 COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images, including each time that a stream returns to them';
@@ -269,14 +269,14 @@ LEFT JOIN (
 ) AS mce USING (benchmark, shift_set, experiment, subset)
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, shift_set, subset, mean_error;
-COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that enter the set''s mean, not over those held out for tuning; compare only rows of equal benchmark, shift_set, subset and num_cells';
-COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that enter the set''s mean; a gradual stream visits most cells twice';
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, shift_set, subset and num_cells';
+COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over these cells of the top-1 error in [0, 1]; NULL if all are held out';
 COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
 COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'Mean over seeds of the mean over cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and segments of the top-1 error on clean images';
-COMMENT ON COLUMN leaderboard.mce IS 'As in the view mce: by alexnet-5k for RobustBench''s list (robustbench or imagenet_test_image_ids in its name), else by alexnet-full; NULL for images made here, and unless all 75 cells are evaluated';
+COMMENT ON COLUMN leaderboard.mce IS 'As in the view mce: by alexnet-5k for RobustBench''s list (its name contains robustbench or imagenet_test_image_ids), else by alexnet-full; NULL for images generated by this project, and unless all 75 cells are evaluated';
 COMMENT ON COLUMN leaderboard.relative_mce IS 'As mce, with the clean error subtracted from each error first; also NULL without clean images';
 COMMENT ON COLUMN leaderboard.mean_top5_error IS 'Mean over seeds and cells of the top-5 error';
 COMMENT ON COLUMN leaderboard.mean_nll IS 'Mean over seeds and cells of the negative log-likelihood, in nats';
@@ -284,11 +284,11 @@ COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Br
 COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds and cells of the expected calibration error';
 COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images';
 COMMENT ON COLUMN leaderboard.data_wait_share IS
-    'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is the time that it lost';
+    'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
-COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset but for what tuning chose on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
-COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file says now what counts: it is gone, cannot be read, or never was; the results are as they were evaluated';
+COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
+COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW shift_set_means AS
@@ -326,10 +326,10 @@ LEFT JOIN clean USING (benchmark, experiment, subset)
 WHERE coalesce(sizes.of, whole.benchmark) = whole.benchmark
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, experiment, shift_set;
-COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that enter the set''s mean, beside its error on clean images';
-COMMENT ON COLUMN shift_set_means.num_cells IS 'Number of stream segments of the shifts that enter the mean; compare only rows of equal num_cells';
-COMMENT ON COLUMN shift_set_means.num_shifts IS 'Shifts evaluated of those that enter the mean';
-COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Shifts that enter the mean of the set';
+COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that count in the set''s mean, beside its error on clean images';
+COMMENT ON COLUMN shift_set_means.num_cells IS 'Number of stream segments of the shifts that count in the mean; compare only rows of equal num_cells';
+COMMENT ON COLUMN shift_set_means.num_shifts IS 'Number of evaluated shifts that count in the mean';
+COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Number of all shifts that count in the set''s mean';
 COMMENT ON COLUMN shift_set_means.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error';
 COMMENT ON COLUMN shift_set_means.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
@@ -345,7 +345,7 @@ WITH unadapted AS (
 segments AS (
     SELECT benchmark, shift_set, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM latest_evaluations
-    WHERE corruption = 'clean' AND position > 0 -- a stream that returned to them
+    WHERE corruption = 'clean' AND position > 0 -- a stream that returned to clean images
 )
 SELECT
     benchmark, shift_set, experiment, subset, method, stream, position,
@@ -413,8 +413,8 @@ COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream de
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
-COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation, since there was no time';
-COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method with the batch; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
+COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch; NULL in older records of methods that reset themselves';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -437,13 +437,13 @@ SELECT
 FROM seeds
 GROUP BY benchmark, shift_set, experiment, subset, stream, visit, num_cells
 ORDER BY benchmark, shift_set, subset, experiment, stream, visit;
-COMMENT ON VIEW visit_errors IS 'One row for each visit of each recurring stream; a visit under way has fewer cells than those before it';
-COMMENT ON COLUMN visit_errors.num_cells IS 'Segments of the visit that are evaluated, clean ones included';
+COMMENT ON VIEW visit_errors IS 'One row for each visit of each recurring stream; an unfinished visit has fewer cells than the visits before it';
+COMMENT ON COLUMN visit_errors.num_cells IS 'Number of evaluated segments of the visit, including clean images';
 COMMENT ON COLUMN visit_errors.num_runs IS 'Number of seeds that have these cells';
 COMMENT ON COLUMN visit_errors.error IS 'Mean over seeds of the mean over segments of the top-1 error in [0, 1]';
 COMMENT ON COLUMN visit_errors.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
 COMMENT ON COLUMN visit_errors.clean_error IS 'The same over clean images alone; NULL if the stream has none';
-COMMENT ON COLUMN visit_errors.diverged IS 'Whether the error of a segment is that of a broken model';
+COMMENT ON COLUMN visit_errors.diverged IS 'Whether a segment was evaluated with a broken model';
 
 CREATE MACRO progress_by(every) AS TABLE
 WITH unadapted AS (
@@ -459,7 +459,7 @@ expected AS (
     FROM latest_evaluations AS e
     JOIN unadapted AS u USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
 ),
--- A segment that mixes cells has its batches with one of them, so what is expected is that of all of them together.
+-- A segment that mixes cells stores its batches with one cell, so the expected accuracy is over all of its cells.
 segments AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position, any_value(visit) AS visit,
@@ -514,19 +514,19 @@ FROM placed
 JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
-COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream, a row for about every images of a segment: the batches that begin among them';
+COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for about each `every` images of a segment, over the batches that begin among them';
 
 CREATE VIEW stream_progress AS
 FROM progress_by(1000);
-COMMENT ON VIEW stream_progress IS 'Accuracy along each stream, a row for about each 1,000 images of a segment: the batches that begin among them; older records have none';
+COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them; older records have no rows';
 COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in the stream, from 0';
 COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
-COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions of them';
+COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
-COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method with these batches; NULL in older records of methods that reset themselves';
-COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or the cells that are mixed; NULL if one was not evaluated';
+COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or over all mixed cells; NULL if one of them was not evaluated';
 
 CREATE VIEW stream_collapses AS
 WITH behind AS (
@@ -554,11 +554,11 @@ FROM behind
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream
 HAVING count(source_accuracy) = count(*)
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream;
-COMMENT ON VIEW stream_collapses IS 'One row for each stream whose cells method source evaluated too: whether and where it collapsed, which is to stay worse than the unadapted model to the end (Press et al. 2023)';
+COMMENT ON VIEW stream_collapses IS 'One row for each stream whose cells method source evaluated too: whether and where the stream collapsed, that is, stayed worse than the unadapted model to the end (Press et al. 2023)';
 COMMENT ON COLUMN stream_collapses.num_images IS 'Images of the stream so far';
-COMMENT ON COLUMN stream_collapses.accuracy IS 'Accuracy over all of them';
+COMMENT ON COLUMN stream_collapses.accuracy IS 'Accuracy over these images';
 COMMENT ON COLUMN stream_collapses.source_accuracy IS 'Accuracy of method source over the same cells';
-COMMENT ON COLUMN stream_collapses.collapsed_at IS 'Position in the stream, from 0, of the first of the last rows of stream_progress, five or more, that are all below source_accuracy; NULL if there are fewer';
+COMMENT ON COLUMN stream_collapses.collapsed_at IS 'Position in the stream, from 0, from which all rows of stream_progress are below source_accuracy to the end; NULL if there are fewer than five such rows';
 COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the end';
 
 CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
@@ -589,7 +589,7 @@ SELECT
 FROM valued
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
-COMMENT ON MACRO TABLE utility_in_time IS 'What the predictions of each pass are worth if they are late: those of a batch are ready after its compute_s, whose part above budget_s costs; all is lost, or half of it by hyperbolic decay, at threshold_s';
+COMMENT ON MACRO TABLE utility_in_time IS 'Utility of each pass if late predictions lose value: a batch''s predictions are ready after its compute_s, and time above budget_s costs; at threshold_s all of their value is lost, or half of it by hyperbolic decay';
 
 CREATE VIEW utility_if_missed_is_lost AS
 SELECT
@@ -605,11 +605,11 @@ WHERE num_correct IS NOT NULL
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
-COMMENT ON VIEW utility_if_missed_is_lost IS 'One row for each segment of a stream that does not wait: its worth if a batch that the method had no time for is lost';
+COMMENT ON VIEW utility_if_missed_is_lost IS 'One row for each segment of a stream that does not wait: its utility if batches that the method had no time for are lost';
 COMMENT ON COLUMN utility_if_missed_is_lost.num_samples IS 'Samples of the segment';
-COMMENT ON COLUMN utility_if_missed_is_lost.availability IS 'Share of them that the method predicted, and adapted on';
-COMMENT ON COLUMN utility_if_missed_is_lost.accuracy IS 'Accuracy over all, those that are not adapted on predicted by the network as it is';
-COMMENT ON COLUMN utility_if_missed_is_lost.served_accuracy IS 'Accuracy over those that the method predicted';
+COMMENT ON COLUMN utility_if_missed_is_lost.availability IS 'Share of the samples that the method predicted with adaptation';
+COMMENT ON COLUMN utility_if_missed_is_lost.accuracy IS 'Accuracy over all samples; without adaptation, the network predicts as it is';
+COMMENT ON COLUMN utility_if_missed_is_lost.served_accuracy IS 'Accuracy over the samples that the method predicted with adaptation';
 COMMENT ON COLUMN utility_if_missed_is_lost.discrete_utility IS 'availability x served_accuracy: Tempora''s discrete utility without a queue';
 
 CREATE VIEW throughput_history AS
@@ -623,15 +623,15 @@ SELECT
 FROM evaluations
 WINDOW same_before AS (
     PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
-                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- those of older records match no other
+                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- unknown conditions match no others
     ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
 ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, sequence;
-COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only where conditions is known and equal';
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are known and equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device lost; NULL for older records';
+COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle; NULL for older records';
 
 CREATE VIEW runs AS
 SELECT
@@ -675,7 +675,7 @@ COMMENT ON COLUMN run_comparison.images_per_s_b IS 'Speed in run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
 COMMENT ON COLUMN run_comparison.device_a IS 'Device in run_a';
 COMMENT ON COLUMN run_comparison.device_b IS 'Device in run_b';
-COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether everything that speed depends on besides model, method and data is known and equal; else the speeds are not comparable';
+COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are known and equal; otherwise the speeds are not comparable';
 COMMENT ON COLUMN run_comparison.same_settings IS 'Whether everything that determines the predictions is equal';
 COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labels are equal';
 
@@ -707,7 +707,7 @@ FROM stages
 GROUP BY benchmark, shift_set, experiment, subset, stage, position
 HAVING count(s) > 0
 ORDER BY benchmark, shift_set, experiment NULLS FIRST, subset, position;
-COMMENT ON VIEW stage_timings IS 'Where the time of the latest shard sets and evaluations went; copies to the device overlap computation and are not added';
+COMMENT ON VIEW stage_timings IS 'Time of the latest shard sets and evaluations by stage; copies to the device overlap computation and are not added';
 COMMENT ON COLUMN stage_timings.experiment IS 'Name of the experiment; NULL for the shards, which all experiments share';
 COMMENT ON COLUMN stage_timings.subset IS 'Which samples of the cell; NULL for the shards';
 COMMENT ON COLUMN stage_timings.stage IS 'Name of the stage; rows are in order of execution';
@@ -748,9 +748,9 @@ SELECT
 FROM compared
 WHERE is_slower OR has_other_error
 ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity;
-COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than earlier ones, or whose error changed although nothing that determines it did';
+COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than earlier ones, or whose error changed although the fingerprint did not';
 COMMENT ON COLUMN regressions.num_earlier IS 'Number of earlier evaluations of the cell by this experiment';
-COMMENT ON COLUMN regressions.num_earlier_alike IS 'Number of those with equal conditions, which is_slower compares with';
+COMMENT ON COLUMN regressions.num_earlier_alike IS 'Number of earlier evaluations with equal conditions, with which is_slower compares';
 COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median speed of earlier evaluations with equal conditions';
 COMMENT ON COLUMN regressions.other_error IS 'Error of the newest earlier evaluation with the same fingerprint and another error';
 COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s';
@@ -785,7 +785,7 @@ trainings AS (
     FROM (
         SELECT
             *,
-            -- Settings have the recipe; the rest is what it was trained on, and what computed.
+            -- Settings hold the recipe; the other columns are the data and the machine.
             md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
                 num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS everything_else
         FROM latest_training_runs
@@ -818,17 +818,17 @@ compared AS (
 )
 SELECT * EXCLUDE (comparison) FROM compared
 ORDER BY benchmark, shift_set, method IS NULL, subset, method, protocol, comparison, loader <> 'indexed', loader, model, experiment;
-COMMENT ON VIEW loader_comparison IS 'Experiments that differ in their loader alone, under equal conditions, over the cells that every loader evaluated, and trainings that do; whether the page cache was warm is not known';
+COMMENT ON VIEW loader_comparison IS 'Experiments, and trainings, that differ only in their loader, under equal conditions and over the cells that every loader evaluated; whether the page cache was warm is not known';
 COMMENT ON COLUMN loader_comparison.experiment IS 'Name of the experiment; NULL for the training of the model';
-COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, clean images and seeds included, that every one of the loaders evaluated; NULL for a training';
-COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these, or of all epochs of a training';
-COMMENT ON COLUMN loader_comparison.images_per_s IS 'Samples / seconds, over these';
-COMMENT ON COLUMN loader_comparison.time_to_first_batch_s IS 'Mean over these of the seconds from the start of the pass until the first batch, with the start of worker processes where the loader has some';
-COMMENT ON COLUMN loader_comparison.data_wait_s IS 'Seconds that were waited for batches, over these';
+COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, over seeds and including clean images, that all of the loaders evaluated; NULL for a training';
+COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these segments, or of all epochs of a training';
+COMMENT ON COLUMN loader_comparison.images_per_s IS 'Samples / seconds, over these segments';
+COMMENT ON COLUMN loader_comparison.time_to_first_batch_s IS 'Mean over these segments of the seconds from the start of the pass until the first batch, including the start of worker processes if the loader has any';
+COMMENT ON COLUMN loader_comparison.data_wait_s IS 'Seconds of waiting for batches, over these segments';
 COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
 COMMENT ON COLUMN loader_comparison.num_inodes IS 'Files that hold the samples: shards, or loose files';
-COMMENT ON COLUMN loader_comparison.error IS 'Mean over these of the top-1 error in [0, 1]; the validation error of a training';
-COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether every predicted label, or the weights of a training, are those of the loader indexed, or of the first loader without it';
+COMMENT ON COLUMN loader_comparison.error IS 'Mean over these segments of the top-1 error in [0, 1]; the validation error of a training';
+COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether all predicted labels, or the weights of a training, equal those with the loader indexed, or with the first loader if indexed is missing';
 
 CREATE VIEW first_system_log AS
 WITH sets AS (
@@ -868,7 +868,7 @@ FROM latest_evaluations AS e
 LEFT JOIN batch_results AS b USING (folder, sequence)
 LEFT JOIN sets USING (manifest_sha256)
 ORDER BY ALL;
-COMMENT ON VIEW first_system_log IS 'What the project''s first system printed for each pass, by its definitions, for the latest evaluations; NULL where an older record lacks it';
+COMMENT ON VIEW first_system_log IS 'The log of the project''s first system, by its definitions, for the latest evaluations; NULL if an older record lacks a value';
 COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
 COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
 COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';

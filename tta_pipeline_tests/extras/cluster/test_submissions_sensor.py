@@ -212,7 +212,7 @@ def test_what_is_with_another_dagster_can_be_cancelled_and_submitted_here(
     new_home(tmp_path / "other")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "other"))
     engine = QueuedRuns(engine="local", tell=lambda _: None)
-    assert "is with another Dagster" in engine.hindrances(abandoned)[0]
+    assert "belongs to another Dagster" in engine.hindrances(abandoned)[0]
     engine.cancel(abandoned)
     with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
         other = Daemon(project=daemon.project, instance=instance)

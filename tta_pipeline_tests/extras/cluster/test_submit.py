@@ -81,9 +81,9 @@ def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_p
     again = here.submit("--experiments", "source", "--device", "cpu")
 
     for each in told:
-        assert "submission 1 of few is with another Dagster" in each.stderr, each.stderr
+        assert "submission 1 of few belongs to another Dagster" in each.stderr, each.stderr
         assert "tta-pipeline submit few --cancel --number 1" in each.stderr, each.stderr
-    assert "its runs are in another Dagster" in cancelled.stderr, cancelled.stderr
+    assert "its runs belong to another Dagster" in cancelled.stderr, cancelled.stderr
     assert "as submission 2 of few" in again.stderr, again.stderr
 
 

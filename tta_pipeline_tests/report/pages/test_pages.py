@@ -180,7 +180,7 @@ def test_an_experiment_beside_itself_shows_nothing_of_the_pair_before(opened):
 
     assert "Choose two different experiments." == browser.find_element(By.ID, "mean").text
     for name in ("only-a", "only-b"):
-        assert "None of the photographs kept here." == browser.find_element(By.ID, name).text
+        assert "None of these photographs." == browser.find_element(By.ID, name).text
 
 
 def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):

@@ -1,4 +1,4 @@
-// Two experiments side by side. All numbers are in `comparison.js`, made with the page.
+// Comparison of two experiments. All numbers are in `comparison.js`, which is written with the page.
 "use strict";
 
 const { experiments, cells, classes, errors, pairs, photographs, num_photographs, tile } = COMPARISON;
@@ -20,7 +20,7 @@ document.getElementById("swap").addEventListener("click", () => {
   show();
 });
 
-// A pair is stored once; the other way round, the counts change places and the differences their sign.
+// A pair is stored once; for the reverse order, swap the counts and negate the differences.
 function pairOf(a, b) {
   if (pairs[`${a} ${b}`]) return pairs[`${a} ${b}`];
   const stored = pairs[`${b} ${a}`];
@@ -48,11 +48,11 @@ function showMean(a, b, pair) {
     return;
   }
   if (!pair) {
-    said.textContent = `${a} and ${b} have no cell in common whose predictions were kept of both.`;
+    said.textContent = `${a} and ${b} have no common cell with stored predictions of both.`;
     return;
   }
   if (!pair.change) {
-    said.textContent = "None of their common cells enters the mean.";
+    said.textContent = "None of their common cells counts in the mean.";
     return;
   }
   const { a: meanA, b: meanB, mean, low, high, p } = pair.change;
@@ -71,7 +71,7 @@ function rowsOf(a, b, pair) {
   });
 }
 
-// One field for each cell: the mean over its streams and visits, which the table has one by one.
+// One field for each cell: the mean over its streams and visits; the table lists them one by one.
 function fieldsOf(rows) {
   const hasSeverities = rows.some((row) => row.severity);
   const cells = new Map();
@@ -118,7 +118,7 @@ function showMap(a, b, rows) {
                     color: { condition: { test: `abs(datum.change) > ${0.6 * most}`, value: "white" }, value: "#1a1a1a" } } },
     ],
   };
-  draw(target, `Error of ${b} minus that of ${a} by corruption and severity; the numbers are in the table below.`, spec);
+  draw(target, `Error of ${b} minus error of ${a} by corruption and severity; the numbers are in the table below.`, spec);
 }
 
 function showSigns(a, b, rows) {
@@ -164,7 +164,7 @@ function showPhotographs(a, b) {
     }
     const list = document.getElementById(name);
     list.replaceChildren(...found.slice(0, 24));
-    if (!found.length) list.replaceChildren(element("li", {}, "None of the photographs kept here."));
+    if (!found.length) list.replaceChildren(element("li", {}, "None of these photographs."));
   }
   document.getElementById("only-a-title").textContent = `${b} is right, ${a} is wrong`;
   document.getElementById("only-b-title").textContent = `${a} is right, ${b} is wrong`;

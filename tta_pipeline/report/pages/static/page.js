@@ -1,4 +1,4 @@
-// What every page does: tables that sort, rows that are filtered, charts that are drawn when they are looked at.
+// Shared by all pages: sortable tables, row filters, and charts that are drawn when opened.
 "use strict";
 
 document.documentElement.classList.add("with-script");
@@ -12,7 +12,7 @@ function valueOf(cell) {
 
 function compareValues(a, b) {
   const numbers = typeof a === "number" && typeof b === "number";
-  if (!numbers && typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // what is not known comes last
+  if (!numbers && typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // unknown values come last
   return numbers ? a - b : a.localeCompare(b);
 }
 
@@ -50,7 +50,7 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   });
 }
 
-// Text and axes take the colour of the page, so that they are readable in both themes.
+// Text and axes take the page's colours, so that they are readable in both themes.
 const CHART = {
   $schema: "https://vega.github.io/schema/vega-lite/v6.json",
   background: null,
@@ -63,13 +63,13 @@ const CHART = {
   },
 };
 
-// `description` is what a screen reader says of the chart.
+// `description` is the text for screen readers.
 function draw(element, description, spec) {
   const compiled = vegaLite.compile({ ...CHART, ...spec, description }).spec;
   const view = new vega.View(vega.parse(compiled), { renderer: "svg", container: element, hover: true });
   return view.runAsync().then(() => {
     element.setAttribute("role", "img");
-    element.tabIndex = 0; // on a narrow page it scrolls, by keys too
+    element.tabIndex = 0; // on a narrow page the chart scrolls, also by keyboard
     element.setAttribute("aria-label", description);
     element.dataset.drawn = "yes";
   });
