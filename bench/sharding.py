@@ -101,7 +101,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         class_map = ClassMap(classes=tuple(f"n{number:08d}" for number in range(NUM_CLASSES)))
         conversion = Conversion(
             source=ArchivedImages(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
-            generated=False, benchmark="bench", class_map=class_map,
+            generated=False, benchmark_name="bench", class_map=class_map,
             settings=lambda _: ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path, progress=quiet,
         )  # fmt: skip
         with Workers(NUM_CORES) as workers:

@@ -6,16 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from tta_pipeline.cli.common import nothing, plain_errors, print_table, require_no_pipes, require_urls, say
 from tta_pipeline.util.processes import MOST_PROCESSES
-
-if TYPE_CHECKING:
-    pass
-
 
 _LOADER_COLUMNS = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",

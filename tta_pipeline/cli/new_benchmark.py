@@ -1,15 +1,11 @@
 """The verb `new-benchmark`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors
 from tta_pipeline.util.locations import Locations
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("new-benchmark")

@@ -2,15 +2,11 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table
 from tta_pipeline.util.locations import Locations
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
