@@ -25,18 +25,18 @@ from rich.table import Table
 
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.benchmarks.places import Place
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.overview import Overview
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.extras.cluster.planning import Planner
-from tta_pipeline.extras.cluster.standings import unrecorded_keys
+from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
-from tta_pipeline.extras.training.source_model import is_model_trained
+from tta_pipeline.extras.cluster.unfinished import unrecorded_keys
+from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.files import now, numbers, publish_record
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.records import publish_record, record_numbers, utc_now
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell, parse_key
@@ -57,7 +57,7 @@ def main(num_workers: int = 500, num_experiments: int = 400, num_seeds: int = 3)
     with tempfile.TemporaryDirectory(prefix="tta-cluster-") as folder:
         locations = Locations(root=Path(folder))
         row = prepare(locations, num_experiments, num_seeds)
-        benchmark = load_all(locations).benchmark(NAME)
+        benchmark = load_all_benchmarks(locations).benchmark(NAME)
         program = [sys.executable, "-m", "bench.cluster", "--publish", folder]
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as publisher:
             try:
@@ -79,7 +79,7 @@ def prepare(locations: Locations, num_experiments: int, num_seeds: int) -> Evalu
     _draw(images / _FIRST.path)
     tta.shard(images / _FIRST.path, made / _FIRST.path, samples_per_shard=100)
     manifest = read_manifest(made / _FIRST.path)
-    for cell in load_all(locations).benchmark(NAME).cells:
+    for cell in load_all_benchmarks(locations).benchmark(NAME).cells:
         target = locations.shards(NAME, cell)
         target.mkdir(parents=True)
         own = manifest.model_copy(update={"benchmark": NAME, "corruption": cell.corruption, "severity": cell.severity})
@@ -91,7 +91,8 @@ def prepare(locations: Locations, num_experiments: int, num_seeds: int) -> Evalu
 def _write_benchmark(locations: Locations, images: Path, num_experiments: int, num_seeds: int) -> None:
     models = [f"m{number}" for number in range(max(1, num_experiments // _METHODS))]
     rates = [f"{{tent: {{lr: {1 + number}.0e-4}}, name: tent_{number}}}" for number in range(_METHODS)]
-    corruptions = (*load_all(locations).benchmark("digits_c").corruptions, "speckle_noise", "gaussian_blur", "spatter",
+    corruptions = (*load_all_benchmarks(locations).benchmark("digits_c").corruptions, "speckle_noise",
+    "gaussian_blur", "spatter",
                    "saturate")  # fmt: skip
     text = f"""
 title: A simulated cluster
@@ -139,7 +140,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
         cluster.start(submission, num_workers)
         overview = Overview(submission=submission, states=cluster.states(submission))
         assert overview.is_over, "no piece runs or waits when all workers have ended"
-        submission.note_ended()
+        submission.mark_ended()
     wall_s = time.monotonic() - begun
     first = locations.submissions(NAME) / "1" / "submission.json"
     num_records = sum(len(benchmark.cells) * len(each.all_seeds) for each in benchmark.experiments.values())
@@ -213,8 +214,8 @@ class Cluster:
     def _evaluate(self, results: ExperimentResults, place: Place) -> None:
         """Record an evaluation at *place* unless there is one, as the real runner does."""
         name = results.record_name(place)
-        folder = results.folder_of_records / "evaluations" / name
-        if numbers(folder):
+        folder = results.records_folder / "evaluations" / name
+        if record_numbers(folder):
             return
         time.sleep(WORK_S)
         if self._random.random() < TORN:
@@ -234,7 +235,7 @@ class Cluster:
             **asdict(self._benchmark.shift_set.facts_of(cell.corruption)),
         )
         publish_record(
-            results.folder_of_records, kind="evaluations", name=name, run_id="simulated", started_at=now(), facts=row
+            results.records_folder, kind="evaluations", name=name, run_id="simulated", started_at=utc_now(), facts=row
         )
 
 
@@ -252,7 +253,7 @@ def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
         results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         for key in results.keys:
             for place in results.places(parse_key(key.key, results.keys)):
-                found = numbers(results.folder_of_records / "evaluations" / results.record_name(place))
+                found = record_numbers(results.records_folder / "evaluations" / results.record_name(place))
                 assert found == [1], f"{results.record_name(place)} has records {found}; expected one"
                 wanted += 1
     with open_metrics(locations.metrics) as connection:

@@ -16,10 +16,10 @@ from torchvision.datasets import ImageFolder
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.data.images import read_image_header
-from tta_pipeline.extras.training.crops import NUM_DRAWS, random_area
-from tta_pipeline.extras.training.draws import as_uniform, draws, key_hashes
+from tta_pipeline.extras.training.crops import NUM_DRAWS, random_crop_box
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.loading.baselines.baseline import MEAN, STD, stored_files
+from tta_pipeline.extras.training.random_draws import as_uniform, draw_numbers, key_hashes
+from tta_pipeline.loading.baselines.baseline import MEAN, STD, read_stored_files
 from tta_pipeline.loading.decode import decode_rows
 from tta_pipeline.shards.manifest import ShardSet
 
@@ -36,7 +36,7 @@ class Measured:
     """Microseconds of CPU time per image, worker processes included."""
 
 
-def of_input(shards: Path) -> Measured:
+def measure_input(shards: Path) -> Measured:
     """Measure this project's input: bytes that are compared with the manifest, and normalised on the device later."""
     source = TrainingInput(
         shard_set=ShardSet.open(shards),
@@ -46,10 +46,10 @@ def of_input(shards: Path) -> Measured:
         seed=0,
         num_threads=NUM_CORES,
     )
-    return _measured(len(batch.labels) for batch in source.epoch(0))
+    return _measure(len(batch.labels) for batch in source.epoch(0))
 
 
-def of_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measured:  # noqa: FBT001 - sent to a process
+def measure_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measured:  # noqa: FBT001 - sent to a process
     """Measure the loader in the examples of torchvision and PyTorch."""
     output: list[Any] = [transforms.PILToTensor()]
     if is_normalised:
@@ -59,10 +59,10 @@ def of_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measu
         transforms.Compose([transforms.RandomResizedCrop(IMAGE_SIZE), transforms.RandomHorizontalFlip(), *output]),
     )
     loader = DataLoader(dataset, BATCH_SIZE, shuffle=True, num_workers=num_workers)
-    return _measured(len(labels) for _, labels in loader)
+    return _measure(len(labels) for _, labels in loader)
 
 
-def of_dali(images: Path) -> Measured:
+def measure_dali(images: Path) -> Measured:
     """Measure the same pipeline in NVIDIA DALI on the CPU, which decodes only the region of the crop."""
     from nvidia.dali import Pipeline, fn
 
@@ -74,27 +74,27 @@ def of_dali(images: Path) -> Measured:
         pipeline.set_outputs(fn.flip(resized, horizontal=fn.random.coin_flip()))
     pipeline.build()
     num_batches = int(pipeline.epoch_size("files")) // BATCH_SIZE
-    return _measured(len(pipeline.run()[0]) for _ in range(num_batches))
+    return _measure(len(pipeline.run()[0]) for _ in range(num_batches))
 
 
-def of_decoding(shards: Path) -> Measured:
+def measure_decoding(shards: Path) -> Measured:
     """Measure the limit: independent threads decode, from files in memory, only the rows that a crop needs."""
-    files = list(stored_files(ShardSet.open(shards)))
-    numbers = draws(key_hashes([str(place) for place in range(len(files))]), seed=0, epoch=0, count=NUM_DRAWS)
+    files = list(read_stored_files(ShardSet.open(shards)))
+    numbers = draw_numbers(key_hashes([str(place) for place in range(len(files))]), seed=0, epoch=0, count=NUM_DRAWS)
     crops = as_uniform(numbers).tolist()
 
     def decode(places: Sequence[int]) -> int:
         for place in places:
             header = read_image_header(files[place])
-            box = random_area(header.height, header.width, crops[place])
+            box = random_crop_box(header.height, header.width, crops[place])
             decode_rows(files[place], header, end=box.top + box.height)
         return len(places)
 
     with ThreadPoolExecutor(NUM_CORES) as pool:
-        return _measured(pool.map(decode, np.array_split(range(len(files)), len(files) // 16)))
+        return _measure(pool.map(decode, np.array_split(range(len(files)), len(files) // 16)))
 
 
-def _measured(counts: Iterator[int]) -> Measured:
+def _measure(counts: Iterator[int]) -> Measured:
     """Time an epoch whose batches have *counts* images; the time includes the start of processes."""
     cpu_s, started = _cpu_s(), time.perf_counter()
     count = sum(counts)

@@ -18,13 +18,13 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
-from tta_pipeline.loading.order import as_stored
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.util.partitions import Cell, cells
+from tta_pipeline.util.partitions import Cell, grid_of_cells
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))
 """Number of cells, out of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""
@@ -48,9 +48,9 @@ experiments:
 def main() -> None:
     """Make the cells, run both in turn, and print the ratio."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
-    tree = jpeg_tree(data / "tree_64", num_images=20_000, size=64)
+    tree = make_jpeg_tree(data / "tree_64", num_images=20_000, size=64)
     shift_set = shipped_sets()["imagenet_c"]
-    chosen = cells(shift_set.in_mean[: -(-NUM_CELLS // len(shift_set.severities))], shift_set.severities)
+    chosen = grid_of_cells(shift_set.in_mean[: -(-NUM_CELLS // len(shift_set.severities))], shift_set.severities)
     with tempfile.TemporaryDirectory(dir=data) as folder:
         root = Path(folder)
         _prepare(root, tree, chosen)
@@ -109,7 +109,7 @@ def _bare_loop_s(root: Path, chosen: tuple[Cell, ...]) -> float:
     taken_s = 0.0
     for cell in chosen:
         shard_set = ShardSet.open(root / "range" / "shards" / cell.path)
-        stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=64)
+        stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=64)
         batches = [batch.images.clone() for batch in stream]
         started = time.perf_counter()
         for images in batches:

@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.steps import resnet20
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
-from tta_pipeline.loading.decoded import DecodedCells
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.results.resolved import as_in_file
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
+from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.resolved_experiment import resolve_from_file
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure in turns, and print a table."""
     torch.set_num_threads(1)
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench" / f"features_{NUM_IMAGES}"
-    images = jpeg_tree(root / "images", num_images=NUM_IMAGES, size=SIZE)
+    images = make_jpeg_tree(root / "images", num_images=NUM_IMAGES, size=SIZE)
     shards = root / "shards"
     shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=4), benchmark_name="bench")
     three, one = [], []
@@ -62,7 +62,7 @@ def main() -> None:
 def _seconds_apart(shards: Path) -> dict[str, float]:
     """Return the seconds of each method by itself, from decoded pixels."""
     with TemporaryDirectory() as folder:
-        cells = DecodedCells(folder=Path(folder), limit_bytes=2**30)
+        cells = DecodedCache(folder=Path(folder), limit_bytes=2**30)
         _evaluate("source", shards, cells, keeps=False)  # decodes
         return {method: _evaluate(method, shards, cells, keeps=False) for method in METHODS}
 
@@ -70,19 +70,19 @@ def _seconds_apart(shards: Path) -> dict[str, float]:
 def _seconds_together(shards: Path) -> tuple[float, float]:
     """Return the seconds of all methods, the first of which stores features, and of the first method run again."""
     with TemporaryDirectory() as folder:
-        cells = DecodedCells(folder=Path(folder), limit_bytes=2**30)
+        cells = DecodedCache(folder=Path(folder), limit_bytes=2**30)
         _evaluate("source", shards, cells, keeps=False)  # decodes
         together = sum(_evaluate(method, shards, cells, keeps=True) for method in METHODS)
         return together, _evaluate("source", shards, cells, keeps=True)
 
 
-def _evaluate(method: str, shards: Path, cells: DecodedCells, *, keeps: bool) -> float:
+def _evaluate(method: str, shards: Path, cells: DecodedCache, *, keeps: bool) -> float:
     """Return the seconds from the opened shards to the result."""
     evaluator = Evaluator(
         benchmark_name="bench",
         shift_set=shipped_sets()["imagenet_c"],
         experiment_name=method,
-        resolved=as_in_file(Experiment(model="resnet20", method=method, preset="cifar", batch_size=200)),
+        resolved=resolve_from_file(Experiment(model="resnet20", method=method, preset="cifar", batch_size=200)),
         model=_model(),
         image_size=SIZE,
         device=torch.device("cpu"),

@@ -33,7 +33,7 @@ def main() -> None:
         title = f"{storage}, {len(os.sched_getaffinity(0))} cores, median and range of {REPEATS} repeats"
         table = Table("processes", "events/s", "one event, median, ms", "slowest, ms", title=title)
         for number in NUM_PROCESSES:
-            rates, latencies_s = zip(*(_measured(home, number) for _ in range(REPEATS)), strict=True)
+            rates, latencies_s = zip(*(_measure(home, number) for _ in range(REPEATS)), strict=True)
             all_s = [each for repeat in latencies_s for each in repeat]
             table.add_row(
                 str(number),
@@ -44,7 +44,7 @@ def main() -> None:
         Console(width=100).print(table)
 
 
-def _measured(home: Path, num_processes: int) -> tuple[float, list[float]]:
+def _measure(home: Path, num_processes: int) -> tuple[float, list[float]]:
     """Return the events per second of all processes together, and the seconds of each event."""
     spawning = multiprocessing.get_context("spawn")
     ready = spawning.Barrier(num_processes)

@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 import yaml
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.methods import METHODS
-from tta_pipeline.report.drawing import as_png
 from tta_pipeline.report.error_figures import error_against_cost
+from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.queries import LEADERBOARD
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
@@ -131,8 +131,8 @@ def write(locations: Locations, board: Board, left_out: Mapping[str, str]) -> No
 
 def prepare(locations: Locations, folder: Path, board: Board) -> dict[str, str]:
     """Write the images and the benchmark file, and return the reason for each method that is left out."""
-    images = test_images(locations, folder)
-    left_out = {name: why for name in METHODS if (why := _why_not(name, board))}
+    images = first_test_images(locations, folder)
+    left_out = {name: why for name in METHODS if (why := _reason_left_out(name, board))}
     model = MODELS[board.name](folder)
     train = {"train": str(folder / "train.tar.gz")} if model["kind"] == "trained" else {}
     content = {
@@ -162,7 +162,7 @@ def experiment(name: str, board: Board) -> dict[str, object]:
             **settings}  # fmt: skip
 
 
-def test_images(locations: Locations, folder: Path) -> Path:
+def first_test_images(locations: Locations, folder: Path) -> Path:
     """Return a folder with class folders of the first images of each class, ordered by name."""
     images = locations.root / "cifar_10_first_100"
     if not images.exists():
@@ -174,7 +174,7 @@ def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence
     """Materialize all assets of a benchmark, then *streams*, assets of streams at severity 5, by the command line."""
     python_path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
-    cells = load_all(locations).benchmark(benchmark).cells
+    cells = load_all_benchmarks(locations).benchmark(benchmark).cells
     chosen = [["--assets", f"group:{benchmark}", "--partition-range", f"{cells[0].key}...{cells[-1].key}"]]
     chosen += [["--assets", asset, "--partition", "5"] for asset in streams]
     for each in chosen:
@@ -228,7 +228,7 @@ def _reasons(left_out: Mapping[str, str]) -> Iterator[str]:
         yield from (f"- `{name}`: {why}" for name, why in left_out.items())
 
 
-def _why_not(name: str, board: Board) -> str:
+def _reason_left_out(name: str, board: Board) -> str:
     """Return the reason why a method does not run on the model, or an empty string if it does."""
     if not any(preset in METHODS[name].presets for preset in board.presets):
         return f"it has no settings for {' or '.join(board.presets)}"

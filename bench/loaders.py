@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import checking
-from bench.limit import decoded_images_per_s
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.extras.loader_bench.data import Data, generated, prepared
-from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+from bench import checksum_cost
+from bench.decode_limit import decoded_images_per_s
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.extras.loader_bench.loaders import select_loaders
 from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings, measure
+from tta_pipeline.extras.loader_bench.prepared_data import PreparedData, generate_shards, prepared
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.util.processes import Workers
 
@@ -46,21 +46,21 @@ def main() -> None:
         table.add_column(name)
     for size, num_images, asked in ((64, 20_000, 11), (224, 6_000, 6)):
         settings = ShardSettings(num_shards=16)
-        shards = generated(root / f"loaders_{size}", num_images=num_images, image_size=size, settings=settings)
-        with prepared(shards, chosen_loaders()) as data:
+        shards = generate_shards(root / f"loaders_{size}", num_images=num_images, image_size=size, settings=settings)
+        with prepared(shards, select_loaders()) as data:
             repeats = [_repeat(data) for _ in range(REPEATS)]
         _add_rows(table, repeats, size, asked_of_first_system=asked)
         with Workers(1) as workers:
             what, ratio = workers.submit(
-                checking.row, shards, image_size=size, batch_size=BATCH_SIZE, num_threads=NUM_CORES
+                checksum_cost.checking_row, shards, image_size=size, batch_size=BATCH_SIZE, num_threads=NUM_CORES
             ).result()
         table.add_row(what, "", "", ratio, "<= 1.02")
     Console(width=150).print(table)
 
 
-def _repeat(data: Data) -> Repeat:
+def _repeat(data: PreparedData) -> Repeat:
     """Measure each loader and the limit once, one after another."""
-    others = tuple(name for name in chosen_loaders() if name != FIRST_SYSTEM)
+    others = tuple(name for name in select_loaders() if name != FIRST_SYSTEM)
     settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
     first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)
     rows = (*measure(data, others, settings, say).rows, *measure(data, (FIRST_SYSTEM,), first, say).rows)

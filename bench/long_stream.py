@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import yaml
 
-from bench.leaderboard import DOCS, MODELS, launch, test_images
-from tta_pipeline.report.drawing import as_png
+from bench.leaderboard import DOCS, MODELS, first_test_images, launch
+from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import Table, query
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         "title": "Five shifts, visited 20 times",
         "shift_set": "cifar_10_c",
         "source": {
-            "kind": "generated", "clean": str(test_images(locations, folder)), "severity_table": "cifar_c"
+            "kind": "generated", "clean": str(first_test_images(locations, folder)), "severity_table": "cifar_c"
         },
         "corruptions": list(CORRUPTIONS),
         "severities": [5],

@@ -22,11 +22,11 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.report import queries
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.database.listing import list_records
-from tta_pipeline.results.evaluation import (
+from tta_pipeline.results.database.record_listing import list_records
+from tta_pipeline.results.evaluation_record import (
     METRICS_VERSION,
     Batches,
     CalibrationBins,
@@ -34,7 +34,7 @@ from tta_pipeline.results.evaluation import (
     Evaluation,
     FirstSamples,
 )
-from tta_pipeline.results.files import RECORD_VERSION, file_name, packed, publish_record
+from tta_pipeline.results.records import RECORD_VERSION, encode_record, publish_record, record_file_name
 from tta_pipeline.util.locations import Locations
 
 NUM_ROWS = 1_000_000
@@ -110,7 +110,7 @@ def main() -> None:
         table = Table(title=f"rebuild from {NUM_RECORDS:,} records of {_NUM_BATCHES} batches, {size_mb:,.0f} MB")
         for name in ("wall s", "CPU s", "peak MB", "asked"):
             table.add_column(name)
-        table.add_row(*_rebuilt(root), "< 20 s, < 500 MB")
+        table.add_row(*_measure_rebuild(root), "< 20 s, < 500 MB")
     Console(width=120).print(table)
 
 
@@ -127,7 +127,7 @@ print(f"{wall_s:.1f}", f"{usage.ru_utime + usage.ru_stime:.1f}", f"{usage.ru_max
 """
 
 
-def _rebuilt(root: Path) -> list[str]:
+def _measure_rebuild(root: Path) -> list[str]:
     """Return seconds, CPU seconds and peak memory of a rebuild in a separate process."""
     command = [sys.executable, "-c", _REBUILD, str(root), str(NUM_RECORDS)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -147,8 +147,8 @@ def _write_records(root: Path, count: int) -> int:
         }  # fmt: skip
         folder = root / "imagenet_c" / "results" / "evaluations" / experiment / f"{corruption}-{severity}"
         folder.mkdir(parents=True, exist_ok=True)
-        data = packed(content)
-        (folder / file_name(sequence)).write_bytes(data)
+        data = encode_record(content)
+        (folder / record_file_name(sequence)).write_bytes(data)
         num_bytes += len(data)
     return num_bytes
 
@@ -174,7 +174,7 @@ def _make_names(locations: Locations, records: Sequence[tuple[str, int]]) -> Non
     for folder, newest in records:
         (locations.root / folder).mkdir(parents=True)
         for sequence in range(1, newest + 1):
-            path = locations.root / folder / file_name(sequence)
+            path = locations.root / folder / record_file_name(sequence)
             if first is None or num_names % _NAMES_OF_ONE_FILE == 0:
                 path.touch()
                 first = path

@@ -66,7 +66,7 @@ class Reader:
     def _ask(self) -> None:
         while not self._is_over.wait(INTERVAL_S):
             started = time.perf_counter()
-            self.num_rows.append(rows_in(self.locations))
+            self.num_rows.append(count_rows(self.locations))
             self.asked_s.append(time.perf_counter() - started)
 
 
@@ -78,13 +78,13 @@ def main() -> None:
         alone_s, polled_s, questions, losses = [], [], [], []
         for _ in range(REPEATS):
             alone_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
-            before = rows_in(locations)
+            before = count_rows(locations)
             with Reader(locations) as reader:
                 polled_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
             publish_metrics(locations)
             questions += reader.asked_s
             fewer = sum(later < earlier for earlier, later in zip(reader.num_rows, reader.num_rows[1:], strict=False))
-            losses.append(fewer + before + NUM_CELLS - rows_in(locations))
+            losses.append(fewer + before + NUM_CELLS - count_rows(locations))
     ratio = statistics.median(b / a for a, b in zip(alone_s, polled_s, strict=True))
     table = Table(title=f"75 cells, {os.cpu_count()} cores, {len(questions)} questions")
     for name in ("what", "median [range]"):
@@ -98,7 +98,7 @@ def main() -> None:
     sys.exit(1 if any(losses) else 0)
 
 
-def rows_in(locations: Locations) -> int:
+def count_rows(locations: Locations) -> int:
     """Return the number of evaluations in the database; none before it exists."""
     try:
         with open_metrics(locations.metrics) as connection:

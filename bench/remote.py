@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
@@ -34,7 +34,7 @@ BATCH_SIZE, IMAGE_SIZE, NUM_THREADS = 64, 224, 2
 ASKED = {"this reader": ">= 0.9"}
 
 
-class Passed(NamedTuple):
+class PassTimes(NamedTuple):
     """Times and samples of one pass."""
 
     first_s: float
@@ -46,7 +46,7 @@ class Passed(NamedTuple):
 def main() -> None:
     """Make the shards, measure in turns, and print a table."""
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench" / "remote"
-    tree = jpeg_tree(root / "images", num_images=2_000, size=IMAGE_SIZE, copies=6)
+    tree = make_jpeg_tree(root / "images", num_images=2_000, size=IMAGE_SIZE, copies=6)
     settings = ShardSettings(num_shards=12)
     shard_set = shard_split(tree, root / "shards", cell=CLEAN, settings=settings, benchmark_name="bench")
     systems = dict(SYSTEMS)
@@ -54,17 +54,17 @@ def main() -> None:
         systems = {name: read for name, read in systems.items() if "litdata" not in name}
     else:
         _prepare_litdata(shard_set, root / "litdata")
-    found: dict[str, list[Passed]] = {name: [] for name in systems}
+    found: dict[str, list[PassTimes]] = {name: [] for name in systems}
     say = Console(stderr=True).print
     with slow_server(root) as url:
         for _ in range(REPEATS):
             for name, passes in found.items():
-                passes.append(_passed_by_itself(name, url, root))
+                passes.append(_run_pass(name, url, root))
                 say(f"{name}: {passes[-1]}")
     Console(width=150).print(_table(found, shard_set))
 
 
-def _table(found: Mapping[str, list[Passed]], shard_set: ShardSet) -> Table:
+def _table(found: Mapping[str, list[PassTimes]], shard_set: ShardSet) -> Table:
     size_bytes = shard_set.manifest.shard_bytes
     title = (
         f"{size_bytes / 1e6:,.0f} MB, {LATENCY_S * 1e3:.0f} ms, {BYTES_PER_S * 8 / 1e6:.0f} Mbit/s: medians \\[range]"
@@ -101,32 +101,32 @@ def slow_server(folder: Path) -> Iterator[str]:
             process.kill()
 
 
-def _passed_by_itself(system: str, url: str, root: Path) -> Passed:
+def _run_pass(system: str, url: str, root: Path) -> PassTimes:
     """Run a pass in another process with its own temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
         command = [sys.executable, "-m", "bench.remote", system, url, str(root)]
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return Passed(*json.loads(done.stdout.splitlines()[-1]))
+    return PassTimes(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def _timed(batches: Callable[[], Iterator[int]]) -> Passed:
+def _time_pass(batches: Callable[[], Iterator[int]]) -> PassTimes:
     """Time an iteration over *batches*, which yields the number of samples in each batch."""
     started = time.perf_counter()
     first_s, num_samples = 0.0, 0
     for size in batches():
         first_s = first_s or time.perf_counter() - started
         num_samples += size
-    return Passed(first_s, time.perf_counter() - started, num_samples)
+    return PassTimes(first_s, time.perf_counter() - started, num_samples)
 
 
-def _ours(url: str, root: Path) -> Passed:
+def _ours(url: str, root: Path) -> PassTimes:
     from tta_pipeline.evaluation.open_stream import open_stream
     from tta_pipeline.loading.reader import Stream
 
     del root
-    folder = _located(f"{url}/shards")
-    _adopted(folder)
+    folder = _locate(f"{url}/shards")
+    _adopt(folder)
 
     def batches() -> Iterator[int]:
         opened = open_stream([folder])
@@ -141,54 +141,54 @@ def _ours(url: str, root: Path) -> Passed:
         for batch in stream:
             yield len(batch.labels)
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
-def _manifest_fetched(url: str, root: Path) -> Passed:
+def _manifest_fetched(url: str, root: Path) -> PassTimes:
     del root
 
     def batches() -> Iterator[int]:
-        yield _adopted(_located(f"{url}/shards"))
+        yield _adopt(_locate(f"{url}/shards"))
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
-def _manifest_made(url: str, root: Path) -> Passed:
+def _manifest_made(url: str, root: Path) -> PassTimes:
     names = sorted(path.name for path in (root / "shards").glob("*.tar"))
-    folder = _located(*(f"{url}/shards/{name}" for name in names), has_manifest=False)
+    folder = _locate(*(f"{url}/shards/{name}" for name in names), has_manifest=False)
 
     def batches() -> Iterator[int]:
-        yield _adopted(folder)
+        yield _adopt(folder)
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
-def _located(*urls: str, has_manifest: bool = True) -> Path:
-    from tta_pipeline.data.sources.remote_shards import RemoteShards, locate_shards
+def _locate(*urls: str, has_manifest: bool = True) -> Path:
+    from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
 
     folder = Path(tempfile.mkdtemp(prefix="cell-")) / "clean" / "0"
     found = RemoteShards(urls=(), elsewhere=((CLEAN, urls),)).at(CLEAN)
-    locate_shards(found if has_manifest else found.model_copy(update={"manifest": None}), folder)
+    write_remote_cell(found if has_manifest else found.model_copy(update={"manifest": None}), folder)
     return folder
 
 
-def _adopted(folder: Path) -> int:
+def _adopt(folder: Path) -> int:
     """Make the manifest of the shards whose URLs *folder* lists; return the number of samples."""
     from tta_pipeline.data.labels.class_map import ClassMap
-    from tta_pipeline.shards.remote_adoption import adopt_remote
-    from tta_pipeline.util.progress import quiet
+    from tta_pipeline.shards.adopt_remote import adopt_remote
+    from tta_pipeline.util.progress import quiet_reporter
 
     published = adopt_remote(
         folder,
         CLEAN,
-        quiet("", 0),
+        quiet_reporter("", 0),
         benchmark_name="bench",
         pin_classes=lambda classes: ClassMap(classes=classes),
     )
     return published.shard_set.manifest.num_samples
 
 
-def _webdataset(url: str, root: Path, *, num_workers: int = 0, decodes: bool = False) -> Passed:
+def _webdataset(url: str, root: Path, *, num_workers: int = 0, decodes: bool = False) -> PassTimes:
     import webdataset as wds
 
     names = sorted(path.name for path in (root / "shards").glob("*.tar"))
@@ -203,22 +203,22 @@ def _webdataset(url: str, root: Path, *, num_workers: int = 0, decodes: bool = F
         for batch in loader:
             yield len(batch)
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
 def _key(sample: Mapping[str, Any]) -> str:
     return str(sample["__key__"])
 
 
-def _webdataset_workers(url: str, root: Path) -> Passed:
+def _webdataset_workers(url: str, root: Path) -> PassTimes:
     return _webdataset(url, root, num_workers=2)
 
 
-def _webdataset_decoding(url: str, root: Path) -> Passed:
+def _webdataset_decoding(url: str, root: Path) -> PassTimes:
     return _webdataset(url, root, num_workers=2, decodes=True)
 
 
-def _curl(url: str, root: Path) -> Passed:
+def _curl(url: str, root: Path) -> PassTimes:
     """Download the shards, four at once, and do nothing with them."""
     names = sorted(path.name for path in (root / "shards").glob("*.tar"))
     urls = [f"{url}/shards/{name}" for name in names]
@@ -228,7 +228,7 @@ def _curl(url: str, root: Path) -> Passed:
         subprocess.run(["curl", "-s", "-Z", "--parallel-max", "4", *wanted], check=True)
         yield ShardSet.open(root / "shards").manifest.num_samples
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
 def _prepare_litdata(shard_set: ShardSet, folder: Path) -> None:
@@ -239,7 +239,7 @@ def _prepare_litdata(shard_set: ShardSet, folder: Path) -> None:
         LitdataLoader.prepare(shard_set, folder)
 
 
-def _litdata(url: str, root: Path) -> Passed:
+def _litdata(url: str, root: Path) -> PassTimes:
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
 
@@ -254,10 +254,10 @@ def _litdata(url: str, root: Path) -> Passed:
         for batch in StreamingDataLoader(dataset, batch_size=BATCH_SIZE, num_workers=NUM_THREADS):
             yield len(batch["position"])
 
-    return _timed(batches)
+    return _time_pass(batches)
 
 
-SYSTEMS: dict[str, Callable[[str, Path], Passed]] = {
+SYSTEMS: dict[str, Callable[[str, Path], PassTimes]] = {
     "curl, four at once, nothing read": _curl,
     "this reader": _ours,
     "the manifest, fetched": _manifest_fetched,

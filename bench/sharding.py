@@ -15,28 +15,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.cli.sharding import ShardOrder, shard_everything
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.data.sources.archive import ArchivedImages
-from tta_pipeline.data.sources.folder_tree import discover
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.data.sources.folder_tree import discover_tree
 from tta_pipeline.data.sources.kinds import ArchiveSource
-from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.verification import verify
-from tta_pipeline.shards.writing import Target, write_shards
-from tta_pipeline.util.partitions import CLEAN, cells
+from tta_pipeline.shards.shard_set_writing import Target, write_shards
+from tta_pipeline.shards.verification import verify_shard_sets
+from tta_pipeline.util.partitions import CLEAN, grid_of_cells
 from tta_pipeline.util.processes import Workers
-from tta_pipeline.util.progress import Progress, quiet
+from tta_pipeline.util.progress import Progress, quiet_reporter
 
 REPEATS = 5
 NUM_SHARDS = 16
 NUM_CORES = len(os.sched_getaffinity(0))
 QUIET = Progress(lambda _: None, what="", total=0, interval_s=float("inf"))
 ARCHIVE_COPIES = 4  # so that the start of processes takes a share as small as for a published archive
-ARCHIVE_CELLS = cells(("gaussian_noise", "shot_noise", "fog", "contrast"), (1, 2, 3, 4, 5))
+ARCHIVE_CELLS = grid_of_cells(("gaussian_noise", "shot_noise", "fog", "contrast"), (1, 2, 3, 4, 5))
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     for name in ("what", "ours", "reference", "ratio", "asked"):
         table.add_column(name)
     for size, num_images, copies, asked in ((64, 20_000, 5, ">= 3.5"), (224, 6_000, 4, ">= 15 k images/s")):
-        tree = jpeg_tree(data / f"copied_{size}", num_images=num_images, size=size, copies=copies)
+        tree = make_jpeg_tree(data / f"copied_{size}", num_images=num_images, size=size, copies=copies)
         _compare_trees(table, tree, size, asked)
         _compare_archive(table, _archive(data / f"cells_{size}.tar", tree), size)
     Console(width=140).print(table)
@@ -58,7 +58,7 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
             return write(folder, workers)
 
     def write(folder: Path, workers: Workers) -> int:
-        source = discover(tree, group_depth=0)
+        source = discover_tree(tree, group_depth=0)
         version = source.version(CLEAN)
         listing = source.listing(CLEAN)
         write_shards(
@@ -72,23 +72,23 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
         )
         return len(listing.images)
 
-    speeds = _interleaved({"ours": shard, "tarfile.add": lambda folder: _tarfile_add(tree, folder)})
+    speeds = _run_interleaved({"ours": shard, "tarfile.add": lambda folder: _tarfile_add(tree, folder)})
     _row(
         table, f"{size}x{size} tree -> shards, both hashes, fsync", speeds, "tarfile.add", unit="images/s", asked=asked
     )
     with tempfile.TemporaryDirectory(dir=tree.parent) as kept:
         shard(Path(kept))
         folder = Path(kept) / "shards"
-        class_map = ClassMap(classes=discover(tree, group_depth=0).class_names())
+        class_map = ClassMap(classes=discover_tree(tree, group_depth=0).class_names())
         publish_shard_set(folder, class_map, QUIET)
         paths = sorted(folder.glob("*.tar"))
         checks = {"ours": lambda _: _verify(folder), "sha256": lambda _: _sha256(paths)}
-        _row(table, f"{size}x{size} verify", _interleaved(checks), "sha256", unit="MB/s", asked=">= 0.8")
+        _row(table, f"{size}x{size} verify", _run_interleaved(checks), "sha256", unit="MB/s", asked=">= 0.8")
         reads = {"ours": lambda _: _read_back(folder, class_map), "sha256": lambda _: _sha256(paths)}
         _row(
             table,
             f"{size}x{size} read-back (manifest)",
-            _interleaved(reads),
+            _run_interleaved(reads),
             "sha256",
             unit="MB/s",
             asked="timed apart",
@@ -102,21 +102,22 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         conversion = Conversion(
             source=ArchivedImages(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
             generated=False, benchmark_name="bench", class_map=class_map,
-            settings=lambda _: ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path, progress=quiet,
+            settings=lambda _: ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path,
+            progress=quiet_reporter,
         )  # fmt: skip
         with Workers(NUM_CORES) as workers:
             workers.start(convert)
             with conversion.session(ARCHIVE_CELLS) as session:
-                every = [workers.submit(convert, session.task(cell), quiet) for cell in ARCHIVE_CELLS]
+                every = [workers.submit(convert, session.task(cell), quiet_reporter) for cell in ARCHIVE_CELLS]
                 assert all(each.result().was_written for each in every)
         return archive.stat().st_size / 1e6
 
     def write_and_read(folder: Path) -> float:
-        order = ShardOrder(
+        order = ShardRequest(
             source=ArchiveSource(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
             settings=ShardSettings(num_shards=1), shift_set=shipped_sets()["imagenet_c"],
         )  # fmt: skip
-        done = list(shard_everything(order, quiet))
+        done = list(shard_everything(order, quiet_reporter))
         assert len(done) == len(ARCHIVE_CELLS), done
         return archive.stat().st_size / 1e6
 
@@ -125,7 +126,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         with source.prepared(ARCHIVE_CELLS):
             return archive.stat().st_size / 1e6
 
-    speeds = _interleaved(
+    speeds = _run_interleaved(
         {
             "write": write,
             "with manifests": write_and_read,
@@ -144,7 +145,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         _row(table, what, {"ours": speeds[ours], reference: speeds[reference]}, reference, unit="MB/s", asked=asked)
 
 
-def _interleaved(ways: Mapping[str, Callable[[Path], float]]) -> dict[str, list[float]]:
+def _run_interleaved(ways: Mapping[str, Callable[[Path], float]]) -> dict[str, list[float]]:
     """Return the speed of each of *ways*, run in turn so that fluctuations of the machine affect all of them."""
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
@@ -186,7 +187,7 @@ def _tarfile_add(tree: Path, folder: Path) -> int:
 
 
 def _verify(folder: Path) -> float:
-    (verdict,) = verify([folder], quiet)
+    (verdict,) = verify_shard_sets([folder], quiet_reporter)
     assert not verdict.problems, verdict
     return verdict.shard_bytes / 1e6
 

@@ -38,17 +38,17 @@ from dagster._cli import cli
 from rich.console import Console
 from rich.table import Table
 
-import tta_pipeline.data.sources.digits
+import tta_pipeline.data.sources.digit_images
 import tta_pipeline.definitions
 import tta_pipeline.evaluation.runner
-import tta_pipeline.extras.training.source_model
+import tta_pipeline.extras.training.source_training
 import tta_pipeline.report.pictures
-import tta_pipeline.shards.writing
+import tta_pipeline.shards.shard_set_writing
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.files import latest_record, read_record, record_paths
+from tta_pipeline.results.records import latest_record, read_record, record_paths
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
@@ -104,7 +104,7 @@ def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str
     if first.exit_code:
         sys.exit(f"the undisturbed sweep failed: {first.said[-3000:]}")
     whole_s = time.monotonic() - started
-    golden = in_child(_state, project)
+    golden = in_child(_read_facts, project)
     say(f"undisturbed sweep: {whole_s:.1f} s, {len(golden)} facts to keep; seed {seed}")
     counts: Counter[str] = Counter()
     for number in range(1, rounds + 1):
@@ -115,7 +115,7 @@ def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str
         did = fault(project, rng, whole_s)
         repeats = list(project.repeat(and_rebuild=fault is record_damaged))
         counts.update(["rounds", fault.__name__], repeats=len(repeats), helped=sum(advice != "" for advice in repeats))
-        problems = in_child(_problems, project, golden)
+        problems = in_child(_find_problems, project, golden)
         if repeats[-1]:
             problems.append(("stuck", repeats[-1]))
         counts.update(kind for kind, _ in problems)
@@ -130,7 +130,7 @@ def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class RunResult:
     """How a run ended."""
 
     exit_code: int
@@ -158,7 +158,7 @@ class Project:
 
     def run(
         self, *, kill_after_s: float | None = None, max_file_bytes: int | None = None, remeasure: bool = False
-    ) -> Ended:
+    ) -> RunResult:
         """Materialize the whole benchmark over its range with Dagster's command line, in a separate process."""
         log = self.folder / "run.log"
         process = _FORK.Process(target=_materialize, args=(self, log, max_file_bytes, remeasure))
@@ -167,7 +167,7 @@ class Project:
         if process.is_alive():
             _kill_group(process)
         process.join()
-        return Ended(exit_code=process.exitcode or 0, said=log.read_text(errors="replace"))
+        return RunResult(exit_code=process.exitcode or 0, said=log.read_text(errors="replace"))
 
     def repeat(self, *, and_rebuild: bool) -> Iterator[str]:
         """Yield the error of each repeated run, and follow its advice; the last is empty if a run succeeds.
@@ -178,7 +178,7 @@ class Project:
         """
         for _ in range(_MAX_REPEATS):
             ended = self.run()
-            said = _cause(ended.said) if ended.exit_code else in_child(_rebuilt, self) if and_rebuild else ""
+            said = _cause(ended.said) if ended.exit_code else in_child(_rebuild, self) if and_rebuild else ""
             yield said
             if not said:
                 return
@@ -223,7 +223,7 @@ def _materialize(project: Project, log: Path, max_file_bytes: int | None, remeas
     ])  # fmt: skip
 
 
-def _rebuilt(project: Project) -> str:
+def _rebuild(project: Project) -> str:
     try:
         publish_metrics(project.locations, rebuild=True)
     except PipelineError as error:
@@ -284,23 +284,23 @@ def disk_full(project: Project, rng: random.Random, whole_s: float) -> str:  # n
 
 def shard_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
     """A shard is cut, has a flipped bit, or is gone."""
-    return _damage(rng.choice(_found(project, "small/shards/*/*/*.tar")), rng)
+    return _damage(rng.choice(_find_files(project, "small/shards/*/*/*.tar")), rng)
 
 
 def manifest_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
     """The manifest, sample index, writer's record or note of verified files is cut, flipped or gone."""
     names = ("manifest.json", "samples.parquet", "writer.json", "verified.json")
-    return _damage(rng.choice(_found(project, f"small/shards/*/*/{rng.choice(names)}")), rng)
+    return _damage(rng.choice(_find_files(project, f"small/shards/*/*/{rng.choice(names)}")), rng)
 
 
 def model_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
     """The trained weights or their description are cut, flipped or gone."""
-    return _damage(rng.choice(_found(project, "small/source_models/*")), rng)
+    return _damage(rng.choice(_find_files(project, "small/source_models/*")), rng)
 
 
 def record_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
     """A result record is truncated to nothing or to a part, as by a file system that lost its end."""
-    path = rng.choice(_found(project, "small/results/*/**/[0-9]*.json"))
+    path = rng.choice(_find_files(project, "small/results/*/**/[0-9]*.json"))
     os.truncate(path, rng.choice((0, rng.randrange(path.stat().st_size))))
     return f"cut {path.relative_to(project.folder)} to {path.stat().st_size} bytes"
 
@@ -358,14 +358,14 @@ def _damage(path: Path, rng: random.Random) -> str:
     return f"{how} {path.name} of {path.parent.parent.name}/{path.parent.name}"
 
 
-def _found(project: Project, pattern: str) -> list[Path]:
+def _find_files(project: Project, pattern: str) -> list[Path]:
     return sorted(project.locations.root.glob(pattern))
 
 
 # Comparisons. -------------------------------------------------------------------------------------------------------
 
 
-def _state(project: Project) -> Mapping[str, Any]:
+def _read_facts(project: Project) -> Mapping[str, Any]:
     """Return the facts that must be the same after any fault, by name; missing ones are left out."""
     locations = project.locations
     facts: dict[str, Any] = {}
@@ -385,21 +385,21 @@ def _state(project: Project) -> Mapping[str, Any]:
     return facts
 
 
-def _problems(project: Project, golden: Mapping[str, Any]) -> list[tuple[str, str]]:
-    torn = list(_torn(project))
+def _find_problems(project: Project, golden: Mapping[str, Any]) -> list[tuple[str, str]]:
+    torn = list(_find_torn(project))
     if torn:
         return [("torn", problem) for problem in torn]
-    state = _state(project)
+    state = _read_facts(project)
     lost = [("lost", name) for name in golden.keys() - state.keys()]
     silent = [("silent", f"{name}: {state[name]}") for name in golden if state.get(name, golden[name]) != golden[name]]
-    return [*lost, *silent, *_other_rows(project, golden), *_other_records(project, golden)]
+    return [*lost, *silent, *_find_wrong_rows(project, golden), *_find_wrong_records(project, golden)]
 
 
-def _torn(project: Project) -> Iterator[str]:
+def _find_torn(project: Project) -> Iterator[str]:
     """Yield every file that cannot be read."""
     for cell in (*CELLS, CLEAN, TRAIN):
         try:
-            yield from shard_problems(ShardSet.open(project.locations.shards(NAME, cell)))
+            yield from find_shard_problems(ShardSet.open(project.locations.shards(NAME, cell)))
         except PipelineError as error:
             yield str(error)
     for path in record_paths(project.locations.root):
@@ -414,7 +414,7 @@ def _torn(project: Project) -> Iterator[str]:
         yield str(error)
 
 
-def _other_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_wrong_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield every newest record that is missing in the database, or has other values there."""
     with open_metrics(project.locations.metrics) as connection:
         columns = ", ".join(_SAME)
@@ -429,7 +429,7 @@ def _other_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[s
             yield "silent", f"row of {name}: {rows[name]}"
 
 
-def _other_records(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_wrong_records(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield every record, older ones too, with a result that differs from the undisturbed sweep."""
     for path in record_paths(project.locations.root):
         name = f"record of {path.parent.parent.name}/{path.parent.name}"

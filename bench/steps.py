@@ -20,16 +20,16 @@ from rich.table import Table
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.benchmarks.training import Recipe
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.benchmarks.training_recipe import Recipe
+from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
@@ -107,9 +107,9 @@ def end_to_end(
     for turn in range(repeats + 1):
         fed = source.epoch(turn)
         step(next(fed))
-        fed_spent = _spent(step, islice(fed, num_batches))
+        fed_spent = _time_steps(step, islice(fed, num_batches))
         fed.close()  # type: ignore[attr-defined] # a generator: its threads end before the next measurement
-        resident_spent = _spent(step, resident)
+        resident_spent = _time_steps(step, resident)
         if turn:
             yield fed_spent, resident_spent
 
@@ -120,7 +120,7 @@ def _input_seconds(source: TrainingInput) -> Iterator[float]:
     It varies less than the difference between two trainings, of whose time it is a small part.
     """
     for turn in range(REPEATS + 1):
-        spent = _spent(lambda _: None, source.epoch(turn))
+        spent = _time_steps(lambda _: None, source.epoch(turn))
         if turn:
             yield spent.cpu_s / source.num_batches
 
@@ -155,7 +155,7 @@ def resnet18() -> nn.Module:
 def _source(root: Path, size: int) -> TrainingInput:
     num_images = BATCH_SIZE * (NUM_BATCHES + 1 + NUM_SPARE)
     folder = root / f"steps_{size}_{num_images}"
-    images = jpeg_tree(folder / "images", num_images=num_images, size=size)
+    images = make_jpeg_tree(folder / "images", num_images=num_images, size=size)
     shard_split(images, folder / "shards", cell=CLEAN, settings=ShardSettings(num_shards=4), benchmark_name="bench")
     return TrainingInput(
         shard_set=ShardSet.open(folder / "shards"),
@@ -180,7 +180,7 @@ def _step_of(learner: Learner) -> Callable[[Batch], None]:
     return step
 
 
-def _spent(step: Callable[[Batch], None], batches: Iterable[Batch]) -> Spent:
+def _time_steps(step: Callable[[Batch], None], batches: Iterable[Batch]) -> Spent:
     cpu_s, started = _cpu_s(), time.perf_counter()
     for batch in batches:
         step(batch)

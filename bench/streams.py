@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.streams import partition_keys, plans
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.report.drawing import as_png
-from tta_pipeline.report.streams import stream_picture
+from tta_pipeline.report.figure_style import as_png
+from tta_pipeline.report.stream_figures import stream_picture
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import parse_key
 
@@ -35,7 +35,7 @@ def main() -> None:
         content = embedded.model_dump(mode="json")
         content["experiments"] = {"own": {"model": "digits_cnn", "method": "source", "protocol": protocol}}
         benchmark = Benchmark.model_validate(content)
-        (plan,) = plans(benchmark, "own", parse_key(key, partition_keys(benchmark, "own")))
+        (plan,) = stream_plans(benchmark, "own", parse_key(key, partition_keys(benchmark, "own")))
         locations = Locations.from_environment()
         opened = [
             open_stream(

@@ -19,15 +19,15 @@ from bench.crops import (
     IMAGE_SIZE,
     NUM_CORES,
     Measured,
-    of_dali,
-    of_decoding,
-    of_input,
-    of_torchvision,
+    measure_dali,
+    measure_decoding,
+    measure_input,
+    measure_torchvision,
 )  # fmt: skip
 from bench.steps import show_steps
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.processes import Workers
 
@@ -40,7 +40,7 @@ WORKER_COUNTS = (1, 2, 4)
 def main() -> None:
     """Make the images, measure, and print a table."""
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench" / f"training_{NUM_IMAGES}"
-    images = jpeg_tree(root / "images", num_images=NUM_IMAGES, size=500, height=375, quality=90)
+    images = make_jpeg_tree(root / "images", num_images=NUM_IMAGES, size=500, height=375, quality=90)
     shards = root / "shards"
     shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=8), benchmark_name="bench")
     turns = [_turn(images, shards) for _ in range(REPEATS + 1)][1:]  # the first turn warms up
@@ -63,13 +63,13 @@ OURS, FLOATS, BYTES, LIMIT = "ours", "torchvision, normalised floats", "torchvis
 def _turn(images: Path, shards: Path) -> dict[str, Measured]:
     """Measure each loader once, one after another."""
     ways: dict[str, list[tuple[Callable[..., Measured], tuple[object, ...]]]] = {
-        OURS: [(of_input, (shards,))],
-        FLOATS: [(of_torchvision, (images, count, True)) for count in WORKER_COUNTS],
-        BYTES: [(of_torchvision, (images, count, False)) for count in WORKER_COUNTS],
-        LIMIT: [(of_decoding, (shards,))],
+        OURS: [(measure_input, (shards,))],
+        FLOATS: [(measure_torchvision, (images, count, True)) for count in WORKER_COUNTS],
+        BYTES: [(measure_torchvision, (images, count, False)) for count in WORKER_COUNTS],
+        LIMIT: [(measure_decoding, (shards,))],
     }
     if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"):
-        ways["DALI"] = [(of_dali, (images,))]
+        ways["DALI"] = [(measure_dali, (images,))]
     fastest = {}
     for name, tries in ways.items():
         with Workers(1) as workers:

@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
-from tta_pipeline.extras.cluster.planning import Planner
-from tta_pipeline.extras.cluster.standings import Standings
+from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Submission
-from tta_pipeline.extras.training.source_model import is_model_trained
+from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
+from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.util.locations import Locations
 
 NAME = "workers"
@@ -55,7 +55,7 @@ def main(num_turns: int = 2) -> None:
                 locations = Locations(root=Path(folder) / f"turn-{num_workers}")
                 shutil.copytree(made.root, locations.root)
                 walls.append(work(locations, evaluations, num_workers))
-                assert not _left(locations), "every cell is finished when the workers have ended"
+                assert not _plan_unfinished(locations), "every cell is finished when the workers have ended"
                 shutil.rmtree(locations.root)
                 sys.stderr.write(f"{num_workers} workers: {walls[-1]:.0f} s\n")
     table = Table("workers", "s", title=f"75 cells, {len(evaluations)} pieces, one core for each worker")
@@ -68,10 +68,10 @@ def main(num_turns: int = 2) -> None:
 
 def prepare(locations: Locations) -> tuple[Piece, ...]:
     """Make shards and model, and return the pieces of the stage `evaluations`."""
-    pieces = _left(locations)
+    pieces = _plan_unfinished(locations)
     for stage in STAGES[: STAGES.index("evaluations")]:
         work(locations, [piece for piece in pieces if piece.stage == stage], 2)
-    return tuple(piece for piece in _left(locations) if piece.stage == "evaluations")
+    return tuple(piece for piece in _plan_unfinished(locations) if piece.stage == "evaluations")
 
 
 def work(locations: Locations, pieces: Sequence[Piece], num_workers: int) -> float:
@@ -109,11 +109,11 @@ def _worker(locations: Locations, submission: Submission, waiting: "queue.Simple
             )
 
 
-def _left(locations: Locations) -> tuple[Piece, ...]:
-    benchmark: Benchmark = load_all(locations).benchmark(NAME)
+def _plan_unfinished(locations: Locations) -> tuple[Piece, ...]:
+    benchmark: Benchmark = load_all_benchmarks(locations).benchmark(NAME)
     planner = Planner(
         benchmark=benchmark, locations=locations, experiments=tuple(benchmark.experiments),
-        unfinished_keys=Standings(device="cpu").unfinished_keys,
+        unfinished_keys=FingerprintComparison(device="cpu").unfinished_keys,
         is_trained=partial(is_model_trained, benchmark, locations),
     )  # fmt: skip
     return planner.pieces(by="corruption", num_devices=2)

@@ -16,7 +16,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EvaluationConfig
-from tta_pipeline.defs.normalisation import NORMALISATION, NORMALISATION_CHECK
+from tta_pipeline.defs.normalisation_check import NORMALISATION, NORMALISATION_CHECK
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.results.database.database import open_metrics, publish_metrics

@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models import get_model
 
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.top import top_layers
+from tta_pipeline.methods.top_layers import top_layers
 
 PAGE = Path(__file__).with_name("top-layers.md")
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {

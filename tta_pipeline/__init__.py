@@ -12,14 +12,14 @@ __all__ = [
     "shard", "verify",
 ]  # fmt: skip
 _HOME = {
-    "Evaluation": "results.evaluation",
+    "Evaluation": "results.evaluation_record",
     "PipelineError": "errors",
     "Shards": "loading.dataset",
     "build": "methods",
-    "evaluate": "evaluation.alone",
-    "load_model": "models.named",
+    "evaluate": "evaluation.evaluate_shards",
+    "load_model": "models.load_by_name",
     "open_shards": "loading.dataset",
-    "query": "report.frames",
+    "query": "report.arrow_query",
     "shard": "api",
     "verify": "api",
 }

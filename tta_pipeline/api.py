@@ -6,16 +6,16 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.label_files import read_classes
-from tta_pipeline.data.shifts.loading import named_cell
+from tta_pipeline.data.shifts.shift_set_files import match_cell
 from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.loading.dataset import Shards, open_shards
-from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
-from tta_pipeline.shards.verification import verify as verify_folders
+from tta_pipeline.shards.verification import verify_shard_sets as verify_folders
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
-from tta_pipeline.util.progress import Reporter, quiet
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 
 def shard(
@@ -28,7 +28,7 @@ def shard(
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted",
     seed: int = 0,
     jobs: int | None = None,
-    progress: Reporter = quiet,
+    progress: Reporter = quiet_reporter,
 ) -> Shards:
     """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
 
@@ -63,9 +63,9 @@ def shard(
     shard_split(
         source,
         output,
-        cell=named_cell(output) or named_cell(source) or CLEAN,
+        cell=match_cell(output) or match_cell(source) or CLEAN,
         settings=settings,
-        benchmark_name=output.absolute().parts[-3] if named_cell(output) else output.absolute().name,
+        benchmark_name=output.absolute().parts[-3] if match_cell(output) else output.absolute().name,
         classes=read_classes(Path(class_map)) if class_map else None,
         jobs=jobs or len(os.sched_getaffinity(0)),
         progress=progress,
@@ -73,7 +73,7 @@ def shard(
     return open_shards(output)
 
 
-def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, ...]:
+def verify(*folders: Path | str, progress: Reporter = quiet_reporter) -> tuple[Verdict, ...]:
     """Hash every shard under *folders* again, and return a verdict on each set; an intact set has no `problems`.
 
     Raises:

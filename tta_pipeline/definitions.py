@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.defs.automation import automation
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.defs.automation import automation_sensor
 from tta_pipeline.defs.evaluation import evaluation, evaluation_checks
-from tta_pipeline.defs.faults import fault_key, faulty
+from tta_pipeline.defs.faults import fault_assets, fault_key
 from tta_pipeline.defs.jobs import benchmark_jobs
 from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
@@ -37,11 +37,11 @@ def build_definitions(locations: Locations) -> dg.Definitions:
 
     Each fault in a benchmark file becomes an asset that describes it; see `defs.faults`.
     """
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     benchmarks = loaded.benchmarks
     data_root = str(locations.root)
     return dg.Definitions(
-        assets=[*(asset for each in benchmarks.values() for asset in _assets(each)), *faulty(loaded)],
+        assets=[*(asset for each in benchmarks.values() for asset in _assets(each)), *fault_assets(loaded)],
         asset_checks=[check for benchmark in benchmarks.values() for check in _checks(benchmark)],
         jobs=[
             job
@@ -49,7 +49,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
         ],
         sensors=[
-            automation(),
+            automation_sensor(),
             submissions_sensor(benchmarks),
             *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
         ],

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.shards.conversion import Conversion, Converted, convert
+from tta_pipeline.shards.conversion import Conversion, ConversionResult, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.launcher import Launcher
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
@@ -160,12 +160,12 @@ def tree(tmp_path: Path) -> FolderTree:
 
 
 @pytest.fixture
-def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
+def write(tree: FolderTree, tmp_path: Path) -> Callable[..., ConversionResult]:
     """Return a function that shards the tree into a folder."""
 
     def write(
         target: Path = tmp_path / "shards", settings: ShardSettings = LIMITS, class_map: ClassMap = CLASS_MAP
-    ) -> Converted:
+    ) -> ConversionResult:
         conversion = Conversion(
             source=tree,
             source_kind="folder",
@@ -174,7 +174,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             class_map=class_map,
             settings=lambda _: settings,
             folder=lambda _: target,
-            progress=quiet,
+            progress=quiet_reporter,
         )
         with conversion.session([CELL]) as session:
             return convert(session.task(CELL), conversion.progress)

@@ -1,6 +1,6 @@
 """The names of ImageNet-C's corruptions, from its shift set."""
 
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 
 _SET = shipped_sets()["imagenet_c"]
 CORRUPTIONS = _SET.names

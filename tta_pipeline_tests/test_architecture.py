@@ -91,8 +91,9 @@ def test_the_picture_is_that_of_the_code():
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
     "util/yaml_document.py: read_document",
-    "benchmarks/experiments.py: Experiment", "results/files.py: Record", "results/evaluation.py: from_facts",
-    "results/training.py: from_facts", "results/tuning.py: from_facts",
+    "benchmarks/experiment_specs.py: Experiment", "results/records.py: Record",
+    "results/evaluation_record.py: from_facts", "results/training_record.py: from_facts",
+    "results/tuning_record.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 
@@ -135,7 +136,7 @@ def test_the_walks_name_what_there_is(file: str, name: str):
         body = getattr(found, "body", [])
 
 
-@pytest.mark.parametrize("module", ["evaluation.experiment", "results.database.database", "definitions"])
+@pytest.mark.parametrize("module", ["evaluation.experiment_results", "results.database.database", "definitions"])
 def test_what_reads_results_needs_no_torch(module: str):
     """Nor torchvision nor webdataset: the code location and the report start without the seconds it takes."""
     program = f"import sys, tta_pipeline.{module}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmarks
-from tta_pipeline.data.labels.shipped import shipped_classes
-from tta_pipeline.data.shifts.loading import ENDING, shipped_sets
+from tta_pipeline.benchmarks.load_files import load_benchmarks
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.data.shifts.shift_set_files import ENDING, shipped_sets
 
 PAGE = (Path(__file__).parents[1] / "docs" / "data-sets.md").read_text()
 FILES = {

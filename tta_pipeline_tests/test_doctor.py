@@ -18,11 +18,11 @@ from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
-from tta_pipeline.defs.resources.run_queue import limit_of_queue
-from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine, mounts
+from tta_pipeline.defs.resources.run_queue import queue_limit
+from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
 from tta_pipeline.extras.doctor import project as doctored
 from tta_pipeline.results.database.database import publish_metrics
-from tta_pipeline.results.files import publish_record
+from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, write_tree
 
@@ -130,10 +130,10 @@ def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
     (locations.benchmark_files / "two.yaml").write_text(TWO_SETS)
 
     assert ["two/imagenet_a", "two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two"], limit_of_queue=limit_of_queue)
+        each.subject for each in examine(locations, ["two"], limit_of_queue=queue_limit)
     ]
     assert ["two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two/imagenet_r"], limit_of_queue=limit_of_queue)
+        each.subject for each in examine(locations, ["two/imagenet_r"], limit_of_queue=queue_limit)
     ]
 
 
@@ -153,10 +153,10 @@ def test_a_data_root_that_cannot_be_is_a_fault(locations: Locations, monkeypatch
     """A file where the folder should be, and a folder without rights, are told with the variable that names them."""
     file = Locations(root=locations.root / "file")
     file.root.write_text("")
-    assert "fault: " in told(machine.data_root(file))["data root"]
+    assert "fault: " in told(machine_checks.check_data_root(file))["data root"]
 
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may do anything
-    assert "TTA_DATA_ROOT) belongs to user" in told(machine.data_root(locations))["data root"]
+    assert "TTA_DATA_ROOT) belongs to user" in told(machine_checks.check_data_root(locations))["data root"]
 
 
 def test_a_full_disk_is_a_fault_and_a_small_one_a_note(locations: Locations, monkeypatch: pytest.MonkeyPatch):
@@ -166,7 +166,7 @@ def test_a_full_disk_is_a_fault_and_a_small_one_a_note(locations: Locations, mon
     def with_free(num_bytes: int, num_files: int) -> dict[str, str]:
         changed = os.statvfs_result([4096, 4096, *real[2:4], num_bytes // 4096, 10**6, num_files, num_files, *real[8:]])
         monkeypatch.setattr(os, "statvfs", lambda _: changed)
-        return told(machine.room(locations))
+        return told(machine_checks.check_disk_space(locations))
 
     assert ["ok", "ok"] == [text[:2] for text in with_free(10**12, 10**6).values()]
     assert ["note", "note"] == [text[:4] for text in with_free(10**10, 500).values()]
@@ -188,24 +188,24 @@ def test_a_file_system_is_found_by_its_mount(tmp_path: Path):
     }
 
     for path, expected in kinds.items():
-        found = mounts.mounted_above(Path(path), table)
+        found = mounts.find_mount(Path(path), table)
         assert found
         assert expected == (found.kind, found.is_network, found.local_lock_options)
 
 
 def test_locks_are_tried_for_real(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """A lock that can be had is well and leaves no file; one that is refused, or had twice, is a fault."""
-    assert "locks work" in told(machine.file_locks(locations))["file system"]
+    assert "locks work" in told(machine_checks.check_file_locks(locations))["file system"]
     assert not any(locations.root.iterdir())
 
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    assert "fault" in told(machine.file_locks(locations))["file system"]
+    assert "fault" in told(machine_checks.check_file_locks(locations))["file system"]
 
     def refused(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    assert "Function not implemented" in told(machine.file_locks(locations))["file system"]
+    assert "Function not implemented" in told(machine_checks.check_file_locks(locations))["file system"]
 
 
 def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -216,16 +216,16 @@ def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pyte
     table.write_text(f"server:/x {tmp_path} nfs rw,local_lock=flock 0 0\n")
     assert (
         "on this machine only, by its mount option local_lock=flock"
-        in told(machine.file_locks(locations))["file system"]
+        in told(machine_checks.check_file_locks(locations))["file system"]
     )
-    assert "SQLite" in told(doctored.dagster_storage())["Dagster"]
-    assert "fault" in told(doctored.dagster_storage())["Dagster"]
+    assert "SQLite" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "fault" in told(doctored.check_dagster_storage())["Dagster"]
 
     table.write_text(f"server:/x {tmp_path} lustre rw,flock 0 0\n")
-    assert "note: lustre" in told(machine.file_locks(locations))["file system"]
+    assert "note: lustre" in told(machine_checks.check_file_locks(locations))["file system"]
 
     (tmp_path / "dagster" / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
-    assert "ok: the history of runs is in postgres" in told(doctored.dagster_storage())["Dagster"]
+    assert "ok: the history of runs is in postgres" in told(doctored.check_dagster_storage())["Dagster"]
 
 
 def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Locations):
@@ -240,7 +240,7 @@ def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Location
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (locations.root / "mine" / ".unpublished-3-class_map.json").write_text("{}")
     try:
-        text = told(doctored.left_overs(locations))["left-overs"]
+        text = told(doctored.check_left_overs(locations))["left-overs"]
     finally:
         os.close(descriptor)
 
@@ -259,7 +259,7 @@ def test_files_of_killed_runs_are_named(locations: Locations):
     for path in (record, copy):
         aged(path)
 
-    text = " ".join(f"{each.found}" for each in doctored.left_overs(locations))
+    text = " ".join(f"{each.found}" for each in doctored.check_left_overs(locations))
 
     assert "1 files of killed runs" in text
     assert "1 folders of killed runs" in text
@@ -285,27 +285,27 @@ def test_records_that_are_not_in_the_database_are_told(locations: Locations):
     path = shard_set_record(locations)
     assert (
         "1 of 1 records are not in metrics.duckdb, which does not exist"
-        in told(doctored.result_records(locations))["results"]
+        in told(doctored.check_result_records(locations))["results"]
     )
 
     publish_metrics(locations)
-    assert "ok: 1 records" in told(doctored.result_records(locations))["results"]
+    assert "ok: 1 records" in told(doctored.check_result_records(locations))["results"]
 
     second = shard_set_record(locations)
-    assert "1 of 2 records are not in metrics.duckdb ->" in told(doctored.result_records(locations))["results"]
+    assert "1 of 2 records are not in metrics.duckdb ->" in told(doctored.check_result_records(locations))["results"]
 
     second.unlink()
     path.unlink()
-    assert "1 records are gone" in told(doctored.result_records(locations))["results"]
+    assert "1 records are gone" in told(doctored.check_result_records(locations))["results"]
 
 
 def test_a_damaged_record_is_a_fault(locations: Locations):
     """It is named with its path, before and after the database knows of it."""
     shard_set_record(locations).write_text("{")
 
-    before = list(doctored.result_records(locations))
+    before = list(doctored.check_result_records(locations))
     publish_metrics(locations)
-    after = list(doctored.result_records(locations))
+    after = list(doctored.check_result_records(locations))
 
     assert ["fault", "note"] == [finding.mark for finding in before]
     assert ["fault"] == [finding.mark for finding in after]
@@ -318,7 +318,7 @@ def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
     locations.metrics.write_text("no database")
     (locations.root / "metrics.duckdb.wal").write_text("")
 
-    findings = list(doctored.result_records(locations))
+    findings = list(doctored.check_result_records(locations))
 
     assert ["note", "note"] == [finding.mark for finding in findings]
     assert "has another schema or cannot be read" in findings[1].found
@@ -327,17 +327,17 @@ def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
 def test_a_dagster_home_that_is_none_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Dagster takes an absolute folder that is there; without one, the project's dagster.yaml."""
     monkeypatch.setenv("DAGSTER_HOME", "relative")
-    assert "fault" in told(doctored.dagster_storage())["Dagster"]
+    assert "fault" in told(doctored.check_dagster_storage())["Dagster"]
 
     monkeypatch.delenv("DAGSTER_HOME")
     monkeypatch.chdir(tmp_path)
-    assert "note: neither" in told(doctored.dagster_storage())["Dagster"]
+    assert "note: neither" in told(doctored.check_dagster_storage())["Dagster"]
 
     (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
-    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(doctored.dagster_storage())["Dagster"]
+    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(doctored.check_dagster_storage())["Dagster"]
 
     (tmp_path / "dagster.yaml").write_text("storage: {\n")
-    assert "is not YAML" in told(doctored.dagster_storage())["Dagster"]
+    assert "is not YAML" in told(doctored.check_dagster_storage())["Dagster"]
 
 
 def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locations: Locations, tmp_path: Path):
@@ -347,21 +347,21 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locat
     (locations.benchmark_files / "mine.yaml").write_text(FOLDER_SOURCE.format(root=root))
     assert (
         f"fault: source.root is {root}, which does not exist"
-        in told(benchmark_files.benchmark_files(locations))["mine"]
+        in told(benchmark_files.check_benchmark_files(locations))["mine"]
     )
 
     write_tree(root / "fog" / "1", classes={"n01": 1})
-    assert "note: 2 cells, 0 of them sharded" in told(benchmark_files.benchmark_files(locations))["mine"]
-    assert "lacks 1 of 2 cells: fog|2" in told(benchmark_files.benchmark_files(locations))["mine"]
+    assert "note: 2 cells, 0 of them sharded" in told(benchmark_files.check_benchmark_files(locations))["mine"]
+    assert "lacks 1 of 2 cells: fog|2" in told(benchmark_files.check_benchmark_files(locations))["mine"]
 
     for severity in ("1", "2"):
         folder = locations.root / "mine" / "shards" / "fog" / severity
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text("{}")
-    assert "ok: 2 cells, 2 of them sharded" in told(benchmark_files.benchmark_files(locations))["mine"]
+    assert "ok: 2 cells, 2 of them sharded" in told(benchmark_files.check_benchmark_files(locations))["mine"]
 
     root.rename(tmp_path / "elsewhere")
-    assert "note: source.root" in told(benchmark_files.benchmark_files(locations))["mine"]
+    assert "note: source.root" in told(benchmark_files.check_benchmark_files(locations))["mine"]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
 
     faults = [
         each.found
-        for each in benchmark_files.benchmark_files(locations)
+        for each in benchmark_files.check_benchmark_files(locations)
         if (each.mark, each.subject) == ("fault", "mine")
     ]
 
@@ -418,7 +418,7 @@ def test_weights_of_a_network_of_ones_own_are_tried(
         "experiments: {a: {model: mine, method: source}}\n"
     )
 
-    found = told(benchmark_files.benchmark_files(locations))
+    found = told(benchmark_files.check_benchmark_files(locations))
 
     assert "the network of linear_network:make; expected its state dict" in found["mine"]
     assert "1 have another shape, first weight: (7, 4) in place of (7, 3)" in found["mine"]
@@ -430,7 +430,7 @@ def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):
     (locations.benchmark_files / "mine.yml").write_text("")
     (locations.benchmark_files / "digits_c.yaml").write_text("")
 
-    found = told(benchmark_files.benchmark_files(locations))
+    found = told(benchmark_files.check_benchmark_files(locations))
 
     assert "rename it to end in .yaml" in found["benchmarks"]
     assert "have the same name" in found["digits_c"]
@@ -447,7 +447,7 @@ def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(text.replace("method: source", "method: 'raising:METHOD'"))
 
-    found = told(benchmark_files.benchmark_files(locations))
+    found = told(benchmark_files.check_benchmark_files(locations))
 
     assert "fault" in found["mine/source"]
     assert "raised ZeroDivisionError" in found["mine/source"]
@@ -458,13 +458,16 @@ def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
 def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """It is a note, but a fault of the benchmark whose models need it."""
     monkeypatch.setattr(benchmark_files, "is_installed", lambda _: False)
-    monkeypatch.setitem(machine.EXTRAS, "timm", ("no-such-package",))
+    monkeypatch.setitem(machine_checks.EXTRAS, "timm", ("no-such-package",))
     text = FOLDER_SOURCE.format(root=locations.root).replace("torchvision", "timm")
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(text)
 
-    assert "note: models of kind timm and hf: not installed: no-such-package" in told(machine.extras())["extra timm"]
-    assert "fault: it has models of kind timm" in told(benchmark_files.benchmark_files(locations))["mine"]
+    assert (
+        "note: models of kind timm and hf: not installed: no-such-package"
+        in told(machine_checks.check_extras())["extra timm"]
+    )
+    assert "fault: it has models of kind timm" in told(benchmark_files.check_benchmark_files(locations))["mine"]
 
 
 def test_the_extras_are_those_of_the_project():
@@ -473,9 +476,10 @@ def test_the_extras_are_those_of_the_project():
     named = settings["project"]["optional-dependencies"]
 
     assert {
-        extra: tuple(re.split(r"[>\[]", requirement)[0] for requirement in named[extra]) for extra in machine.EXTRAS
-    } == machine.EXTRAS
-    assert {*machine.EXTRAS, "dev", "docs"} == set(named)  # who works on the project has a Makefile
+        extra: tuple(re.split(r"[>\[]", requirement)[0] for requirement in named[extra])
+        for extra in machine_checks.EXTRAS
+    } == machine_checks.EXTRAS
+    assert {*machine_checks.EXTRAS, "dev", "docs"} == set(named)  # who works on the project has a Makefile
 
 
 def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypatch: pytest.MonkeyPatch):

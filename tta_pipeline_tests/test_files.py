@@ -99,7 +99,7 @@ def test_a_folder_takes_the_place_of_the_old_one(
 ):
     """With or without an atomic exchange, the new folder stands alone in the end."""
     if not can_exchange:
-        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+        monkeypatch.setattr(files, "_swap_names", lambda *_: False)
     for content in ("old", "new"):
         with published_folder(tmp_path / "cell") as folder:
             (folder / content).touch()

@@ -11,10 +11,10 @@ import torch
 
 from bench.gpu_day.__main__ import main
 from bench.gpu_day.correct import SameDraws
-from bench.gpu_day.lines import Line, append, exit_status, newest, read, verdict
+from bench.gpu_day.lines import Line, append_line, exit_status, newest_lines, read_lines, verdict
 from bench.gpu_day.passes import ON_ANY_NETWORK
-from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
-from bench.gpu_day.running import Section, run_sections
+from bench.gpu_day.report import BEGIN, END, ReportError, figure_text, write_into
+from bench.gpu_day.run_sections import Section, run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
 from tta_pipeline_tests.simulated.device import missing
 from tta_pipeline_tests.simulated.registered import register_in
@@ -67,9 +67,9 @@ def test_lines_survive_their_file(tmp_path: Path):
     """What is read is what was written, in its order."""
     lines = [line(found=0.5, low=0.4, high=0.6, unit="s", text="a|b"), line(why_not="not here")]
     for each in lines:
-        append(tmp_path / "out" / "day.jsonl", each)
+        append_line(tmp_path / "out" / "day.jsonl", each)
 
-    assert lines == read(tmp_path / "out" / "day.jsonl")
+    assert lines == read_lines(tmp_path / "out" / "day.jsonl")
 
 
 def test_a_section_that_was_run_again_replaces_its_lines():
@@ -77,15 +77,15 @@ def test_a_section_that_was_run_again_replaces_its_lines():
     later = "2026-12-01T11:00:00+00:00"
     lines = [line(section="a", what="1"), line(section="a", what="2"), line(section="b"), line(section="a", day=later)]
 
-    assert [("a", later), ("b", lines[0].day)] == [(each.section, each.day) for each in newest(lines)]
+    assert [("a", later), ("b", lines[0].day)] == [(each.section, each.day) for each in newest_lines(lines)]
 
 
 def test_a_figure_is_shown_with_range_and_unit():
     """Large figures have no decimals, small ones three digits."""
-    assert "12,346 [12,000-13,000] images/s" == found(line(found=12345.6, low=12000, high=13000, unit="images/s"))
-    assert "0.953" == found(line(found=0.9534))
-    assert "nan" == found(line(found=float("nan")))
-    assert "" == found(line(why_not="not here"))
+    assert "12,346 [12,000-13,000] images/s" == figure_text(line(found=12345.6, low=12000, high=13000, unit="images/s"))
+    assert "0.953" == figure_text(line(found=0.9534))
+    assert "nan" == figure_text(line(found=float("nan")))
+    assert "" == figure_text(line(why_not="not here"))
 
 
 def test_the_help_says_what_a_machine_needs(capsys: pytest.CaptureFixture[str]):
@@ -146,9 +146,9 @@ def test_the_figures_replace_what_a_document_had(tmp_path: Path):
     """What stands around the two comments stays, and writing again changes nothing."""
     document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
     document.write_text(DOCUMENT)
-    append(lines, line(section="machine", what="device", text="NVIDIA H200"))
-    append(lines, line(what="streamed / resident", found=0.97, low=0.96, high=0.98, asked=">= 0.95"))
-    append(lines, line(what="DALI", why_not="DALI|is not installed"))
+    append_line(lines, line(section="machine", what="device", text="NVIDIA H200"))
+    append_line(lines, line(what="streamed / resident", found=0.97, low=0.96, high=0.98, asked=">= 0.95"))
+    append_line(lines, line(what="DALI", why_not="DALI|is not installed"))
 
     write_into(document, lines)
     written = document.read_text()
@@ -174,7 +174,7 @@ def test_only_figures_of_a_gpu_are_written(tmp_path: Path, text: str, changes: d
     """Neither a rehearsal's nor those of an unknown machine, nor into a document without a place for them."""
     document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
     document.write_text(text)
-    append(lines, line(**({"section": "machine", "what": "device", "text": "NVIDIA H200"} | changes)))
+    append_line(lines, line(**({"section": "machine", "what": "device", "text": "NVIDIA H200"} | changes)))
 
     with pytest.raises(ReportError, match=message):
         write_into(document, lines)
@@ -192,7 +192,7 @@ def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
         sections, tmp_path / "day.jsonl", day="today", rehearsed_on="", folder=tmp_path, tell=told.append
     )
 
-    assert lines == read(tmp_path / "day.jsonl")
+    assert lines == read_lines(tmp_path / "day.jsonl")
     failed = {each.section: each.why_not for each in lines if verdict(each) == "failed"}
     assert {"crashes", "hangs", "dies"} == set(failed)
     assert failed["crashes"].endswith("RuntimeError: CUDA error: an illegal memory access was encountered")
@@ -231,7 +231,9 @@ def test_the_day_can_be_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
 
     assert 0 == main(["--rehearse", "--out", str(tmp_path / "day.jsonl")])
-    assert {*(each.name for each in SECTIONS), "verdicts"} == {each.section for each in read(tmp_path / "day.jsonl")}
+    assert {*(each.name for each in SECTIONS), "verdicts"} == {
+        each.section for each in read_lines(tmp_path / "day.jsonl")
+    }
 
 
 @pytest.mark.slow
@@ -244,7 +246,7 @@ def test_the_day_can_be_rehearsed_on_the_simulated_device(tmp_path: Path, monkey
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     assert 0 == main(["--rehearse", "simulated", "--out", str(tmp_path / "day.jsonl")])
-    lines = read(tmp_path / "day.jsonl")
+    lines = read_lines(tmp_path / "day.jsonl")
     assert "simulated accelerator" in [each.text for each in lines if each.what == "device"]
     met = Counter(each.section for each in lines if verdict(each) == "met")
     assert {"sanitizer": 2, "methods": 2 * len(ON_ANY_NETWORK), "waits": 4, "memory": 2, "graphs": 8, "cells": 2} == met

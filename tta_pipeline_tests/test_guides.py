@@ -13,15 +13,15 @@ import yaml
 from click.testing import CliRunner
 from pydantic import TypeAdapter
 
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.loading import load_benchmarks
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.benchmarks.matrix import Matrix
-from tta_pipeline.benchmarks.models import AnyModel
+from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.cli import main
 from tta_pipeline.data.sources.kinds import ShardsSource
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
-from tta_pipeline.models.networks import untrained_network
+from tta_pipeline.models.networks import make_untrained
 
 ROOT = Path(__file__).parents[1]
 GUIDES = {
@@ -76,7 +76,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
     models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
 
     assert ["python", "checkpoint", "hf", "open_clip"] == [model.kind for model in models.values()]
-    assert (2, 7) == untrained_network(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
+    assert (2, 7) == make_untrained(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
 
 
 def test_the_matrix_of_the_recipe_is_one():

@@ -182,8 +182,8 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path):
             parent.chmod(0o711)
     (tmp_path / "closed").mkdir(mode=0o700)
     script = (
-        "import os, sys, tta_pipeline.cli, tta_pipeline.cli.adopting, tta_pipeline.shards.verification\n"
-        "import colorsys, mmap, tta_pipeline.cli.sharding, tta_pipeline.extras.new_benchmark\n"
+        "import os, sys, tta_pipeline.cli, tta_pipeline.cli.adopt_everything, tta_pipeline.shards.verification\n"
+        "import colorsys, mmap, tta_pipeline.cli.shard_everything, tta_pipeline.extras.new_project.draft_benchmark\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "tta_pipeline.cli.main(sys.argv[1:])\n"
     )

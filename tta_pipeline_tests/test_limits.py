@@ -17,25 +17,25 @@ import pyarrow.parquet as pq
 import pytest
 
 import tta_pipeline
-from tta_pipeline.data.labels.class_map import MOST_BYTES, pinned_class_map
+from tta_pipeline.data.labels.class_map import MAX_CLASS_LIST_BYTES, read_pinned_class_map
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, RecordError
-from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, SampleIndex, ShardSet
-from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.util.files import read_file, read_proven, read_sealed, sealed, write_atomically
+from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.util.files import read_file, read_if_sha256_matches, read_sealed, seal, write_atomically
 
 ROOT = Path(tta_pipeline.__file__).parent
 SPARSE_BYTES = 2**31
 ALLOWED = {
-    ("data/labels/shipped.py", "read_text"): "a list that comes with the project",
+    ("data/labels/shipped_lists.py", "read_text"): "a list that comes with the project",
     ("results/database/schema.py", "read_text"): "tables that come with the project",
     ("extras/new_project/__init__.py", "read_text"): "files that come with the project",
     ("results/database/database.py", "read_bytes"): "an empty database that was made the moment before",
     ("extras/doctor/mounts.py", "read_text"): "the kernel's",
     ("evaluation/machine.py", "read_text"): "the kernel's",
-    ("extras/loader_bench/memory.py", "read_text"): "the kernel's",
+    ("extras/loader_bench/process_memory.py", "read_text"): "the kernel's",
     ("defs/resources/run_launcher.py", "read_text"): "the kernel's",
     ("models/weights.py", "load_file"): "mapped, and hashed in pieces before",
     ("models/weights.py", "torch.load"): "hashed in pieces before",
@@ -46,7 +46,7 @@ ALLOWED = {
     ("extras/doctor/project.py", "yaml.safe_load"): "text that was read with a limit",
     ("util/processes.py", "pickle.load"): "what our own processes say to each other",
     ("loading/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
-    ("report/drawing.py", "Image.open"): "a chart that was drawn the moment before",
+    ("report/figure_style.py", "Image.open"): "a chart that was drawn the moment before",
     ("data/corruptions/digital.py", "Image.open"): "an image that was encoded the moment before",
     ("data/sources/kinds/huggingface.py", "ParquetFile"): "read in batches",
     ("data/sources/kinds/huggingface.py", "read_schema"): "the footer alone",
@@ -130,17 +130,17 @@ CASES = {
     "verified.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).require_intact()",
     "checksums.xxh64": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).checksums",
     "remote.json": "from tta_pipeline.data.sources.remote_shards import remote_cell; remote_cell(path.parent)",
-    "predictions": "from tta_pipeline.evaluation.samples import SamplePredictions; "
+    "predictions": "from tta_pipeline.evaluation.sample_predictions import SamplePredictions; "
     "SamplePredictions.read(path, sha256='0')",
     "list.txt": "from tta_pipeline.loading.subset import _names; _names(path)",
     "own.py": "from tta_pipeline.util.source_code import source_sha256; "
     "sys.path.append(str(path.parent)); source_sha256('own:x')",
     "dagster.yaml": "from tta_pipeline.extras.doctor.project import dagster_storage; "
     "os.environ['DAGSTER_HOME'] = str(path.parent); list(dagster_storage())",
-    "source.json": "from tta_pipeline.models.trained import facts_of_source_model; "
+    "source.json": "from tta_pipeline.models.trained_models import facts_of_source_model; "
     "facts_of_source_model(path.with_suffix('.safetensors'))",
     "features.safetensors": "from tta_pipeline.models.text_features import _read; _read(path)",
-    f"{'0' * 64}.state": "from tta_pipeline.evaluation.states import States; "
+    f"{'0' * 64}.state": "from tta_pipeline.evaluation.stream_states import States; "
     f"States(folder=path.parent).newest(['{'0' * 64}'], print)",
     f"{'0' * 64}-1.checkpoint": "from tta_pipeline.extras.training.checkpoints import Checkpoints; "
     f"Checkpoints(folder=path.parent, fingerprint='{'0' * 64}').newest(print)",
@@ -206,9 +206,11 @@ def test_what_is_too_large_is_named_with_its_size_and_limit(tmp_path: Path):
     path = sparse(tmp_path / "class_map.json")
 
     with pytest.raises(ClassMapError) as caught:
-        pinned_class_map(path)
+        read_pinned_class_map(path)
 
-    assert f"{path} cannot be read (it holds 2,147,483,648 bytes, more than {MOST_BYTES:,} bytes" in str(caught.value)
+    assert f"{path} cannot be read (it holds 2,147,483,648 bytes, more than {MAX_CLASS_LIST_BYTES:,} bytes" in str(
+        caught.value
+    )
     assert "restore it" in str(caught.value)
 
 
@@ -223,14 +225,16 @@ def test_a_file_that_grows_is_read_no_further_than_its_limit(tmp_path: Path):
 def test_only_proven_bytes_are_read(tmp_path: Path):
     """Another hash, a changed byte and another thing that it is bound to are told from what was written."""
     path = tmp_path / "a"
-    write_atomically(path, sealed(b"state", "one"))
+    write_atomically(path, seal(b"state", "one"))
 
     assert b"state" == read_sealed(path, "one", limit_bytes=100)
     assert read_sealed(path, "other", limit_bytes=100) is None
     with pytest.raises(OSError, match="more than 68 bytes"):
         read_sealed(path, "one", limit_bytes=68)
-    assert path.read_bytes() == read_proven(path, hashlib.sha256(path.read_bytes()).hexdigest(), limit_bytes=69)
-    assert read_proven(path, "0" * 64, limit_bytes=69) is None
+    assert path.read_bytes() == read_if_sha256_matches(
+        path, hashlib.sha256(path.read_bytes()).hexdigest(), limit_bytes=69
+    )
+    assert read_if_sha256_matches(path, "0" * 64, limit_bytes=69) is None
     path.write_bytes(b"")
     assert read_sealed(path, "one", limit_bytes=100) is None
 
@@ -249,9 +253,9 @@ def test_rows_that_take_no_bytes_are_not_unpacked():
 
     assert len(data) < 2**17
     with pytest.raises(ValueError, match="it says that it holds 2,000,000 rows"):
-        read_table(data, num_rows=None, row_bytes=64)
+        read_bounded_table(data, num_rows=None, row_bytes=64)
     with pytest.raises(ValueError, match="it has 2,000,000 rows; expected 20"):
-        read_table(data, num_rows=20, row_bytes=64)
+        read_bounded_table(data, num_rows=20, row_bytes=64)
 
 
 def test_bytes_that_compress_to_nothing_are_not_unpacked():
@@ -260,7 +264,7 @@ def test_bytes_that_compress_to_nothing_are_not_unpacked():
     pq.write_table(pa.table({"a": ["x" * 2**23]}), sink, compression="zstd", use_dictionary=False)
 
     with pytest.raises(ValueError, match="expected at most"):
-        read_table(bytes(sink.getvalue()), num_rows=1, row_bytes=64)
+        read_bounded_table(bytes(sink.getvalue()), num_rows=1, row_bytes=64)
 
 
 def test_an_index_that_unpacks_to_more_than_its_manifest_says_is_named(shard_set: ShardSet):

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
-from tta_pipeline.defs.resources.run_queue import limit_of_queue
+from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.errors import DataRootError, LoaderError
 from tta_pipeline.extras.doctor import examine
 from tta_pipeline.loading.baselines.webdataset_loader import WebDatasetLoader
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.verification import find_shard_sets, verify
+from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.results.database.made import record
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
@@ -43,10 +43,12 @@ def test_a_data_root_with_signs_of_patterns_works(
     assert 0 == publish_metrics(locations).num_added
     with open_metrics(locations.metrics) as connection:
         assert [("made",)] == connection.execute("SELECT benchmark FROM evaluations").fetchall()
-    assert [()] == [verdict.problems for verdict in verify(find_shard_sets([locations.root]), quiet)]
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=20, image_size=32)
+    assert [()] == [
+        verdict.problems for verdict in verify_shard_sets(find_shard_sets([locations.root]), quiet_reporter)
+    ]
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=20, image_size=32)
     assert [20] == [len(batch.indices) for batch in stream]
-    findings = {finding.subject: finding for finding in examine(locations, limit_of_queue=limit_of_queue)}
+    findings = {finding.subject: finding for finding in examine(locations, limit_of_queue=queue_limit)}
     assert {"ok"} == {findings[subject].mark for subject in ("data root", "left-overs", "results", "small")}
 
 
@@ -59,7 +61,8 @@ def test_webdataset_names_a_path_that_it_cannot_open(tmp_path: Path, write: Call
         next(
             iter(
                 WebDatasetLoader(
-                    shard_set=shard_set, order=as_stored(shard_set.index), batch_size=4, image_size=32, folder=tmp_path,
+                    shard_set=shard_set, order=stored_order(shard_set.index), batch_size=4, image_size=32,
+                    folder=tmp_path,
                     output="uint8",
                 )
             )
@@ -138,7 +141,7 @@ def test_an_own_benchmark_file_counts_instead_of_the_store_s(store: Locations):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SMALL.replace("Few digits, few cells", title))
 
-    loaded = load_all(store)
+    loaded = load_all_benchmarks(store)
 
     assert ("Mine", "Other") == (loaded.benchmarks["small"].title, loaded.benchmarks["other"].title)
     assert () == loaded.faults

@@ -11,8 +11,8 @@ import pytest
 
 from tta_pipeline.errors import LockError
 from tta_pipeline.evaluation.device.leases import leased
-from tta_pipeline.loading.decoded import DecodedCells
-from tta_pipeline.util.files import changing, locked
+from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.util.files import locked, locked_folder
 from tta_pipeline_tests.conftest import Project
 
 
@@ -50,7 +50,7 @@ def by_lease(path: Path) -> AbstractContextManager[object]:
 
 ROADS: tuple[tuple[str, Callable[[Path], AbstractContextManager[object]]], ...] = (
     (".metrics.lock", locked),
-    (".folder.lock", lambda path: changing(path.with_name("folder"))),
+    (".folder.lock", lambda path: locked_folder(path.with_name("folder"))),
     ("tta_pipeline-cuda.lock", by_lease),
 )
 
@@ -114,9 +114,9 @@ def test_a_verb_names_a_pipe_in_the_place_of_the_lock(project: Project):
 
 def test_a_pipe_among_decoded_cells_is_passed(tmp_path: Path):
     """It has the name of what is being written, and nobody writes it."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=1)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=1)
     cells.own_folder.mkdir()
     os.mkfifo(cells.own_folder / f".{'0' * 32}-{'1' * 64}-32.pixels")
 
-    assert [] == list(cells.unreferenced(()))
+    assert [] == list(cells.find_unreferenced(()))
     cells.make_room(1)

@@ -10,12 +10,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.data.sources.kinds.survey import Place
-from tta_pipeline.extras.new_benchmark import EXAMPLES, new_benchmark
+from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
@@ -97,7 +97,7 @@ def test_published_names_are_suggested_and_not_believed(root: Path, tmp_path: Pa
     """The file says `published` in a comment alone, since only the md5 would tell."""
     archive = packed(root, tmp_path / "weather.tar")
 
-    text, _ = new_benchmark("mine", [archive])
+    text, _ = draft_benchmark("mine", [archive])
 
     assert "# published: imagenet_c" in text
     assert "published" not in yaml.safe_load(text)["source"]
@@ -174,8 +174,8 @@ def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
 
 def test_a_model_fits_the_number_of_classes(tmp_path: Path):
     """A thousand classes have weights to be downloaded; for others the file says what to fill in."""
-    thousand = yaml.safe_load(new_benchmark("mine", [], like="imagenet_c")[0])
-    ten, _ = new_benchmark("mine", [], like="cifar10_c")
+    thousand = yaml.safe_load(draft_benchmark("mine", [], like="imagenet_c")[0])
+    ten, _ = draft_benchmark("mine", [], like="cifar10_c")
 
     assert "torchvision" == thousand["models"]["resnet50"]["kind"]
     assert 5 == ten.count("FILL IN") + ten.count("wrong ones give")
@@ -183,9 +183,9 @@ def test_a_model_fits_the_number_of_classes(tmp_path: Path):
 
 def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
     """After the first members, headers all over the archive still tell every cell, and the file says so."""
-    seen = Seen(place=Place(paths=(tmp_path,), sets=tuple(shipped_sets().values())))
+    seen = Inspection(place=Place(paths=(tmp_path,), sets=tuple(shipped_sets().values())))
 
-    look_at_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
+    inspect_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
 
     assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == seen.cells
     assert "Only the first 3 files of my.tar were read, and 256 places" in seen.remarks[0]
@@ -196,7 +196,7 @@ def test_what_is_odd_stands_in_the_file(root: Path):
     write_tree(root / "rain" / "1", classes=CLASSES)
     write_tree(root / "frost" / "1", classes={**CLASSES, "n04": 1})
 
-    text = new_benchmark("mine", [root])[0].replace("\n#  ", "")
+    text = draft_benchmark("mine", [root])[0].replace("\n#  ", "")
 
     assert "not among the 19 shifts of imagenet_c: rain" in text
     assert "Not found: frost|5" in text
@@ -277,7 +277,7 @@ def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
     for data_set, shift_set in shipped_sets().items():
         for name in shift_set.archives:
-            assert f"# published: {data_set}" in new_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)])[0]
+            assert f"# published: {data_set}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)])[0]
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):

@@ -8,10 +8,10 @@ import yaml
 from click.testing import CliRunner
 
 from tta_pipeline import __version__
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.extras.new_project import new_project
+from tta_pipeline.extras.new_project import create_project
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def test_nothing_is_overwritten(tmp_path: Path):
     (tmp_path / "mine").mkdir()
 
     with pytest.raises(SettingsError, match="exists already"):
-        new_project(tmp_path / "mine")
+        create_project(tmp_path / "mine")
 
     assert not list((tmp_path / "mine").iterdir())
 
@@ -50,4 +50,4 @@ def test_nothing_is_overwritten(tmp_path: Path):
 def test_a_name_that_no_package_can_have_is_refused(tmp_path: Path, name: str):
     """It becomes the name in pyproject.toml."""
     with pytest.raises(SettingsError, match="expected letters and digits"):
-        new_project(tmp_path / name)
+        create_project(tmp_path / name)

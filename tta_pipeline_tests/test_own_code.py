@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tta_pipeline.extras.new_project import new_project
+from tta_pipeline.extras.new_project import create_project
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to.md").read_text()
 CORRUPTION = """
@@ -85,7 +85,7 @@ def typed(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `init` writes, the recipes' files beside it, and every experiment evaluated through Dagster."""
     folder = tmp_path_factory.mktemp("own") / "project"
-    new_project(folder)
+    create_project(folder)
     (folder / "my_method.py").write_text(recipe("MIRRORED"))
     (folder / "my_models.py").write_text(recipe("SmallResNet"))
     (folder / "my_corruption.py").write_text(CORRUPTION)

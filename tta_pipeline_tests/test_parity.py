@@ -13,9 +13,9 @@ from bench.parity.__main__ import run
 from bench.parity.adapters import tent
 from bench.parity.cifar import vit
 from bench.parity.clip import as_clip
-from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
+from bench.parity.comparison import Agreement, Comparison, Scene, unexplained_titles
 from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
-from bench.parity.table import document
+from bench.parity.page import document
 from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
 
@@ -87,7 +87,7 @@ def test_a_second_implementation_is_equal(scene: Scene, authors):
     assert (80, 0) == (found.num_images, found.num_differing)
     assert found.logit_difference < 1e-4
     assert 0.3 < found.our_error == found.their_error < 1
-    assert [] == unexplained({"tent": found}, [PLAIN])
+    assert [] == unexplained_titles({"tent": found}, [PLAIN])
 
 
 def test_a_comparison_may_have_a_network_of_its_own(scene: Scene, authors):
@@ -122,7 +122,7 @@ def test_another_step_is_found(scene: Scene, authors):
     found = run([PLAIN], scene, authors("1.1"))
 
     assert not found["tent"].is_equal
-    assert ["tent"] == unexplained(found, [PLAIN])
+    assert ["tent"] == unexplained_titles(found, [PLAIN])
 
 
 def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, authors):
@@ -139,9 +139,9 @@ def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, a
     found = run(comparisons, scene, theirs)
 
     assert [False, True] == [found[each.title].is_equal for each in comparisons]
-    assert [] == unexplained(found, comparisons)
-    assert ["slower"] == unexplained(found, [wrongly])
-    assert ["slower"] == unexplained({"slower": found["slower"]}, [explained])
+    assert [] == unexplained_titles(found, comparisons)
+    assert ["slower"] == unexplained_titles(found, [wrongly])
+    assert ["slower"] == unexplained_titles({"slower": found["slower"]}, [explained])
 
 
 def test_what_is_not_there_is_left_out_by_name(scene: Scene, tmp_path: Path):
@@ -150,7 +150,7 @@ def test_what_is_not_there_is_left_out_by_name(scene: Scene, tmp_path: Path):
     page = document([PLAIN], found, commits={}, scene="A scene.")
 
     assert {} == found
-    assert [] == unexplained(found, [PLAIN])
+    assert [] == unexplained_titles(found, [PLAIN])
     assert "left out, since there was no clone: `tent` (someone/tent)" in page
 
 
@@ -185,7 +185,7 @@ def test_every_method_is_compared_or_is_said_not_to_be():
 def test_a_network_is_widened_without_a_change_of_its_logits(scene: Scene):
     """The outputs that are added are last, and no image gets them."""
     images = contrasts()[0]
-    found = scene.widened(12).network(images)
+    found = scene.with_outputs(12).network(images)
 
     torch.testing.assert_close(scene.network(images), found[:, :NUM_CLASSES])
     assert 12 == found.shape[1]

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.util.partitions import cells, parse_key
+from tta_pipeline.util.partitions import grid_of_cells, parse_key
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
-CELLS = cells(COMMON_CORRUPTIONS, SEVERITIES)
+CELLS = grid_of_cells(COMMON_CORRUPTIONS, SEVERITIES)
 
 
 def test_there_are_75_cells_in_canonical_order():

@@ -14,12 +14,12 @@ import yaml
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from tta_pipeline.defs.resources.run_queue import limit_of_queue
+from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device import count, devices
-from tta_pipeline.evaluation.device.count import num_accelerators
+from tta_pipeline.evaluation.device.count import count_accelerators
 from tta_pipeline.evaluation.device.devices import DeviceFacts
-from tta_pipeline.extras.doctor.run_queue import runs_at_once
+from tta_pipeline.extras.doctor.run_limit import check_run_limit
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -66,7 +66,7 @@ def test_devices_are_counted_as_cuda_counts_them(
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    assert expected == num_accelerators(tmp_path)
+    assert expected == count_accelerators(tmp_path)
 
 
 @pytest.mark.parametrize(("num_devices", "said", "expected"), [(0, "", 2), (1, "", 2), (8, "", 8), (8, "3", 3)])
@@ -74,13 +74,13 @@ def test_as_many_runs_start_as_there_are_devices(
     home: Path, monkeypatch: pytest.MonkeyPatch, num_devices: int, said: str, expected: int
 ):
     """Two at least, or as many as the environment says; limits by tag stay as they are."""
-    monkeypatch.setattr(count, "num_accelerators", lambda: num_devices)
+    monkeypatch.setattr(count, "count_accelerators", lambda: num_devices)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
     with dg.DagsterInstance.from_config(str(home)) as instance:
         queue = instance.get_concurrency_config().run_queue_config
 
-    assert expected == queue.max_concurrent_runs == limit_of_queue(home)
+    assert expected == queue.max_concurrent_runs == queue_limit(home)
     assert ["dagster/partition"] == [limit["key"] for limit in queue.tag_concurrency_limits]
 
 
@@ -91,7 +91,7 @@ def test_a_number_in_dagster_yaml_comes_first(home: Path, monkeypatch: pytest.Mo
     settings["concurrency"]["runs"]["max_concurrent_runs"] = 5
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
 
-    assert 5 == limit_of_queue(home)
+    assert 5 == queue_limit(home)
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "many", "1.5"])
@@ -100,7 +100,7 @@ def test_what_is_no_number_of_runs_is_an_error(home: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
     with pytest.raises(SettingsError, match=f"TTA_CONCURRENT_RUNS is '{said}'; expected a whole number"):
-        limit_of_queue(home)
+        queue_limit(home)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_faulty_dagster_yaml_is_one_line(home: Path, text: str, expected: str)
     """The doctor names the file and what Dagster says of it, without all that it would take."""
     (home / "dagster.yaml").write_text(text)
 
-    (finding,) = runs_at_once(limit_of_queue)
+    (finding,) = check_run_limit(queue_limit)
 
     assert "fault" == finding.mark
     assert f"{home / 'dagster.yaml'}: " in finding.found
@@ -143,7 +143,7 @@ def test_the_doctor_compares_runs_with_devices(
     monkeypatch.setattr(devices, "device_facts", lambda: facts)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
-    (finding,) = runs_at_once(limit_of_queue)
+    (finding,) = check_run_limit(queue_limit)
 
     assert mark == finding.mark
     assert words in finding.found

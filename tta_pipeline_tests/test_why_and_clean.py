@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.extras.cleanup import find_unreferenced
-from tta_pipeline.loading.decoded import DecodedCells
-from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.files import latest_record, publish_record
+from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
@@ -182,7 +182,7 @@ def test_clean_leaves_weights_that_another_benchmark_names(project: Locations):
 
 def test_decoded_cells_of_a_benchmark_behind_a_link_stay(project: Locations, tmp_path: Path):
     """Its shards may lie on another disk."""
-    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**30)
+    cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=2**30)
     shard_set = ShardSet.open(project.shards("small", SMALL_CELLS[0]))
     with cells.open_pixels(shard_set, 32) as pixels:
         pixels.fill(np.arange(150), np.empty((150, 32, 32, 3), np.uint8))
@@ -190,7 +190,7 @@ def test_decoded_cells_of_a_benchmark_behind_a_link_stay(project: Locations, tmp
     (project.root / "small").rename(tmp_path / "elsewhere")
     (project.root / "small").symlink_to(tmp_path / "elsewhere")
 
-    found = find_unreferenced(load_all(project), project, decoded=[cells.folder])
+    found = find_unreferenced(load_all_benchmarks(project), project, decoded=[cells.folder])
 
     assert not [each for each in found if each.kind == "decoded"]
 
@@ -229,11 +229,11 @@ def test_clean_takes_nothing_of_a_file_with_a_fault_for_gone(project: Locations)
 
 def test_clean_removes_decoded_cells_of_shards_that_are_no_more(project: Locations, tmp_path: Path):
     """Those of shards that are there stay, and so does a file of somebody else's."""
-    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**30)
+    cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=2**30)
     shard_set = ShardSet.open(project.shards("small", SMALL_CELLS[0]))
     stream = Stream(
         shard_set=shard_set,
-        order=as_stored(shard_set.index),
+        order=stored_order(shard_set.index),
         batch_size=64,
         image_size=32,
         open_pixels=cells.open_pixels,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.yaml_document import LIMIT_BYTES, read_document
+from tta_pipeline.util.yaml_document import MAX_DOCUMENT_BYTES, read_document
 from tta_pipeline_tests.conftest import SMALL
 
 TEN = string.ascii_lowercase[:10]
@@ -53,7 +53,7 @@ def refusal(folder: Path, content: str | bytes) -> str:
         ("[1, 2]", "holds a list"),
         (b"a: \xff", "utf-8"),
         (SMALL.encode("utf-16"), "utf-8"),
-        ("a: " + "x" * LIMIT_BYTES, "more than 1,000,000 bytes"),
+        ("a: " + "x" * MAX_DOCUMENT_BYTES, "more than 1,000,000 bytes"),
     ],
 )
 def test_what_is_no_plain_yaml_is_refused_in_one_line(tmp_path: Path, content: str | bytes, named: str):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.gpu_day.lines import Line, append, exit_status
+from bench.gpu_day.lines import Line, append_line, exit_status
 from bench.gpu_day.report import ReportError, show, write_into
-from bench.gpu_day.running import run_sections
+from bench.gpu_day.run_sections import run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
 
 DESCRIPTION = """Measurements that need a GPU, in less than nine minutes.
@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
             section="verdicts", day=day, is_rehearsal=bool(options.rehearse), what="seconds of the day", unit="s",
             found=time.perf_counter() - started, asked=f"< {MOST_S}", is_speed=True,
         )  # fmt: skip
-        append(options.out, whole)
+        append_line(options.out, whole)
         lines.append(whole)
     show(lines)
     return exit_status(lines)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import BENCHMARK, MEAN, STD, cells_of, device_of
+from bench.gpu_day.passes import BENCHMARK, MEAN, STD, cells_of, lease_device
 from bench.gpu_day.plan import Plan, plan_of
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.locations import Locations
@@ -26,16 +26,16 @@ _STREAM = StreamKey(severity=5)
 
 def cells(plan: Plan) -> Iterator[Figure]:
     """Evaluate the cells with source, then a stream with tent: undisturbed, killed, and resumed."""
-    with device_of(plan):
+    with lease_device(plan):
         pass  # only checks the device: each experiment leases it again
     locations = Locations(root=plan.data)
     for folder in (locations.results(BENCHMARK), locations.states(BENCHMARK), locations.predictions(BENCHMARK)):
         shutil.rmtree(folder, ignore_errors=True)  # with results of an earlier day, nothing would be evaluated
-    yield from _in_a_row(plan)
-    yield from _resumed(plan)
+    yield from _evaluate_cells(plan)
+    yield from _kill_and_resume(plan)
 
 
-def _in_a_row(plan: Plan) -> Iterator[Figure]:
+def _evaluate_cells(plan: Plan) -> Iterator[Figure]:
     own = _experiment(plan, "source")
     with _runner(own, plan) as runner:
         for cell in cells_of(plan):
@@ -58,17 +58,17 @@ def _in_a_row(plan: Plan) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _resumed(plan: Plan) -> Iterator[Figure]:
-    undisturbed, _ = _evaluated(plan, "undisturbed")
+def _kill_and_resume(plan: Plan) -> Iterator[Figure]:
+    undisturbed, _ = _evaluate_stream(plan, "undisturbed")
     own = _experiment(plan, "disturbed")
     _kill_after_a_cell(plan, own)
-    disturbed, num_resumed = _evaluated(plan, "disturbed")
+    disturbed, num_resumed = _evaluate_stream(plan, "disturbed")
     yield Figure(what="cells that were left after the kill", found=num_resumed, asked=">= 1")
     num_other = sum(one != other for one, other in zip(undisturbed, disturbed, strict=True))
     yield Figure(what="cells with other predictions than undisturbed", found=num_other, asked="== 0")
 
 
-def _evaluated(plan: Plan, name: str) -> tuple[list[str], int]:
+def _evaluate_stream(plan: Plan, name: str) -> tuple[list[str], int]:
     """Evaluate the rest of the stream; return hashes of its predictions, and the number of cells that were left."""
     own = _experiment(plan, name)
     num_before = len(_records(own))
@@ -80,7 +80,7 @@ def _evaluated(plan: Plan, name: str) -> tuple[list[str], int]:
 
 
 def _records(own: ExperimentResults) -> list[Path]:
-    return list((own.folder_of_records / "evaluations" / own.experiment_name).rglob("*.json"))
+    return list((own.records_folder / "evaluations" / own.experiment_name).rglob("*.json"))
 
 
 def _kill_after_a_cell(plan: Plan, own: ExperimentResults) -> None:

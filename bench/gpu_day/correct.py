@@ -12,8 +12,8 @@ from bench.gpu_day.passes import (
     FEW,
     NOT_HERE,
     ON_ANY_NETWORK,
-    device_of,
-    each,
+    figures_of_each,
+    lease_device,
     method_of,
     network_of,
     small_network,
@@ -23,7 +23,7 @@ from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.loading.device import on_device
+from tta_pipeline.loading.device import move_to_device
 
 _NUM_CLASSES, _NUM_BATCHES = 10, 3
 _NOISE = 1e-6
@@ -31,7 +31,7 @@ _NOISE = 1e-6
 
 def sanitizer(plan: Plan) -> Iterator[Figure]:
     """Read one stream under the sanitizer, which raises if two streams use a buffer without synchronization."""
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         if device.type == "cuda":
             from torch.cuda import _sanitizer  # documented under this name
 
@@ -40,7 +40,9 @@ def sanitizer(plan: Plan) -> Iterator[Figure]:
             yield Figure(what="the sanitizer", why_not=NOT_HERE)
         stream = stream_of(plan, device, batch_size=plan.small_batch, num_images=10 * plan.small_batch)
         num_other = 0
-        for expected, batch in zip((batch.images.clone() for batch in stream), on_device(stream, device), strict=True):
+        for expected, batch in zip(
+            (batch.images.clone() for batch in stream), move_to_device(stream, device), strict=True
+        ):
             num_other += not torch.equal(expected, batch.images.cpu())
         yield Figure(what="batches with other bytes than on the CPU", found=num_other, asked="== 0")
         method = method_of(
@@ -57,7 +59,7 @@ def methods(plan: Plan) -> Iterator[Figure]:
     size = (_NUM_BATCHES, plan.compared_batch, 3, plan.compared_size, plan.compared_size)
     batches = torch.rand(size, generator=draws)
     noisy = batches + _NOISE * torch.randn(size, generator=draws)
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
 
         def figures(name: str) -> Iterator[Figure]:
             here = _logits(name, plan, batches, torch.device("cpu"))
@@ -75,7 +77,7 @@ def methods(plan: Plan) -> Iterator[Figure]:
                 asked="== 1",
             )  # fmt: skip
 
-        yield from each(ON_ANY_NETWORK, figures)
+        yield from figures_of_each(ON_ANY_NETWORK, figures)
 
 
 def _logits(

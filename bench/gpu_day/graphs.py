@@ -7,7 +7,15 @@ import torch
 from torch._dynamo.utils import counters
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import compiled, device_of, each, median, method_of, pixels, small_network
+from bench.gpu_day.passes import (
+    compile_network,
+    figures_of_each,
+    lease_device,
+    median,
+    method_of,
+    pixels,
+    small_network,
+)
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
@@ -28,11 +36,11 @@ def graphs(plan: Plan) -> Iterator[Figure]:
     """Compare each compiled method with its eager version."""
     if plan.is_rehearsal:
         yield Figure(what="CUDA graphs", why_not="not here: a rehearsal only traces, and runs what it traced eagerly")
-    with device_of(plan) as device, arithmetic(device.type, "fp32"):
-        yield from each(_METHODS, lambda name: _compared(name, plan, device))
+    with lease_device(plan) as device, arithmetic(device.type, "fp32"):
+        yield from figures_of_each(_METHODS, lambda name: _compare_modes(name, plan, device))
 
 
-def _compared(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
+def _compare_modes(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
     size = 2 if name == "memo" else plan.small_batch  # MEMO makes a step for each image
     batches = [pixels(plan, device, batch_size=size) for _ in range(_NUM_BATCHES)]
     # A rehearsal leaves out the compiler of kernels, which a step needs.
@@ -62,7 +70,7 @@ def _compared(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
 def _method(name: str, plan: Plan, device: torch.device, size: int, mode: str) -> Method:
     network = small_network(plan, device, num_classes=_NUM_CLASSES)
     if mode != "off":
-        compiled(network, plan, "reduce-overhead")
+        compile_network(network, plan, "reduce-overhead")
     method = method_of(
         name, network, num_classes=_NUM_CLASSES, image_size=plan.image_size, batch_size=size,
         **{"num_augmentations": 4} if name == "memo" else {},

@@ -10,17 +10,17 @@ from safetensors.torch import save_file
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import BENCHMARK, cells_of, plain_network
 from bench.gpu_day.plan import Plan
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import label_order, pin_class_map
-from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import Locations
 
 
 def images(plan: Plan) -> Iterator[Figure]:
     """Make the files that do not exist yet."""
     locations, cells = Locations(root=plan.data), cells_of(plan)
-    tree = jpeg_tree(plan.folder / "tree", num_images=plan.num_images, size=plan.image_size, copies=plan.copies)
+    tree = make_jpeg_tree(plan.folder / "tree", num_images=plan.num_images, size=plan.image_size, copies=plan.copies)
     classes = label_order(path.name for path in tree.iterdir() if path.is_dir())
     pin_class_map(locations.class_map(BENCHMARK), lambda: classes)
     started = time.perf_counter()

@@ -8,25 +8,25 @@ import simplejpeg
 import torch
 from torchvision.io import decode_jpeg
 
+from bench.decode_limit import decoded_images_per_s
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import NOT_HERE, device_of, median, shards_of
+from bench.gpu_day.passes import NOT_HERE, lease_device, median, shards_of
 from bench.gpu_day.plan import Plan
-from bench.limit import decoded_images_per_s
 from tta_pipeline.evaluation.device.clock import Clock
-from tta_pipeline.evaluation.machine import decoding_threads
-from tta_pipeline.loading.baselines.baseline import stored_files
+from tta_pipeline.evaluation.machine import default_decode_threads
+from tta_pipeline.loading.baselines.baseline import read_stored_files
 
 
 def jpeg(plan: Plan) -> Iterator[Figure]:
     """Decode the same files on the device and by CPU threads."""
     shard_set = shards_of(plan)
-    files = [data for data, _ in zip(stored_files(shard_set), range(4 * plan.batch_size), strict=False)]
-    threads = decoding_threads()
+    files = [data for data, _ in zip(read_stored_files(shard_set), range(4 * plan.batch_size), strict=False)]
+    threads = default_decode_threads()
     rate = decoded_images_per_s(
         shard_set.folder, image_size=plan.image_size, batch_size=plan.batch_size, num_threads=threads
     )
     yield Figure(what=f"JPEG decoded by {threads} threads", found=rate, unit="images/s", is_speed=True)
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         if device.type != "cuda":
             yield Figure(what="JPEG decoded on the GPU", why_not=NOT_HERE)
             return

@@ -69,21 +69,21 @@ def exit_status(lines: Iterable[Line]) -> int:
     return int(any(verdict(line) in ("missed", "failed") for line in lines))
 
 
-def append(path: Path, line: Line) -> None:
+def append_line(path: Path, line: Line) -> None:
     """Add *line* to the file at *path*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(line)) + "\n")
 
 
-def read(path: Path) -> list[Line]:
+def read_lines(path: Path) -> list[Line]:
     """Return the lines of the file at *path*, oldest first; empty if there is no file."""
     if not path.exists():
         return []
     return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
-def newest(lines: Iterable[Line]) -> list[Line]:
+def newest_lines(lines: Iterable[Line]) -> list[Line]:
     """Return the lines of each section's newest run, sections in the order of their first appearance."""
     by_section: dict[str, list[Line]] = {}
     for line in lines:

@@ -9,10 +9,10 @@ from importlib.metadata import version
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import device_of, median
+from bench.gpu_day.passes import lease_device, median
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.device.clock import Clock
-from tta_pipeline.evaluation.device.devices import build_of_torch, device_facts, name_of
+from tta_pipeline.evaluation.device.devices import device_facts, device_name, torch_build
 from tta_pipeline.evaluation.machine import cpu_model, machine_facts
 from tta_pipeline.loading.device import pins_memory
 
@@ -22,8 +22,8 @@ _NUM_COPIES = 20
 
 def machine(plan: Plan) -> Iterator[Figure]:
     """Yield versions, clocks, and copies from pinned and pageable memory."""
-    with device_of(plan) as device:
-        yield Figure(what="device", text=name_of(device) or cpu_model())
+    with lease_device(plan) as device:
+        yield Figure(what="device", text=device_name(device) or cpu_model())
         yield Figure(what="versions", text=_versions())
         for facts in device_facts():
             yield Figure(what=f"memory of {facts.device}", found=(facts.memory_bytes or 0) / 2**30, unit="GiB")
@@ -38,7 +38,7 @@ def _versions() -> str:
     names = ("torchvision", "numpy", "simplejpeg", "pydantic")
     found = ", ".join(f"{name} {version(name)}" for name in names)
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    return f"Python {platform.python_version()}, torch {torch.__version__} {build_of_torch()}, cuDNN {cudnn}, {found}"
+    return f"Python {platform.python_version()}, torch {torch.__version__} {torch_build()}, cuDNN {cudnn}, {found}"
 
 
 def _clocks(device: torch.device) -> Figure:

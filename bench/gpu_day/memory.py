@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import NOT_HERE, adapting, device_of, one_pass, stream_of
+from bench.gpu_day.passes import NOT_HERE, lease_device, method_of_plan, run_once, stream_of
 from bench.gpu_day.plan import Plan
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.device.memory import peak_gib, release_memory, reset_peak_memory
+from tta_pipeline.evaluation.device.memory import peak_memory_gib, release_memory, reset_peak_memory
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 
@@ -19,13 +19,13 @@ _NUM_BATCHES = 20
 
 def memory(plan: Plan) -> Iterator[Figure]:
     """Yield the growth of live memory, the peak, and whether the error names a batch size that fits."""
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         yield from _growth(plan, device)
         yield _too_large(plan, device)
 
 
 def _growth(plan: Plan, device: torch.device) -> Iterator[Figure]:
-    method = adapting(plan, "source", device)
+    method = method_of_plan(plan, "source", device)
     stream = stream_of(plan, device, batch_size=plan.batch_size, num_images=_NUM_BATCHES * plan.batch_size)
     live: list[int] = []
 
@@ -40,7 +40,7 @@ def _growth(plan: Plan, device: torch.device) -> Iterator[Figure]:
         pixel_bytes = plan.batch_size * plan.image_size**2 * 3
         steady = live[3:-1]  # no batch is copied ahead during the last one
         yield Figure(what=what, found=(steady[-1] - steady[0]) / (len(steady) - 1) / pixel_bytes, asked="<= 0.01")
-        yield Figure(what="peak memory of source", found=peak_gib(device), unit="GiB")
+        yield Figure(what="peak memory of source", found=peak_memory_gib(device), unit="GiB")
     else:
         yield Figure(what=what, asked="<= 0.01", why_not="not here: the memory of a CPU is not measured")
 
@@ -57,14 +57,14 @@ def _too_large(plan: Plan, device: torch.device) -> Figure:
         plan.little_gib * 2**30 / module.get_device_properties(device).total_memory, device
     )
     stream = stream_of(plan, device, batch_size=batch_size, num_images=batch_size)
-    method = adapting(plan, "tent", device)
+    method = method_of_plan(plan, "tent", device)
     try:
-        one_pass(method, stream, device)
+        run_once(method, stream, device)
     except EvaluationError as error:
         message = str(error)
     else:
         return Figure(what=what, found=0, asked="== 1", text=f"found memory for {batch_size} in {plan.little_gib} GiB")
     named = re.search(r"set batch_size to (\d+)", message)
     if named:
-        one_pass(method, replace(stream, batch_size=int(named[1])), device)
+        run_once(method, replace(stream, batch_size=int(named[1])), device)
     return Figure(what=what, found=bool(named), asked="== 1", text=message)

@@ -13,21 +13,21 @@ from torchvision.models.resnet import BasicBlock
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.device.leases import leased_device
-from tta_pipeline.evaluation.machine import decoding_threads
+from tta_pipeline.evaluation.machine import default_decode_threads
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell, cells
+from tta_pipeline.util.partitions import Cell, grid_of_cells
 
 BENCHMARK = "gpu_day"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -47,7 +47,7 @@ FEW: Mapping[str, Mapping[str, object]] = {
 
 
 @contextmanager
-def device_of(plan: Plan) -> Iterator[torch.device]:
+def lease_device(plan: Plan) -> Iterator[torch.device]:
     """Lease the device of the plan.
 
     Raises:
@@ -61,7 +61,7 @@ def device_of(plan: Plan) -> Iterator[torch.device]:
 
 def cells_of(plan: Plan) -> tuple[Cell, ...]:
     """Return the cells of the day's benchmark; all have the same images."""
-    return cells(shipped_sets()["imagenet_c"].in_mean, (5,))[: plan.num_cells]
+    return grid_of_cells(shipped_sets()["imagenet_c"].in_mean, (5,))[: plan.num_cells]
 
 
 def shards_of(plan: Plan) -> ShardSet:
@@ -81,11 +81,11 @@ def network_of(plan: Plan, device: torch.device, *, compile_mode: str | None = N
     network: nn.Module = Normalized(plain_network(plan.architecture, plan.num_classes), mean=MEAN, std=STD)
     network = network.eval().to(device).to(memory_format=torch.channels_last)
     if compile_mode is not None:
-        compiled(network, plan, compile_mode)
+        compile_network(network, plan, compile_mode)
     return network
 
 
-def compiled(network: nn.Module, plan: Plan, mode: str) -> None:
+def compile_network(network: nn.Module, plan: Plan, mode: str) -> None:
     """Compile *network* as an evaluation does; a rehearsal does so without the compiler of kernels."""
     if plan.is_rehearsal:
         network.compile(backend="eager", dynamic=False)
@@ -125,7 +125,7 @@ def method_of(
     )
 
 
-def adapting(plan: Plan, name: str, device: torch.device, *, compile_mode: str | None = None) -> Method:
+def method_of_plan(plan: Plan, name: str, device: torch.device, *, compile_mode: str | None = None) -> Method:
     """Return the method on the network of the plan; in a rehearsal it makes few views."""
     return method_of(
         name, network_of(plan, device, compile_mode=compile_mode), num_classes=plan.num_classes,
@@ -139,18 +139,18 @@ def stream_of(
 ) -> Stream:
     """Return a stream of the first images of the first cell, as an evaluation reads them."""
     shard_set = shards_of(plan)
-    order = as_stored(shard_set.index)
+    order = stored_order(shard_set.index)
     return Stream(
         shard_set=shard_set,
         order=replace(order, indices=order.indices[:num_images]),
         batch_size=batch_size,
         image_size=plan.image_size,
-        num_threads=decoding_threads() if num_threads is None else num_threads,
+        num_threads=default_decode_threads() if num_threads is None else num_threads,
         pin_memory=pins_memory(device),
     )
 
 
-def one_pass(method: Method, stream: Stream, device: torch.device) -> Pass:
+def run_once(method: Method, stream: Stream, device: torch.device) -> Pass:
     """Run the method over the stream once, in bf16."""
     return run_pass(ProtocolDriver(method), stream, device=device, precision="bf16", advance=lambda _: None)
 
@@ -170,7 +170,7 @@ def median(what: str, values: Iterable[float], *, unit: str = "", asked: str = "
     )  # fmt: skip
 
 
-def each(names: Iterable[str], figures: Callable[[str], Iterable[Figure]]) -> Iterator[Figure]:
+def figures_of_each(names: Iterable[str], figures: Callable[[str], Iterable[Figure]]) -> Iterator[Figure]:
     """Yield the figures of each name; if one of them raises, its error becomes its figure, and the others follow."""
     for name in names:
         try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES
+from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES
 
 
 @dataclass(frozen=True, kw_only=True)

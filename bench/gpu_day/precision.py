@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import FEW, NOT_HERE, ON_ANY_NETWORK, device_of, each, method_of, small_network
+from bench.gpu_day.passes import FEW, NOT_HERE, ON_ANY_NETWORK, figures_of_each, lease_device, method_of, small_network
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic
 from tta_pipeline.methods.losses import entropy
@@ -23,7 +23,7 @@ def precision(plan: Plan) -> Iterator[Figure]:
     """Yield whether predictions are finite, their distance from fp32's, and the change of an adaptation's effect."""
     size = (_NUM_BATCHES, plan.compared_batch, 3, plan.compared_size, plan.compared_size)
     batches = torch.rand(size, generator=torch.Generator().manual_seed(6))
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         if device.type != "cuda":
             yield Figure(what="tf32", why_not=NOT_HERE)
         if not _casts(device):
@@ -41,8 +41,8 @@ def precision(plan: Plan) -> Iterator[Figure]:
                     f"{(found.argmax(-1) == exact.argmax(-1)).float().mean():.0%} of the labels are fp32's",
                 )  # fmt: skip
 
-        yield from each(ON_ANY_NETWORK, figures)
-        yield from each(_ADAPT_FIRST, lambda name: [_effect(name, plan, batches, device)])
+        yield from figures_of_each(ON_ANY_NETWORK, figures)
+        yield from figures_of_each(_ADAPT_FIRST, lambda name: [_effect(name, plan, batches, device)])
         for kind in ("bf16", "fp16"):
             yield _gradient(plan, batches[0], device, kind)
 

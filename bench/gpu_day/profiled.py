@@ -10,7 +10,15 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import OF_VIEWS, ON_ANY_NETWORK, adapting, device_of, each, one_pass, stream_of
+from bench.gpu_day.passes import (
+    OF_VIEWS,
+    ON_ANY_NETWORK,
+    figures_of_each,
+    lease_device,
+    method_of_plan,
+    run_once,
+    stream_of,
+)
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.one_pass import Pass
 
@@ -20,7 +28,7 @@ _NOT_SEEN = "not here: the profiler does not see this kind of device"
 
 def profile(plan: Plan) -> Iterator[Figure]:
     """Profile source and tent, then a sweep."""
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         for name, batch_size in (("source", plan.batch_size), ("tent", plan.small_batch)):
             yield from _kernels(name, plan, device, batch_size)
         yield from _sweep(plan, device)
@@ -41,12 +49,12 @@ def _kernels(name: str, plan: Plan, device: torch.device, batch_size: int) -> It
     total_us = by_name.total()
     longest = "; ".join(f"{kernel[:60]} {us / total_us:.1%}" for kernel, us in by_name.most_common(_NUM_KERNELS))
     yield Figure(what=f"{name}: longest kernels, of {len(found.events)}", text=longest)
-    copies, others = _parted(found.events)
+    copies, others = _split_copies(found.events)
     yield Figure(
-        what=f"{name}: device busy", found=_covered_us(found.events) / 1e6 / found.collected.wall_s, is_speed=True
+        what=f"{name}: device busy", found=_busy_us(found.events) / 1e6 / found.collected.wall_s, is_speed=True
     )
-    alone_us = _covered_us(found.events) - _covered_us(others)
-    copied_us = _covered_us(copies)
+    alone_us = _busy_us(found.events) - _busy_us(others)
+    copied_us = _busy_us(copies)
     if copied_us:
         yield Figure(what=f"{name}: copies that overlap kernels", found=1 - alone_us / copied_us, is_speed=True)
     else:
@@ -62,14 +70,14 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
         size, number = (4, 2) if name in OF_VIEWS else (plan.small_batch, plan.num_swept)
         found = _Profiled(name, plan, device, batch_size=size, num_batches=number)
         passes.append(found.collected)
-        covered_s.append(_covered_us(found.events) / 1e6)
+        covered_s.append(_busy_us(found.events) / 1e6)
         what = f"{name}: device busy in a sweep"
         if found.events:
             yield Figure(what=what, found=covered_s[-1] / passes[-1].wall_s, is_speed=True)
         else:
             yield Figure(what=what, why_not=_NOT_SEEN)
 
-    yield from each((name for name in ON_ANY_NETWORK if name != "source"), figures)
+    yield from figures_of_each((name for name in ON_ANY_NETWORK if name != "source"), figures)
     wall_s = sum(collected.wall_s for collected in passes)
     starved_s = sum(batch.starved_s for collected in passes for batch in collected.batches)
     text = f"{len(passes)} methods, {plan.num_swept} batches each; 2 of {', '.join(OF_VIEWS)}"
@@ -88,13 +96,13 @@ class _Profiled:
     """A pass of a method after a warm-up, and the events of the device in it."""
 
     def __init__(self, name: str, plan: Plan, device: torch.device, *, batch_size: int, num_batches: int) -> None:
-        method = adapting(plan, name, device)
+        method = method_of_plan(plan, name, device)
         stream = stream_of(plan, device, batch_size=batch_size, num_images=num_batches * batch_size)
         warm_up = replace(stream, order=replace(stream.order, indices=stream.order.indices[: 2 * batch_size]))
-        one_pass(method, warm_up, device)
+        run_once(method, warm_up, device)
         kinds = torch.profiler.supported_activities() - {ProfilerActivity.CPU} or {ProfilerActivity.CPU}
         with torch.profiler.profile(activities=kinds) as profiler:
-            self.collected = one_pass(method, stream, device)
+            self.collected = run_once(method, stream, device)
         self.events: Sequence[Any] = [
             event
             for event in profiler.events()
@@ -102,13 +110,13 @@ class _Profiled:
         ]
 
 
-def _parted(events: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _split_copies(events: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the copies to the device, and everything else."""
     copies = [event for event in events if event.name.startswith("Memcpy HtoD")]
     return copies, [event for event in events if not event.name.startswith("Memcpy HtoD")]
 
 
-def _covered_us(events: Sequence[Any]) -> float:
+def _busy_us(events: Sequence[Any]) -> float:
     """Return the length of the union of the events' intervals, in microseconds."""
     covered, until = 0.0, float("-inf")
     for start, end in sorted((event.time_range.start, event.time_range.end) for event in events):

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.gpu_day.lines import Line, newest, read, verdict
+from bench.gpu_day.lines import Line, newest_lines, read_lines, verdict
 from tta_pipeline.util.files import write_atomically
 
 BEGIN, END = "<!-- bench.gpu_day: begin -->", "<!-- bench.gpu_day: end -->"
@@ -28,7 +28,7 @@ def show(lines: Iterable[Line]) -> None:
         result = verdict(line)
         counts[result] = counts.get(result, 0) + 1
         style = _STYLES.get(result, "")
-        table.add_row(line.section, line.what, found(line), line.asked, result, _remark(line), style=style)
+        table.add_row(line.section, line.what, figure_text(line), line.asked, result, _remark(line), style=style)
     Console(width=170, highlight=False, markup=False).print(table)
     print(", ".join(f"{count} {name}" for name, count in counts.items()))  # noqa: T201 - the program's output
 
@@ -39,7 +39,7 @@ def write_into(document: Path, lines_path: Path) -> None:
     Raises:
         ReportError: the document lacks a comment, or the lines are a rehearsal's, or do not name the device.
     """
-    lines = newest(read(lines_path))
+    lines = newest_lines(read_lines(lines_path))
     device = next((line.text for line in lines if line.what == "device"), None)
     if device is None or any(line.is_rehearsal for line in lines):
         raise ReportError(
@@ -59,14 +59,14 @@ def write_into(document: Path, lines_path: Path) -> None:
 
 
 def _markdown(lines: Iterable[Line]) -> list[str]:
-    rows = [(line.section, line.what, found(line), line.asked, verdict(line), _remark(line)) for line in lines]
+    rows = [(line.section, line.what, figure_text(line), line.asked, verdict(line), _remark(line)) for line in lines]
     head = ["| section | what | found | asked | verdict | |", "|---|---|---|---|---|---|"]
     return head + [
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
     ]
 
 
-def found(line: Line) -> str:
+def figure_text(line: Line) -> str:
     """Return the figure of *line* with its range and unit."""
     if line.found is None:
         return ""

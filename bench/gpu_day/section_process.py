@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.gpu_day.lines import Line, append
+from bench.gpu_day.lines import Line, append_line
 from bench.gpu_day.plan import plan_of
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     module, _, attribute = function.partition(":")
     figures = getattr(importlib.import_module(module), attribute)
     for figure in figures(plan_of(rehearsed_on=rehearsed_on, folder=Path(folder))):
-        append(Path(out), Line(section=name, day=day, is_rehearsal=bool(rehearsed_on), **asdict(figure)))
+        append_line(Path(out), Line(section=name, day=day, is_rehearsal=bool(rehearsed_on), **asdict(figure)))
 
 
 if __name__ == "__main__":

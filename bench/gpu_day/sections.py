@@ -1,6 +1,6 @@
 """The sections of the day in their order. The section `verdicts`, which the command adds, is made from their lines."""
 
-from bench.gpu_day.running import Section
+from bench.gpu_day.run_sections import Section
 
 MOST_S = 540
 """Largest number of seconds for the whole day, so that it fits into one command on a borrowed machine."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import adapting, device_of, median, network_of, one_pass, pixels, stream_of
+from bench.gpu_day.passes import lease_device, median, method_of_plan, network_of, pixels, run_once, stream_of
 from bench.gpu_day.plan import Plan
 from bench.methods import tent_loop
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
-from tta_pipeline.evaluation.machine import decoding_threads
-from tta_pipeline.evaluation.scores import scored_samples
+from tta_pipeline.evaluation.machine import default_decode_threads
+from tta_pipeline.evaluation.scores import score_samples
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 
@@ -42,13 +42,13 @@ class _Way:
             plan, device, batch_size=self.batch_size, num_images=self.num_images, num_threads=self.num_threads
         )
         with arithmetic(device.type, "fp32", deterministic=self.is_deterministic):
-            found = one_pass(self.method, stream, device)
+            found = run_once(self.method, stream, device)
         return found.wall_s, sum(batch.starved_s for batch in found.batches)
 
 
 def speed(plan: Plan) -> Iterator[Figure]:
     """Compare ways in groups, those with requirements first; the ways of a group take turns."""
-    with device_of(plan) as device, arithmetic(device.type, "fp32"):
+    with lease_device(plan) as device, arithmetic(device.type, "fp32"):
         for ways in (
             _source(plan, device, plan.batch_size, None, threads=(2, 4, 8, 16)),
             _tent(plan, device),
@@ -56,7 +56,7 @@ def speed(plan: Plan) -> Iterator[Figure]:
             _source(plan, device, plan.batch_size, plan.compile),
             _source(plan, device, plan.small_batch, plan.compile),
         ):
-            yield from _compared(ways, plan, device)
+            yield from _compare_ways(ways, plan, device)
 
 
 def _source(
@@ -66,8 +66,8 @@ def _source(
 
     In the group that tries several numbers of *threads*, the first two ways read a whole cell.
     """
-    method = adapting(plan, "source", device, compile_mode=mode)
-    default = decoding_threads()
+    method = method_of_plan(plan, "source", device, compile_mode=mode)
+    default = default_decode_threads()
 
     def way(number: int | None) -> _Way:
         is_whole = bool(threads) and number in (None, default)
@@ -84,8 +84,8 @@ def _source(
 
 def _tent(plan: Plan, device: torch.device) -> list[_Way]:
     """Return ways for tent: a bare loop over resident batches, then shards, then shards with determinism."""
-    size, default = plan.small_batch, decoding_threads()
-    loop, method = tent_loop(network_of(plan, device)), adapting(plan, "tent", device)
+    size, default = plan.small_batch, default_decode_threads()
+    loop, method = tent_loop(network_of(plan, device)), method_of_plan(plan, "tent", device)
     fed = _Way(
         name=f"tent, eager, batch {size}, {default} threads", method=method, batch_size=size,
         num_images=plan.num_adapted, num_threads=default, asked="<= 1.15",
@@ -97,7 +97,7 @@ def _tent(plan: Plan, device: torch.device) -> list[_Way]:
     ]
 
 
-def _compared(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Iterator[Figure]:
+def _compare_ways(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Iterator[Figure]:
     """Let *ways* take turns; yield their speeds, and the ratio of each to the first."""
     taken: dict[str, list[tuple[float, float]]] = {way.name: [] for way in ways}
     for turn in range(plan.turns + 1):
@@ -132,7 +132,7 @@ def _resident_s(way: _Way, plan: Plan, device: torch.device) -> float:
         with torch.autocast(device.type, torch.bfloat16):
             logits = predict(as_floats(images))
         if isinstance(way.method, Method):
-            scored_samples(logits.float().log_softmax(1), labels, labels)
+            score_samples(logits.float().log_softmax(1), labels, labels)
     clock.synchronize()
     # Scaled to the images of the streamed pass, whose last batch may be smaller.
     return (time.perf_counter() - started) * way.num_images / (way.num_images // way.batch_size * way.batch_size)

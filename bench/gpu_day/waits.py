@@ -13,16 +13,16 @@ from bench.gpu_day.passes import (
     NOT_HERE,
     OF_VIEWS,
     ON_ANY_NETWORK,
-    adapting,
-    device_of,
-    each,
+    figures_of_each,
+    lease_device,
     method_of,
+    method_of_plan,
     network_of,
     pixels,
 )
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.scores import scored_samples
-from tta_pipeline.evaluation.states import States
+from tta_pipeline.evaluation.scores import score_samples
+from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 
@@ -35,20 +35,20 @@ _ANY = "0" * 64
 
 def waits(plan: Plan) -> Iterator[Figure]:
     """Count the waits of each method in batches after the first two, and the additional waits of a resumed stream."""
-    with device_of(plan) as device:
+    with lease_device(plan) as device:
         yield from _after_restoring(plan, device)
-        yield from each(ON_ANY_NETWORK, lambda name: [_waits_of(name, plan, device)])
+        yield from figures_of_each(ON_ANY_NETWORK, lambda name: [_waits_of(name, plan, device)])
 
 
 def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
     what, asked = f"{name}: waits a batch", "== 0" if name in _WITHOUT else ""
-    if not tells_waits(device):
+    if not can_report_waits(device):
         return Figure(what=what, asked=asked, why_not=NOT_HERE)
-    method = adapting(plan, name, device)
+    method = method_of_plan(plan, name, device)
     size = 4 if name in OF_VIEWS else plan.small_batch
     images, labels = pixels(plan, device, batch_size=size), torch.zeros(size, dtype=torch.int64)
 
-    found = _counted(_batch_of(method, images, labels, device), device)
+    found = _count_waits(_batch_of(method, images, labels, device), device)
     places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in found.most_common(5))
     return Figure(what=what, found=found.total() / _NUM_BATCHES, asked=asked, text=places)
 
@@ -56,19 +56,19 @@ def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
 def _after_restoring(plan: Plan, device: torch.device) -> Iterator[Figure]:
     """Count the waits of tent before and after its state is restored from a file; Adam's counters are restored too."""
     what = "waits a batch after resuming, more than before"
-    if not tells_waits(device):
+    if not can_report_waits(device):
         yield Figure(what=what, asked="== 0", why_not=NOT_HERE)
         return
     images, labels = pixels(plan, device, batch_size=plan.small_batch), torch.zeros(plan.small_batch, dtype=torch.int64)
-    states = States(folder=plan.folder / "waits")
+    states = StreamStates(folder=plan.folder / "waits")
     first = _tent(plan, device)
-    before = _counted(_batch_of(first, images, labels, device), device)
+    before = _count_waits(_batch_of(first, images, labels, device), device)
     states.save(_ANY, first.state_dict())
     second, kept = _tent(plan, device), states.newest([_ANY], lambda _: None)
     assert kept is not None
     with host_waits(device) as restoring:
         second.load_state_dict(kept[1])
-    after = _counted(_batch_of(second, images, labels, device), device, num_warm=0)
+    after = _count_waits(_batch_of(second, images, labels, device), device, num_warm=0)
     places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in after.most_common(5))
     yield Figure(what=what, found=(after.total() - before.total()) / _NUM_BATCHES, asked="== 0", text=places)
     yield Figure(what="waits while a state is restored, once a stream", found=restoring.total())
@@ -85,12 +85,12 @@ def _batch_of(method: Method, images: torch.Tensor, labels: torch.Tensor, device
     def batch() -> None:
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             logits = method.predict(as_floats(images))
-        scored_samples(logits.float().log_softmax(1), labels, labels)
+        score_samples(logits.float().log_softmax(1), labels, labels)
 
     return batch
 
 
-def _counted(batch: Callable[[], None], device: torch.device, *, num_warm: int = 2) -> Counter[str]:
+def _count_waits(batch: Callable[[], None], device: torch.device, *, num_warm: int = 2) -> Counter[str]:
     """Count the waits of a few batches after the first *num_warm*."""
     for _ in range(num_warm):
         batch()
@@ -100,7 +100,7 @@ def _counted(batch: Callable[[], None], device: torch.device, *, num_warm: int =
     return found
 
 
-def tells_waits(device: torch.device) -> bool:
+def can_report_waits(device: torch.device) -> bool:
     """Return whether *device* can report waits of the host."""
     return hasattr(torch.get_device_module(device), "set_sync_debug_mode")
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from bench.parity.cifar import BATCH_SIZE, SEVERITY, SHIFTS, scene
 from bench.parity.clones import commit
-from bench.parity.comparing import Agreement, Comparison, Scene, compare, unexplained
+from bench.parity.comparison import Agreement, Comparison, Scene, compare, unexplained_titles
 from bench.parity.comparisons import COMPARISONS
-from bench.parity.table import document
+from bench.parity.page import document
 
 DESCRIPTION = """Our methods compared with the code of their authors, on a continual stream of four shifts of CIFAR-10.
 
@@ -30,12 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [each for each in COMPARISONS if not options.only or each.method in options.only]
     found = run(chosen, scene(options.cifar, images_per_shift=options.images_per_shift), options.authors)
     commits = {each.repository: commit(options.authors / each.clone) for each in chosen if each.title in found}
-    page = document(chosen, found, commits=commits, scene=_described(options.images_per_shift))
+    page = document(chosen, found, commits=commits, scene=_describe_scene(options.images_per_shift))
     if options.output:
         options.output.write_text(page)
     else:
         sys.stdout.write(page)
-    for title in (wrong := unexplained(found, chosen)):
+    for title in (wrong := unexplained_titles(found, chosen)):
         sys.stderr.write(f"{title}: differs from the authors' code; expected equal predictions, or a reason\n")
     return 1 if wrong else 0
 
@@ -67,7 +67,7 @@ def run(comparisons: Sequence[Comparison], of: Scene, authors: Path) -> dict[str
     return found
 
 
-def _described(images_per_shift: int) -> str:
+def _describe_scene(images_per_shift: int) -> str:
     shifts = ", ".join(SHIFTS)
     return (
         f"A ResNet-20 for CIFAR-10 and a continual stream of {shifts} at severity {SEVERITY}, {images_per_shift:,} "

@@ -18,8 +18,8 @@ from torch import nn
 from torchvision import transforms
 
 from bench.parity.cifar import VIT
-from bench.parity.clones import imported, module, package
-from bench.parity.comparing import SEED, Predict, Setting
+from bench.parity.clones import import_from_clone, module, package
+from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.augmentations import augmix_views, moco_view, weak_view
 from tta_pipeline.methods.memory_bank import BalancedBank
@@ -40,7 +40,7 @@ def _optimizer(at: Setting, parameters: Sequence[nn.Parameter]) -> torch.optim.O
     return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
 
 
-def _prepared(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Parameter]]:
+def _prepare(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Parameter]]:
     """Return the model as prepared by *code*, a module like Tent's, and the parameters that the module collects."""
     network = code.configure_model(at.network)
     return network, code.collect_params(network)[0]
@@ -57,16 +57,16 @@ def _parts(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
 
 def tent(at: Setting) -> Predict:
     """Make Tent."""
-    code = imported(at.clone, "tent")
-    network, parameters = _prepared(at, code)
+    code = import_from_clone(at.clone, "tent")
+    network, parameters = _prepare(at, code)
     made: Predict = code.Tent(network, _optimizer(at, parameters))
     return made
 
 
 def eta_of_eata(at: Setting) -> Predict:
     """Make EATA without Fisher information."""
-    code, settings = imported(at.clone, "eata"), _any(at)
-    network, parameters = _prepared(at, code)
+    code, settings = import_from_clone(at.clone, "eata"), _any(at)
+    network, parameters = _prepare(at, code)
     made: Predict = code.EATA(
         network,
         _optimizer(at, parameters),
@@ -82,9 +82,9 @@ def sar_of_sar(at: Setting) -> Predict:
 
 
 def _sar(at: Setting, name: str, of: str) -> Predict:
-    code, settings = imported(at.clone, name), _any(at)
-    network, parameters = _prepared(at, code)
-    sam = imported(at.clone, "sam").SAM
+    code, settings = import_from_clone(at.clone, name), _any(at)
+    network, parameters = _prepare(at, code)
+    sam = import_from_clone(at.clone, "sam").SAM
     optimizer = sam(parameters, torch.optim.SGD, rho=settings.rho, lr=settings.lr, momentum=settings.momentum)
     made: Predict = getattr(code, of)(network, optimizer, margin_e0=settings.e_margin * math.log(at.num_classes))
     return made
@@ -92,16 +92,16 @@ def _sar(at: Setting, name: str, of: str) -> Predict:
 
 def tent_of_come(at: Setting) -> Predict:
     """Make Tent with COME's loss."""
-    code = imported(at.clone, "tent_come")
-    network, parameters = _prepared(at, code)
+    code = import_from_clone(at.clone, "tent_come")
+    network, parameters = _prepare(at, code)
     made: Predict = code.Tent_COME(network, _optimizer(at, parameters), None)
     return made
 
 
 def eta_of_come(at: Setting) -> Predict:
     """Make EATA with COME's loss, without Fisher information."""
-    code, settings = imported(at.clone, "eata_come"), _any(at)
-    network, parameters = _prepared(at, code)
+    code, settings = import_from_clone(at.clone, "eata_come"), _any(at)
+    network, parameters = _prepare(at, code)
     made: Predict = code.EATA_COME(
         network,
         _optimizer(at, parameters),
@@ -120,10 +120,10 @@ def rdumb(at: Setting) -> Predict:
     """Make RDumb; its learning rate is hard-coded, its other constants are set here, and its counter starts later."""
     folder = at.clone / "models"
     models = package(folder)
-    base = imported(at.clone, "models.registery", {"models": models})
-    functional = imported(at.clone, "models.functional", {"models": package(folder)})
+    base = import_from_clone(at.clone, "models.registery", {"models": models})
+    functional = import_from_clone(at.clone, "models.functional", {"models": package(folder)})
     vars(models).update(AdaptiveModel=base.AdaptiveModel, register=base.register, functional=functional)
-    code, settings = imported(at.clone, "models.rdumb", {"models": models}), _any(at)
+    code, settings = import_from_clone(at.clone, "models.rdumb", {"models": models}), _any(at)
     made = code.RDumb(at.network)
     made.e_margin = settings.e_margin * math.log(at.num_classes)
     made.d_margin = settings.d_margin
@@ -133,7 +133,7 @@ def rdumb(at: Setting) -> Predict:
 
 def rotta(at: Setting) -> Predict:
     """Make RoTTA."""
-    code, settings = imported(at.clone, "core.adapter.rotta"), _any(at)
+    code, settings = import_from_clone(at.clone, "core.adapter.rotta"), _any(at)
     own = SimpleNamespace(
         MEMORY_SIZE=settings.memory_size, LAMBDA_T=settings.lambda_t, LAMBDA_U=settings.lambda_u, NU=settings.nu,
         UPDATE_FREQUENCY=settings.update_frequency, ALPHA=settings.alpha,
@@ -144,12 +144,12 @@ def rotta(at: Setting) -> Predict:
         OPTIM=SimpleNamespace(STEPS=settings.steps),
         INPUT=SimpleNamespace(SIZE=(32, 32), TTA_MEAN=0, TTA_STD=1),
     )
-    with patch.object(transforms, "RandomAffine", _random_affine_of_their_time):
+    with patch.object(transforms, "RandomAffine", _random_affine_with_old_names):
         made: Predict = code.RoTTA(cfg, at.network, partial(_optimizer, at))
     return made
 
 
-def _random_affine_of_their_time(
+def _random_affine_with_old_names(
     degrees: object, *, resample: object, fillcolor: object, **options: object
 ) -> transforms.RandomAffine:
     """Return torchvision's transform from the old names of its arguments."""
@@ -160,7 +160,7 @@ def t3a(at: Setting) -> Predict:
     """Make T3A on the two parts of a network."""
     base = type("Algorithm", (nn.Module,), {"__init__": _algorithm})
     stand_ins = {"domainbed.algorithms": module("domainbed.algorithms", Algorithm=base)}
-    code = imported(at.clone, "domainbed.adapt_algorithms", stand_ins)
+    code = import_from_clone(at.clone, "domainbed.adapt_algorithms", stand_ins)
     features = FeaturesOf(at.network.eval())
     parts = SimpleNamespace(featurizer=features, classifier=features.last)
     options = {"filter_K": _any(at).filter_k, "cached_loader": False}
@@ -188,7 +188,7 @@ def neo(at: Setting) -> Predict:
         "utils.utils": module("utils.utils", get_device=lambda: torch.device("cpu")),
         "dataset": package(at.clone / "dataset"),
     }
-    code = imported(at.clone, "tta_library.neo", stand_ins)
+    code = import_from_clone(at.clone, "tta_library.neo", stand_ins)
     made = code.NEO(_Headed(at.network), at.num_classes)
     made.imagenet_mask = None
     return torch.no_grad()(made.forward)
@@ -208,7 +208,7 @@ def zerosiam(at: Setting) -> Predict:
     """Make ZeroSiam on the two parts of a network."""
     settings = _any(at)
     stand_ins = {"models": package(at.clone / "models"), "tta_library": package(at.clone / "tta_library")}
-    code = imported(at.clone, "tta_library.zerosiam", stand_ins)
+    code = import_from_clone(at.clone, "tta_library.zerosiam", stand_ins)
     network = code.configure_model(code.BYOLWrapper(_Forked(at.network), ""))
     rates = (settings.lr, settings.lr * settings.predictor_lr_factor)
     adapted = (code.collect_params(network)[0], list(network.predictor.parameters()))
@@ -232,15 +232,15 @@ def rem_of_script(at: Setting) -> Predict:
 
 def _rem(at: Setting, wrapped: Callable[[nn.Module], nn.Module]) -> Predict:
     scripts, settings = at.clone / "cifar", _any(at)
-    code = imported(scripts, "rem", {"cv2": module("cv2")})
+    code = import_from_clone(scripts, "rem", {"cv2": module("cv2")})
     zoo = scripts / "robustbench"
     stand_ins = {"robustbench": package(zoo), "robustbench.model_zoo": package(zoo / "model_zoo")}
     with patch("timm.models.registry.register_model", lambda make: make):  # its models have the names of timm's
-        models = imported(scripts, "robustbench.model_zoo.rem_vit", stand_ins)
+        models = import_from_clone(scripts, "robustbench.model_zoo.rem_vit", stand_ins)
     network = models.rem_vit(**VIT)
     network.load_state_dict(at.network.state_dict())
     num_patches = network.patch_embed.num_patches
-    network, parameters = _prepared(replace(at, network=wrapped(network)), code)
+    network, parameters = _prepare(replace(at, network=wrapped(network)), code)
     made: Predict = code.REM(
         network, _optimizer(at, parameters), m=settings.mask_ratio, n=settings.num_predictions,
         lamb=settings.lambda_rank, margin=settings.margin,
@@ -249,12 +249,12 @@ def _rem(at: Setting, wrapped: Callable[[nn.Module], nn.Module]) -> Predict:
     return made
 
 
-def _made_petta(at: Setting) -> Any:
+def _make_petta(at: Setting) -> Any:
     settings = _any(at)
     absent = module("src.model.resnet_domainnet126", ResNetDomainNet126=type("Absent", (), {}))
     parts = module("src.utils.petta_utils", split_up_model=_parts, get_source_loader=lambda **_: (None, at.source_data))
     stand_ins = {"src.model": package(at.clone / "src" / "model"), absent.__name__: absent, parts.__name__: parts}
-    code = imported(at.clone, "src.adapter.petta", stand_ins)
+    code = import_from_clone(at.clone, "src.adapter.petta", stand_ins)
     shared = SimpleNamespace(
         MEMORY_SIZE=settings.memory_size, UPDATE_FREQUENCY=settings.update_frequency, ALPHA=settings.alpha,
         LAMBDA_T=settings.lambda_t, LAMBDA_U=settings.lambda_u,
@@ -279,13 +279,13 @@ def _made_petta(at: Setting) -> Any:
 
 def petta(at: Setting) -> Predict:
     """Make PeTTA; it expects labels with the images, but only counts them."""
-    made = _made_petta(at)
+    made = _make_petta(at)
     return lambda images: made(images, torch.zeros(len(images)))
 
 
 def petta_with_divergence_of_each_class(at: Setting) -> Predict:
     """Make PeTTA with our moments of the source features, and with the mean of the classes' divergences."""
-    made, ours = _made_petta(at), at.ours
+    made, ours = _make_petta(at), at.ours
     means, variances = ours._source_means, ours._scales  # type: ignore[attr-defined] # noqa: SLF001 - by label
     made.proto_mem.mem_proto.copy_(means)
     made.divg_score.src_proto.copy_(means)
@@ -309,7 +309,7 @@ def _algorithm(self: Any, _shape: object, _num_classes: object, _num_domains: ob
 _images_of_bank = BalancedBank.images
 
 
-def by_class(bank: BalancedBank) -> torch.Tensor:
+def images_by_class(bank: BalancedBank) -> torch.Tensor:
     """Sort *bank* by class, as the authors' code does, and return its images."""
     bank._entries.sort(key=lambda entry: entry.label)  # noqa: SLF001 - an experiment
     return _images_of_bank(bank)
@@ -400,10 +400,10 @@ class _SourceLoader(list[Any]):
         self.batch_size = batch_size
 
 
-def _made_of_md(at: Setting, name: str, of: str, *, folder: str = "classification", **sections: SimpleNamespace) -> Any:
+def _make_of_md(at: Setting, name: str, of: str, *, folder: str = "classification", **sections: SimpleNamespace) -> Any:
     """Return the object of the class *of* in MD's file *name*."""
     scripts = at.clone / folder
-    code = imported(scripts, f"methods.{name}", _stand_ins(at, scripts))
+    code = import_from_clone(scripts, f"methods.{name}", _stand_ins(at, scripts))
     at.network.model_preprocess = None  # type: ignore[assignment]
     return getattr(code, of)(_cfg(at, **sections), at.network, at.num_classes)
 
@@ -415,7 +415,7 @@ def of_md(name: str, of: str, **sections: Callable[[Any], Mapping[str, object]])
     """
 
     def theirs(at: Setting) -> Predict:
-        made: Predict = _made_of_md(
+        made: Predict = _make_of_md(
             at, name, of, **{key: SimpleNamespace(**make(at.settings)) for key, make in sections.items()}
         )
         return made
@@ -426,7 +426,7 @@ def of_md(name: str, of: str, **sections: Callable[[Any], Mapping[str, object]])
 def rmt(at: Setting) -> Predict:
     """Make RMT; it initialises its projector with the same draws as ours."""
     settings = _any(at)
-    made: Predict = _made_of_md(
+    made: Predict = _make_of_md(
         at,
         "rmt",
         "RMT",
@@ -444,7 +444,7 @@ def rmt(at: Setting) -> Predict:
 def lame(at: Setting) -> Predict:
     """Make LAME; it returns assignments, not logits."""
     settings = _any(at)
-    made: Predict = _made_of_md(
+    made: Predict = _make_of_md(
         at,
         "lame",
         "LAME",
@@ -458,7 +458,7 @@ def lame(at: Setting) -> Predict:
 def asr(at: Setting) -> Predict:
     """Make EATA with ASR, without Fisher information."""
     settings = _any(at)
-    made: Predict = _made_of_md(
+    made: Predict = _make_of_md(
         at,
         "eata",
         "EATA",
@@ -471,9 +471,9 @@ def asr(at: Setting) -> Predict:
     return made
 
 
-def _made_adacontrast(at: Setting) -> Any:
+def _make_adacontrast(at: Setting) -> Any:
     settings = _any(at)
-    made = _made_of_md(
+    made = _make_of_md(
         at,
         "adacontrast",
         "AdaContrast",
@@ -492,14 +492,14 @@ def _made_adacontrast(at: Setting) -> Any:
 
 def adacontrast(at: Setting) -> Predict:
     """Make AdaContrast, and pass it the views that our method draws, in place of its loader's."""
-    made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
+    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(SEED)
     views = (weak_view, moco_view, moco_view)
     return lambda images: made([images, *(view(images, generator) for view in views)])
 
 
 def adacontrast_with_labels_later(at: Setting) -> Predict:
     """Make AdaContrast, changed so that keys and labels of a batch enter its queue after the loss."""
-    made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
+    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(SEED)
     enter, waiting = made.model.update_memory, []
     made.model.update_memory = lambda *arguments: waiting.append(arguments)
 
@@ -516,7 +516,7 @@ def image_by_image(name: str, of: str) -> Callable[[Setting], Predict]:
 
     def theirs(at: Setting) -> Predict:
         settings, generator = _any(at), torch.Generator().manual_seed(SEED)
-        made = _made_of_md(at, name, of, BN=SimpleNamespace(ALPHA=1 / (settings.prior_strength + 1)))
+        made = _make_of_md(at, name, of, BN=SimpleNamespace(ALPHA=1 / (settings.prior_strength + 1)))
         made.episodic = hasattr(settings, "lr")
 
         def predict(images: torch.Tensor) -> torch.Tensor:

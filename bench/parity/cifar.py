@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from bench.parity.comparing import Batch, Scene
+from bench.parity.comparison import Batch, Scene
 from tta_pipeline.data.corruptions.arrays import Images
 from tta_pipeline.data.corruptions.dispatch import corrupt
 from tta_pipeline.models.normalized import Normalized

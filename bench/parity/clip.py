@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from bench.parity.clones import imported, module, package
-from bench.parity.comparing import SEED, Predict, Setting
+from bench.parity.clones import import_from_clone, module, package
+from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.augmentations import crop_views
 from tta_pipeline.models.clip_models import ZeroShotClassifier
@@ -69,7 +69,7 @@ def tda(at: Setting) -> Predict:
     stand_ins["datasets"].build_dataset = None  # type: ignore[attr-defined]
     stand_ins["datasets.imagenet"].ImageNet = None  # type: ignore[attr-defined]
     vars(stand_ins["datasets.utils"]).update(build_data_loader=None, AugMixAugmenter=None)
-    code, settings = imported(at.clone, "tda_runner", stand_ins), _any(at)
+    code, settings = import_from_clone(at.clone, "tda_runner", stand_ins), _any(at)
     positive = {
         "enabled": True, "shot_capacity": settings.positive_size, "alpha": settings.positive_alpha,
         "beta": settings.positive_beta,
@@ -129,7 +129,7 @@ def zero(at: Setting) -> Predict:
         "data.cls_to_names": module("data.cls_to_names", **{f"{name}_classes": () for name in names}),
         "pandas": module("pandas"),
     }
-    made = imported(at.clone, "ttas.zero", stand_ins).Zero(model="clip")
+    made = import_from_clone(at.clone, "ttas.zero", stand_ins).Zero(model="clip")
     made.gamma = settings.kept_share
 
     def predict(images: torch.Tensor) -> torch.Tensor:
@@ -174,7 +174,7 @@ def tpt(at: Setting) -> Predict:
     }  # fmt: skip
     stand_ins = {name: module(name, **dict.fromkeys(names)) for name, names in contents.items()}
     stand_ins |= {name: module(name) for name in ("clip", "data", "utils")}
-    code = imported(at.clone, "tpt_classification", stand_ins)
+    code = import_from_clone(at.clone, "tpt_classification", stand_ins)
     told = SimpleNamespace(cocoop=False, tta_steps=settings.steps, selection_p=settings.kept_share)
 
     def predict_one(views: torch.Tensor) -> torch.Tensor:

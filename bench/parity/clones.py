@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 
-def imported(folder: Path, name: str, stand_ins: Mapping[str, ModuleType] | None = None) -> ModuleType:
+def import_from_clone(folder: Path, name: str, stand_ins: Mapping[str, ModuleType] | None = None) -> ModuleType:
     """Return the module *name* of the authors' scripts in *folder*.
 
     Args:

@@ -13,10 +13,10 @@ from bench.parity.adapters import (
     adacontrast,
     adacontrast_with_labels_later,
     asr,
-    by_class,
     eta_of_come,
     eta_of_eata,
     image_by_image,
+    images_by_class,
     lame,
     neo,
     of_md,
@@ -37,7 +37,7 @@ from bench.parity.adapters import (
 )
 from bench.parity.cifar import vit
 from bench.parity.clip import as_clip, tda, tpt, zero
-from bench.parity.comparing import Comparison
+from bench.parity.comparison import Comparison
 from tta_pipeline.methods.memory_bank import BalancedBank
 from tta_pipeline.methods.petta import Petta
 
@@ -76,7 +76,7 @@ _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
 
 @contextmanager
 def _memory_by_class_and_images_passed() -> Iterator[None]:
-    with patch.object(BalancedBank, "images", by_class), patch.object(Petta, "_view", view_after_images):
+    with patch.object(BalancedBank, "images", images_by_class), patch.object(Petta, "_view", view_after_images):
         yield
 
 
@@ -167,7 +167,7 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="rotta, draws: batch, memory by class", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta,
-        changes=_AS_THEIRS, within=partial(patch.object, BalancedBank, "images", by_class),
+        changes=_AS_THEIRS, within=partial(patch.object, BalancedBank, "images", images_by_class),
     ),
     Comparison(
         title="petta", method="petta", repository="hthieu166/petta", theirs=petta, changes=_ONCE_A_BATCH,
@@ -176,12 +176,12 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="petta, draws: batch, memory and divergence by class", method="petta", repository="hthieu166/petta",
         theirs=petta_with_divergence_of_each_class, changes=_NO_SMALL_DIFFERENCE,
-        within=partial(patch.object, BalancedBank, "images", by_class),
+        within=partial(patch.object, BalancedBank, "images", images_by_class),
     ),
     Comparison(
         title="petta, not symmetric", method="petta", repository="hthieu166/petta",
         theirs=petta_with_divergence_of_each_class, changes={**_NO_SMALL_DIFFERENCE, "symmetric": False},
-        within=partial(patch.object, BalancedBank, "images", by_class),
+        within=partial(patch.object, BalancedBank, "images", images_by_class),
         reason="the student of theirs also passes the images without a view, for nothing but its statistics",
         shown_by="petta, not symmetric, images passed",
     ),

@@ -7,24 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
-from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
-from tta_pipeline.benchmarks.tuning import Tuning, grid_problems
-from tta_pipeline.data.shifts.loading import find_shift_set, shipped_names
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
+from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
 from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.naming import PART_PATTERN, Name, name_problem
-from tta_pipeline.util.partitions import TRAIN, Cell, cells
-from tta_pipeline.util.sections import Section
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.naming import BENCHMARK_NAME_PATTERN, Name, name_problem
+from tta_pipeline.util.partitions import TRAIN, Cell, grid_of_cells
 
 
-class Benchmark(Section):
+class Benchmark(ConfigModel):
     """One benchmark file."""
 
-    name: Annotated[str, Field(pattern=PART_PATTERN)]
+    name: Annotated[str, Field(pattern=BENCHMARK_NAME_PATTERN)]
     """Name of the file; for one of several sets in the file, `<file>/<shift set>`."""
     title: str
     source: AnySource
@@ -50,7 +50,7 @@ class Benchmark(Section):
     transforms: dict[Name, Transform] = Field(default_factory=dict)
     """Further shard sets, made from the original shards by changing each image."""
     models: dict[Name, AnyModel]
-    experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
+    experiments: Annotated[dict[Name, Experiment], BeforeValidator(expand_protocols)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
     matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
     """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. With a
@@ -64,7 +64,7 @@ class Benchmark(Section):
     def _with_shift_set(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, dict):
             return value
-        shift_set = _shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
+        shift_set = _find_shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
         defaults: dict[str, object] = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
         if shift_set.classes:
             defaults["class_map"] = shift_set.classes
@@ -91,30 +91,30 @@ class Benchmark(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
-        for problem in self._inconsistencies():
+        for problem in self._problems():
             raise ValueError(problem)
         return self
 
-    def _inconsistencies(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if problem := name_problem(self.file):
             yield f"{problem}: rename the file"
         yield from self.source.problems(self.cells, self.shift_set)
-        yield from self._confusable_names()
+        yield from self._name_problems()
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
-            yield from self._inconsistent_experiment(name, experiment)
-            yield from self._inconsistent_tuning(name, experiment)
+            yield from self._experiment_problems(name, experiment)
+            yield from self._tuning_problems(name, experiment)
         if self.trained_models and not self.has_train:
             name = next(iter(self.trained_models))
             yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
         elif self.trained_models:
-            yield from self._unreadable_training()
+            yield from self._training_loader_problems()
         if self.tuning and not self.held_out and not self.is_one_of_several:
-            yield f"tuning is given, but {self.nothing_held_out}"
-        yield from self._inconsistent_shards()
+            yield f"tuning is given, but {self.no_held_out_message}"
+        yield from self._shard_problems()
 
-    def _confusable_names(self) -> Iterator[str]:
+    def _name_problems(self) -> Iterator[str]:
         for field in ("models", "transforms", "experiments"):
             names = Counter(name.lower() for name in getattr(self, field))
             alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
@@ -124,7 +124,7 @@ class Benchmark(Section):
             if f"{name}_checks" in self.experiments:
                 yield f"experiments {name} and {name}_checks; expected another name, since {name} has checks so named"
 
-    def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
+    def _experiment_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         unknown = set(experiment.severities or ()) - set(self.severities)
         # In a file with several sets, a set without severities is evaluated whole.
         is_whole = self.is_one_of_several and not self.shift_set.severities
@@ -133,17 +133,17 @@ class Benchmark(Section):
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
             )
-        yield from self._unreadable_by(experiment, f"experiments.{name}.loader is {experiment.loader}")
+        yield from self._loader_problems(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
 
-    def _inconsistent_tuning(self, name: str, experiment: Experiment) -> Iterator[str]:
+    def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)
         if tuned_as is not None and (tuned_as not in self.tuning or not self.held_out):
             known = ", ".join(self.tuning) or "none, since there is no section tuning"
-            expected = self.nothing_held_out if tuned_as in self.tuning else f"expected one of {known}"
+            expected = self.no_held_out_message if tuned_as in self.tuning else f"expected one of {known}"
             yield f"experiments.{name}.tuned is {experiment.tuned!r}; {expected}"
         elif (other := self.experiments.get(tuned_as or name, experiment)).method != experiment.method:
             yield (
@@ -158,7 +158,7 @@ class Benchmark(Section):
         for problem in grid_problems(tuning.grid, experiment):
             yield f"tuning.{name}.grid: {problem}"
 
-    def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
+    def _loader_problems(self, experiment: Experiment, found: str) -> Iterator[str]:
         """Yield messages, beginning with *found*, why *experiment*'s loader cannot read the other loaders' images."""
         if experiment.loader == "webdataset" and self.source.is_remote:
             yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
@@ -177,7 +177,7 @@ class Benchmark(Section):
                 "indexed or webdataset, since the loose files have other pixels"
             )
 
-    def _unreadable_training(self) -> Iterator[str]:
+    def _training_loader_problems(self) -> Iterator[str]:
         """Yield why the loader of a model's training cannot read the images of the other loaders."""
         for name, model in self.trained_models.items():
             found = f"models.{name}.loader is {model.loader}"
@@ -190,13 +190,13 @@ class Benchmark(Section):
                     f"{found}, but source.train has no loose file for every image; expected loader indexed or "
                     "webdataset, or training images unpacked into a folder of class folders"
                 )
-            elif self.shards is not None and self.settings_of(TRAIN).changes_images:
+            elif self.shards is not None and self.shard_settings_of(TRAIN).changes_images:
                 yield (
                     f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
                     "loader indexed or webdataset, since the loose files have other pixels"
                 )
 
-    def _inconsistent_shards(self) -> Iterator[str]:
+    def _shard_problems(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:
             yield "shards is missing"
         if self.shards is not None and self.has_shards:
@@ -230,7 +230,7 @@ class Benchmark(Section):
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Every (corruption, severity), in the order of the file."""
-        return cells(self.corruptions, self.severities)
+        return grid_of_cells(self.corruptions, self.severities)
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -239,11 +239,11 @@ class Benchmark(Section):
 
     @property
     def held_out_cells(self) -> tuple[Cell, ...]:
-        """Every held-out shift at every severity; none of them is in `cells`."""
-        return cells(self.held_out, self.severities)
+        """Every held-out shift at every severity; none of them is in `grid_of_cells`."""
+        return grid_of_cells(self.held_out, self.severities)
 
     @property
-    def nothing_held_out(self) -> str:
+    def no_held_out_message(self) -> str:
         """Message that says why no shift is held out, and what the user can do."""
         if self.shift_set.held_out:
             return (
@@ -313,7 +313,7 @@ class Benchmark(Section):
         """Whether this project makes all images, including the clean ones."""
         return self.source.is_drawn
 
-    def settings_of(self, cell: Cell) -> ShardSettings:
+    def shard_settings_of(self, cell: Cell) -> ShardSettings:
         """Return how the shards of *cell* are made."""
         assert self.shards is not None, "shards that exist are not made"
         return (self.train_shards or self.shards.for_training()) if cell == TRAIN else self.shards
@@ -338,7 +338,7 @@ class Benchmark(Section):
         return {name: model for name, model in self.models.items() if isinstance(model, TrainedModel)}
 
 
-def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
+def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
     """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines."""
     named = content.get("shift_set", "imagenet_c")
     if "own" in content:
@@ -347,7 +347,7 @@ def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
         if not isinstance(content["own"], dict) or "name" in content["own"]:
             raise ValueError("own is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
         name = str(content.get("name", "")).rpartition("/")[2]
-        if name in shipped_names():
+        if name in shipped_set_names():
             raise ValueError(
                 f"own would be called {name}, the name of a set that comes with the project; expected another name of "
                 "the file or of the set, or results on different sets would have the same name"

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 
-from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol, split_method
+from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols, split_method
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.methods.catalogue import PIECES
-from tta_pipeline.util.mistakes import shortened
-from tta_pipeline.util.sections import Section
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.validation_errors import short_repr
 
-_OF_A_COMBINATION = frozenset({"model", "method", "hyperparameters", "protocol"})
+_COMBINATION_FIELDS = frozenset({"model", "method", "hyperparameters", "protocol"})
 """Fields of an experiment that a matrix does not share."""
 
 
@@ -37,7 +37,7 @@ class Combination:
         return "_".join((*model, self.method, *protocol))
 
 
-class Excluded(Section):
+class Exclusion(ConfigModel):
     """Experiments that a matrix leaves out: all with the named model, method and protocol."""
 
     model: str | None = None
@@ -46,14 +46,14 @@ class Excluded(Section):
     protocol: str | None = None
     """Name of the protocol, such as `continual`."""
 
-    def includes(self, each: Combination) -> bool:
+    def matches(self, each: Combination) -> bool:
         """Return whether the experiment of *each* is left out."""
         named = (self.model, self.method, self.protocol)
         of_it = (each.model, each.method, each.protocol.name)
         return all(wanted in (None, found) for wanted, found in zip(named, of_it, strict=True))
 
 
-class Matrix(Section):
+class Matrix(ConfigModel):
     """Experiments of each model with each method under each protocol, named `<model>_<method>_<protocol>`.
 
     The names leave out the model if there is only one, and the protocol `reset_each_shift`. Any other field of an
@@ -70,13 +70,13 @@ class Matrix(Section):
     pieces, and is named tent_come_asr without a `name`."""
     protocols: tuple[Protocol, ...] = ()
     """Protocols; by default only `reset_each_shift`."""
-    exclude: tuple[Excluded, ...] = ()
+    exclude: tuple[Exclusion, ...] = ()
     """Combinations to leave out, such as `{model: vit, method: norm}`."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_fields(cls, value: Any) -> Any:
-        known = [*cls.model_fields, *(name for name in Experiment.model_fields if name not in _OF_A_COMBINATION)]
+        known = [*cls.model_fields, *(name for name in Experiment.model_fields if name not in _COMBINATION_FIELDS)]
         unknown = sorted(set(value) - set(known)) if isinstance(value, dict) else []
         if unknown:
             raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected some of {', '.join(known)}")
@@ -84,11 +84,11 @@ class Matrix(Section):
 
     @model_validator(mode="after")
     def _excludes_some(self) -> "Matrix":
-        everything = tuple(self._everything())
+        everything = tuple(self._all_combinations())
         if not everything:
             raise ValueError("found no models or no methods; expected at least one of each")
         for position, each in enumerate(self.exclude):
-            if not any(map(each.includes, everything)):
+            if not any(map(each.matches, everything)):
                 models, methods, protocols = (
                     ", ".join(dict.fromkeys(names))
                     for names in zip(*((one.model, one.method, one.protocol.name) for one in everything), strict=True)
@@ -104,12 +104,12 @@ class Matrix(Section):
     @property
     def combinations(self) -> tuple[Combination, ...]:
         """The combinations that become experiments, in the order of the models, the methods and the protocols."""
-        return tuple(each for each in self._everything() if not any(out.includes(each) for out in self.exclude))
+        return tuple(each for each in self._all_combinations() if not any(out.matches(each) for out in self.exclude))
 
-    def _everything(self) -> Iterator[Combination]:
+    def _all_combinations(self) -> Iterator[Combination]:
         shared = self.model_extra or {}
         for model in self.models:
-            for name, method, hyperparameters in map(_named, self.methods):
+            for name, method, hyperparameters in map(_parse_variant, self.methods):
                 for protocol in self.protocols or (Protocol(),):
                     own = {"model": model, "method": method, "hyperparameters": hyperparameters, "protocol": protocol}
                     yield Combination(
@@ -126,7 +126,7 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], Mapping[str, str]]:
+def expand_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], Mapping[str, str]]:
     """Return *content* of a benchmark file with the experiments of its matrices, and the origin of each of these.
 
     Origins are the names of fields: `matrix`, or `matrix.0` and so on if there are several matrices.
@@ -139,7 +139,7 @@ def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], 
     if "matrix" not in content or not isinstance(given, dict):
         return content, {}
     matrices = _MATRICES.validate_python(as_list(content["matrix"]))
-    origins = {name: "experiments" for each in given.items() for name in _names_of(*each)}
+    origins = {name: "experiments" for each in given.items() for name in _experiment_names(*each)}
     made: dict[str, Mapping[str, object]] = {}
     for position, matrix in enumerate(matrices):
         origin = f"matrix.{position}" if len(matrices) > 1 else "matrix"
@@ -157,17 +157,17 @@ def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], 
 _MATRICES = TypeAdapter(tuple[Matrix, ...])
 
 
-def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
+def _parse_variant(method: Any) -> tuple[str, str, Mapping[str, object]]:
     """Return the name, the method and the hyperparameters of a variant in `methods`."""
     if isinstance(method, str):
         method = {method: {}}
     if isinstance(method, dict) and "base" in method:
         base, pieces = split_method({key: value for key, value in method.items() if key != "name"})
-        method = {base: pieces, "name": method.get("name", _joined(base, pieces))}
+        method = {base: pieces, "name": method.get("name", _join_pieces(base, pieces))}
     found = {key: value for key, value in method.items() if key != "name"} if isinstance(method, dict) else {}
     if len(found) != 1:
         raise ValueError(
-            f"methods has {shortened(method)}; expected the name of a method, {{eata: {{lr: 0.001}}}} or "
+            f"methods has {short_repr(method)}; expected the name of a method, {{eata: {{lr: 0.001}}}} or "
             "{eata: {lr: 0.001}, name: eata_fast}"
         )
     ((of, hyperparameters),) = found.items()
@@ -177,13 +177,13 @@ def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
     return str(name), str(of), hyperparameters if hyperparameters is not None else {}
 
 
-def _joined(base: str, pieces: Mapping[str, object]) -> str:
+def _join_pieces(base: str, pieces: Mapping[str, object]) -> str:
     return "_".join([base, *(str(pieces[piece]) for piece in PIECES if piece in pieces)])
 
 
-def _names_of(name: str, content: Any) -> list[str]:
+def _experiment_names(name: str, content: Any) -> list[str]:
     """Return the names of the experiments from the section *content*; none if it is malformed, reported elsewhere."""
     try:
-        return list(one_for_each_protocol({name: content}))
+        return list(expand_protocols({name: content}))
     except ValidationError:
         return []

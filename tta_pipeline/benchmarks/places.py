@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.streams import Plan, Segment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
 from tta_pipeline.util.partitions import Cell
 
 
 class Place(NamedTuple):
     """A cell in a segment of a stream; each place has its own records."""
 
-    plan: Plan
+    plan: StreamPlan
     segment: Segment
     cell: Cell
 
 
-def places_of(plan: Plan) -> Iterator[Place]:
+def places_of(plan: StreamPlan) -> Iterator[Place]:
     """Yield each cell of *plan*, in order."""
     return (Place(plan, segment, cell) for segment in plan.segments for cell in segment.cells)
 

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.util.sections import MOST, Section, Seed
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
 _CORRELATED = "correlated"
 
 
-class Protocol(Section):
+class Protocol(ConfigModel):
     """The protocol of an experiment.
 
     In a benchmark file, its name is enough: one of the values of `shift`; `correlated`, which is `continual` with order
@@ -44,13 +44,13 @@ class Protocol(Section):
     stream_speed: float | None = Field(default=None, gt=0, le=1)
     """Speed of a stream that does not wait (Alfarra et al. 2024, section 3): at 1, batches arrive as fast as the source
     model predicts them. Batches that arrive while the method is busy are predicted without adaptation."""
-    adaptation_budget_s: float | None = Field(default=None, gt=0, le=MOST)
+    adaptation_budget_s: float | None = Field(default=None, gt=0, le=MAX_COUNT)
     """Seconds that a method may take in a stream in addition to the time of the source model; after that, the method is
     frozen (the amortised utility of Sreeram et al. 2026, "Tempora")."""
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
+    def _expand_name(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         if value == _CORRELATED:
@@ -96,12 +96,12 @@ class Protocol(Section):
         return "severity" if self.shift in ("continual", "mixed") else "nothing"
 
 
-class Subset(Section):
+class Subset(ConfigModel):
     """Selection of samples of each cell; tables never mix subsets."""
 
-    first: int | None = Field(default=None, ge=1, le=MOST)
+    first: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Number of samples from the beginning of the stored order."""
-    random: int | None = Field(default=None, ge=1, le=MOST)
+    random: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Number of samples drawn with the seed, independent of the shards."""
     seed: Seed = 0
     """Seed of the random samples, 0 to 2^63 - 1."""

@@ -4,10 +4,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.util.sections import MOST, Section
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
 
 
-class RandAugment(Section):
+class RandAugment(ConfigModel):
     """`RandAugment` of torchvision.transforms.v2, after crop and flip (Cubuk et al. 2020)."""
 
     num_ops: int = Field(default=2, ge=1, le=100)
@@ -16,7 +16,7 @@ class RandAugment(Section):
     """Strength of each operation, 0 to 30."""
 
 
-class AugMix(Section):
+class AugMix(ConfigModel):
     """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), but no consistency loss."""
 
     severity: int = Field(default=3, ge=1, le=10)
@@ -35,7 +35,7 @@ class AugMix(Section):
         return self
 
 
-class TrainingInputSettings(Section):
+class TrainingInputSettings(ConfigModel):
     """Loader, order and augmentation of the images that a training reads."""
 
     augmentation: Literal["none", "simple", "full"] = "simple"
@@ -56,7 +56,7 @@ class TrainingInputSettings(Section):
     for shards at URLs; resampled: shards drawn with replacement, then the buffer; stored: the order in the shards."""
     buffer_samples: int = Field(default=5_000, ge=1, le=10_000_000)
     """Number of samples in the buffer, with buffer and resampled."""
-    epoch_samples: int | None = Field(default=None, ge=1, le=MOST)
+    epoch_samples: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Number of samples in an epoch, with resampled, as in webdataset's `with_epoch`; None: as many as there are."""
 
     @model_validator(mode="after")

@@ -52,18 +52,18 @@ def adopt(
       tta-pipeline adopt shards/fog/5 --class-map wnids.json
       tta-pipeline adopt imagenet --files 'imagenet-val-*.tar'
     """
-    from tta_pipeline.cli.adopting import adopt_everything
-    from tta_pipeline.shards.verification import missing_classes
-    from tta_pipeline.util.names import counted, some
+    from tta_pipeline.cli.adopt_everything import adopt_everything
+    from tta_pipeline.shards.verification import find_missing_classes
+    from tta_pipeline.util.names import abbreviate_list, describe_extensions
 
     require_no_pipes(folder)
     every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
-        missing = missing_classes(published.shard_set)
-        empty = f" (no sample of {len(missing):,} of them: {some(missing)})" if missing else ""
-        left_out = f"; left out {counted(published.left_out)}" if published.left_out else ""
+        missing = find_missing_classes(published.shard_set)
+        empty = f" (no sample of {len(missing):,} of them: {abbreviate_list(missing)})" if missing else ""
+        left_out = f"; left out {describe_extensions(published.left_out)}" if published.left_out else ""
         state = "adopted" if published.was_built else "unchanged"
         line = f"{published.shard_set.folder}: {counts}{empty}: {state}{left_out}"
         facts = {
@@ -72,4 +72,4 @@ def adopt(
             "left_out": dict(published.left_out),
             "missing_classes": missing,
         }
-        reporter.done(line, facts, number=number, total=total)
+        reporter.report_finished(line, facts, number=number, total=total)

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import nothing, plain_errors, say, tell_table, with_format
+from tta_pipeline.cli.common import ignore_line, plain_errors, print_table_as, say, with_format
 from tta_pipeline.util.locations import Locations
 
 
@@ -33,35 +33,35 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
       tta-pipeline check-model imagenet_c resnet50
       tta-pipeline check-model imagenet_c resnet50 --limit 5000 --format markdown
     """
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.errors import BenchmarkFileError, EvaluationError
-    from tta_pipeline.evaluation.benchmark_model import benchmark_model
+    from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
     from tta_pipeline.evaluation.device.leases import leased_device
-    from tta_pipeline.evaluation.machine import decoding_threads
-    from tta_pipeline.evaluation.normalisation import COLUMNS, check_normalisation
+    from tta_pipeline.evaluation.machine import default_decode_threads
+    from tta_pipeline.evaluation.normalisation_fit import COLUMNS, check_normalisation
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.util.partitions import CLEAN
-    from tta_pipeline.util.progress import log_reporter, quiet
+    from tta_pipeline.util.progress import log_reporter, quiet_reporter
 
     locations = Locations.from_environment()
-    found = load_all(locations).benchmark(benchmark)
+    found = load_all_benchmarks(locations).benchmark(benchmark)
     if model not in found.models:
         raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {', '.join(found.models)}")
     if not found.has_clean:
         raise EvaluationError(
             f"{benchmark} has no clean images; expected some to compare normalisations on: name them in source.clean"
         )
-    shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_of(found, locations, CLEAN))
-    loaded = benchmark_model(found, model, locations)
-    reporter = quiet if is_quiet else log_reporter(say)
-    with leased_device(device, nothing if is_quiet else say) as leased:
+    shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_for_benchmark(found, locations, CLEAN))
+    loaded = load_benchmark_model(found, model, locations)
+    reporter = quiet_reporter if is_quiet else log_reporter(say)
+    with leased_device(device, ignore_line if is_quiet else say) as leased:
         fits = check_normalisation(
             loaded, shard_set, image_size=found.image_size, limit=limit, seed=seed, device=leased,
-            num_threads=decoding_threads(),
+            num_threads=default_decode_threads(),
             advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
         )  # fmt: skip
-    tell_table(Table(columns=COLUMNS, rows=fits.rows), form)
+    print_table_as(Table(columns=COLUMNS, rows=fits.rows), form)
     say(f"{model}: {fits.verdict}")
     sys.exit(1 if fits.better else 0)

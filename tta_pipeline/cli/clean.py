@@ -59,12 +59,12 @@ def clean(
     """
     from dataclasses import asdict
 
-    from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.extras.cleanup import find_unreferenced, remove
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.extras.cleanup import find_unreferenced, remove_unreferenced
     from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     for fault in loaded.faults:
         say(f"no file of {fault.benchmark} counts as gone, since its benchmark file has a fault: {fault.sentence}")
     everything = find_unreferenced(loaded, locations, decoded=decoded, beside=beside)
@@ -78,7 +78,7 @@ def clean(
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
     if yes or click.confirm(f"Remove these {len(found):,} files?"):
-        remove(found, locations)
+        remove_unreferenced(found, locations)
         for line in publish_metrics(locations).notes:
             say(line)
 

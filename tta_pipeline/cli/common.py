@@ -33,12 +33,12 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except PipelineError as error:
-            end(f"{type(error).__name__}: {error}")
+            exit_with_error(f"{type(error).__name__}: {error}")
         except BrokenPipeError:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            end(f"Error: {where}{error.strerror or error}; check this path and its permissions")
+            exit_with_error(f"Error: {where}{error.strerror or error}; check this path and its permissions")
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB reports Ctrl-C
                 raise KeyboardInterrupt from None
@@ -47,7 +47,7 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def end(message: str) -> NoReturn:
+def exit_with_error(message: str) -> NoReturn:
     """Print *message* in one line, and end with status 1."""
     click.echo(" ".join(message.splitlines()), err=True)
     sys.exit(1)
@@ -80,7 +80,7 @@ def say_left_out(sentences: Iterable[str]) -> None:
         say(f"left out: {sentence}")
 
 
-def nothing(line: str) -> None:
+def ignore_line(line: str) -> None:
     """Ignore *line*: the report function of a quiet command."""
     del line
 
@@ -95,22 +95,22 @@ def print_table(table: "Table") -> None:
 
 
 def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the option `--format` for a table that `tell_table` prints."""
+    """Give *command* the option `--format` for a table that `print_table_as` prints."""
     choices = click.Choice(["table", "csv", "json", "latex", "markdown"])
     return click.option("--format", "form", type=choices, default="table", show_default=True)(command)
 
 
-def tell_table(table: "Table", form: str) -> None:
+def print_table_as(table: "Table", form: str) -> None:
     """Print *table* in the format *form*: for people without obvious columns, for programs in full."""
-    from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS
-    from tta_pipeline.report.tables import without_obvious
+    from tta_pipeline.report.formats import PROGRAM_FORMATS, READER_FORMATS
+    from tta_pipeline.report.tables import drop_obvious_columns
 
     if form == "table":
-        print_table(without_obvious(table))
-    elif form in FOR_PEOPLE:
-        click.echo(FOR_PEOPLE[form](without_obvious(table)))
+        print_table(drop_obvious_columns(table))
+    elif form in READER_FORMATS:
+        click.echo(READER_FORMATS[form](drop_obvious_columns(table)))
     else:
-        FOR_PROGRAMS[form](table.columns, table.rows, sys.stdout)
+        PROGRAM_FORMATS[form](table.columns, table.rows, sys.stdout)
 
 
 def require_no_pipes(*locations: str | Path) -> None:
@@ -154,7 +154,7 @@ def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
     }
 
 
-def settings_of(option: str, settings: Sequence[str]) -> JsonObject:
+def parse_settings(option: str, settings: Sequence[str]) -> JsonObject:
     """Parse each `NAME=VALUE` in *settings*, the values of *option*; a VALUE that is no JSON is text."""
     found = {}
     for setting in settings:

@@ -27,12 +27,12 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from tta_pipeline.defs.resources.run_queue import limit_of_queue
+    from tta_pipeline.defs.resources.run_queue import queue_limit
     from tta_pipeline.extras.doctor import examine
 
     colours = {"ok": "green", "note": "yellow", "fault": "red"}
     findings = []
-    for finding in examine(Locations.from_environment(), benchmarks, limit_of_queue=limit_of_queue):
+    for finding in examine(Locations.from_environment(), benchmarks, limit_of_queue=queue_limit):
         findings.append(finding)
         if not as_json:
             click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")

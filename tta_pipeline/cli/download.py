@@ -37,11 +37,11 @@ def download(
       tta-pipeline download imagenet_c archives --shift fog --shift snow
     """
     from tta_pipeline.data.shifts import downloading
-    from tta_pipeline.data.shifts.loading import find_shift_set
+    from tta_pipeline.data.shifts.shift_set_files import find_shift_set
     from tta_pipeline.util.locations import Locations
 
     found = find_shift_set(shift_set, Locations.from_environment().benchmark_files)
-    chosen = downloading.chosen_archives(found, archives=archives, shifts=shifts)
+    chosen = downloading.select_archives(found, archives=archives, shifts=shifts)
     for step in downloading.download(chosen, folder, reporter, homepage=found.homepage):
         done = step.done
         was_downloaded = done.num_received_bytes > 0
@@ -57,4 +57,4 @@ def download(
             "num_received_bytes": done.num_received_bytes,
         }
         line = f"{done.path}: {done.size_bytes / 1e6:,.1f} MB {did}, {checked}"
-        reporter.done(line, facts, number=step.number, total=step.total, what="archives")
+        reporter.report_finished(line, facts, number=step.number, total=step.total, what="archives")

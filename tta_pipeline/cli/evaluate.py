@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import nothing, plain_errors, print_table, say, settings_of
+from tta_pipeline.cli.common import ignore_line, parse_settings, plain_errors, print_table, say
 
 if TYPE_CHECKING:
-    from tta_pipeline.results.evaluation import Evaluation
+    from tta_pipeline.results.evaluation_record import Evaluation
 
 _SHOWN = (
     "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
@@ -68,26 +68,26 @@ def evaluate(
       tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
-    from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.device.leases import leased_device
+    from tta_pipeline.evaluation.evaluate_shards import evaluate as evaluate_alone
     from tta_pipeline.loading.dataset import open_shards
     from tta_pipeline.methods import build
-    from tta_pipeline.models.named import load_model
-    from tta_pipeline.models.trial import require_outputs
-    from tta_pipeline.results.files import now
+    from tta_pipeline.models.load_by_name import load_model
+    from tta_pipeline.models.try_network import require_outputs
+    from tta_pipeline.results.records import utc_now
     from tta_pipeline.util.naming import is_benchmark_name
     from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
-    shards, started_at = open_shards(folder), now()
+    shards, started_at = open_shards(folder), utc_now()
     num_classes = len(shards.classes)
     network = load_model(
         model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
     )
     require_outputs(network, num_classes=num_classes, image_size=shards.image_size, called=f"the model {model}")
-    report = nothing if is_quiet else say
-    hyperparameters: dict[str, Any] = dict(settings_of("--set", settings))
+    report = ignore_line if is_quiet else say
+    hyperparameters: dict[str, Any] = dict(parse_settings("--set", settings))
     with leased_device(device, report) as leased:
         built = build(
             method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,
@@ -97,11 +97,11 @@ def evaluate(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
     if experiment:
-        report(f"recorded in {_recorded(row, started_at)}")
-    _print(row, as_json=as_json)
+        report(f"recorded in {_write_record(row, started_at)}")
+    _print_evaluation(row, as_json=as_json)
 
 
-def _recorded(row: "Evaluation", started_at: str) -> Path:
+def _write_record(row: "Evaluation", started_at: str) -> Path:
     """Write *row* as a result record of its cell, publish it, and return the record's path.
 
     Raises:
@@ -110,7 +110,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     """
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.database import publish_metrics
-    from tta_pipeline.results.files import publish_record
+    from tta_pipeline.results.records import publish_record
     from tta_pipeline.util.locations import Locations
     from tta_pipeline.util.naming import is_benchmark_name
 
@@ -132,7 +132,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     return record.path
 
 
-def _print(row: "Evaluation", *, as_json: bool) -> None:
+def _print_evaluation(row: "Evaluation", *, as_json: bool) -> None:
     from tta_pipeline.report.tables import Table
 
     if as_json:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say_left_out, tell_table, with_format
+from tta_pipeline.cli.common import plain_errors, print_table_as, say_left_out, with_format
 from tta_pipeline.util.locations import Locations
 
 
@@ -23,12 +23,12 @@ def experiments(*, benchmark: str, form: str) -> None:
       tta-pipeline experiments digits_c
       tta-pipeline experiments digits_c --format csv
     """
-    from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.report.experiments import experiment_table
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.report.experiment_table import experiment_table
 
     locations = Locations.from_environment()
-    loaded = load_all(locations)
-    tell_table(experiment_table(loaded.benchmark(benchmark), locations), form)
+    loaded = load_all_benchmarks(locations)
+    print_table_as(experiment_table(loaded.benchmark(benchmark), locations), form)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)
     if faults:

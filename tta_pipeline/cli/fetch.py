@@ -27,15 +27,15 @@ def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporte
       tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
       tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
     """
-    from tta_pipeline.data.remote_files import expanded
+    from tta_pipeline.data.remote_files import expand_braces
     from tta_pipeline.loading.verified_copy import fetch_shard_set
 
     require_urls(locations)
-    found = [location for pattern in locations for location in expanded(pattern)]
+    found = [location for pattern in locations for location in expand_braces(pattern)]
     require_no_pipes(*found)
     for number, location in enumerate(found, start=1):
         shard_set, was_copied = fetch_shard_set(location, output, reporter)
         size_mb = shard_set.manifest.shard_bytes / 1e6
         did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
         facts = {**shard_set_facts(shard_set), "was_copied": was_copied}
-        reporter.done(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))
+        reporter.report_finished(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))

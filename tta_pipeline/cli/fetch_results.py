@@ -29,7 +29,7 @@ def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
       TTA_RESULTS_URL=s3://bucket/results tta-pipeline fetch-results
     """
     from tta_pipeline.results.database.database import publish_metrics
-    from tta_pipeline.results.remote import fetch_records
+    from tta_pipeline.results.record_exchange import fetch_records
 
     url = url or results_url()
     if not url:
@@ -44,7 +44,7 @@ def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
         "num_known": fetched.num_known,
         "set_aside": list(fetched.set_aside),
     }
-    reporter.done(
+    reporter.report_finished(
         f"{url}: {fetched.num_fetched:,} records fetched, {fetched.num_known:,} known", facts, number=1, total=1
     )
     for line in fetched.set_aside:

@@ -21,8 +21,8 @@ def init(*, folder: Path) -> None:
       tta-pipeline init my-project
       cd my-project && make demo
     """
-    from tta_pipeline.extras.new_project import new_project
+    from tta_pipeline.extras.new_project import create_project
 
-    for path in new_project(folder):
+    for path in create_project(folder):
         click.echo(path)
     click.echo(f"Next:\n  cd {folder}\n  make demo")

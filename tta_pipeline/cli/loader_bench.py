@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import click
 
-from tta_pipeline.cli.common import nothing, plain_errors, print_table, require_no_pipes, require_urls, say
-from tta_pipeline.util.processes import MOST_PROCESSES
+from tta_pipeline.cli.common import ignore_line, plain_errors, print_table, require_no_pipes, require_urls, say
+from tta_pipeline.util.processes import MAX_PROCESSES
 
 _LOADER_COLUMNS = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
@@ -25,11 +25,11 @@ _LOADER_COLUMNS = (
               help="Loader to measure; can be repeated. Default: every installed one of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
-@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MOST_PROCESSES),
+@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MAX_PROCESSES),
               show_default="one for each core",
               help="Threads or worker processes; can be repeated: the fastest counts. 0: no read-ahead.",
               default=[len(os.sched_getaffinity(0))])  # fmt: skip
-@click.option("--processes", "num_processes", type=click.IntRange(1, MOST_PROCESSES), default=1, show_default=True,
+@click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
               help="Processes that each read one part; the longest time and the sum of samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
@@ -66,11 +66,11 @@ def loader_bench(
     from dataclasses import asdict
 
     from tta_pipeline.errors import LoaderError
-    from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.extras.loader_bench.loaders import select_loaders
     from tta_pipeline.extras.loader_bench.measure import Settings, compare
 
     try:
-        names = chosen_loaders(loaders)
+        names = select_loaders(loaders)
     except LoaderError as error:
         raise click.UsageError(str(error)) from None
     if location is not None:
@@ -79,7 +79,7 @@ def loader_bench(
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
-    report = nothing if is_quiet else say
+    report = ignore_line if is_quiet else say
     with nullcontext(location) if location else _generated_shards(**generated, say=report) as shards:
         found = compare(str(shards), names, Settings(**options), report, is_staged=is_staged)
     rows = [{**asdict(row), "not_measured": None} for row in found.rows]
@@ -97,14 +97,14 @@ def loader_bench(
 def _generated_shards(
     *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
 ) -> Iterator[Path]:
-    from tta_pipeline.benchmarks.shards import ShardSettings
-    from tta_pipeline.extras.loader_bench.data import generated
+    from tta_pipeline.benchmarks.shard_settings import ShardSettings
+    from tta_pipeline.extras.loader_bench.prepared_data import generate_shards
     from tta_pipeline.util.files import scratch_folder
     from tta_pipeline.util.progress import log_reporter
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
     with scratch_folder("loader-bench-images") as folder:
-        yield generated(
+        yield generate_shards(
             folder, num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
         )
 

@@ -60,7 +60,7 @@ def metrics(
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
     from tta_pipeline.errors import QuestionError
-    from tta_pipeline.results.database.database import open_metrics, records_set_aside, require_current
+    from tta_pipeline.results.database.database import ensure_current, open_metrics, read_set_aside
     from tta_pipeline.util.progress import log_reporter
 
     if sum(question is not None for question in (by, runs, versus, sql)) > 1:
@@ -69,48 +69,51 @@ def metrics(
         raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
     locations = Locations.from_environment()
     if versus is not None:
-        _tell_versus(locations, versus, form, output, limit)
+        _print_versus(locations, versus, form, output, limit)
         return
-    for note in require_current(locations, log_reporter(say)):
+    for note in ensure_current(locations, log_reporter(say)):
         say(note)
     try:
-        with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:
+        with (
+            open_metrics(locations.metrics) as connection,
+            _open_answer(connection, by=by, runs=runs, sql=sql) as answer,
+        ):
             if sql is None:
                 _say_if_generated(connection, runs)
             if form == "latex" and not (sql or by or runs):
-                _tell_latex(answer, locations, output, limit)
+                _print_latex(answer, locations, output, limit)
             else:
-                _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
+                _write_answer(answer, form, output, limit=limit, is_own_question=sql is not None)
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
-    _end_with(records_set_aside(locations))
+    _exit_if_set_aside(read_set_aside(locations))
 
 
-def _tell_latex(answer: "Answer", locations: Locations, output: Path | None, limit: int | None) -> None:
+def _print_latex(answer: "Answer", locations: Locations, output: Path | None, limit: int | None) -> None:
     """Print the leaderboard for a paper: with intervals, and a mark on each row that may be as good as the best."""
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.formats import as_latex
-    from tta_pipeline.report.pages.judged_leaderboards import NOTE, judged_leaderboards
-    from tta_pipeline.report.tables import without_obvious
+    from tta_pipeline.report.pages.leaderboard_intervals import NOTE, add_intervals_to_all
+    from tta_pipeline.report.tables import drop_obvious_columns
     from tta_pipeline.util.progress import log_reporter
 
     table, _ = answer.table(limit)
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     named = set(table.column("benchmark"))
     say_left_out(
         f"intervals, since the benchmark file has a fault: {fault.sentence}"
         for fault in loaded.faults
         if fault.path.stem in named
     )
-    judged, leading = judged_leaderboards(table, loaded.benchmarks.values(), locations, log_reporter(say))
-    text = as_latex(without_obvious(judged), leading=leading, note=NOTE)
+    judged, leading = add_intervals_to_all(table, loaded.benchmarks.values(), locations, log_reporter(say))
+    text = as_latex(drop_obvious_columns(judged), leading=leading, note=NOTE)
     if output:
         write_atomically(output, f"{text}\n".encode())
     else:
         click.echo(text)
 
 
-def _tell_versus(
+def _print_versus(
     locations: Locations, names: tuple[str, str], form: str, output: Path | None, limit: int | None
 ) -> None:
     """Compare two experiments in each benchmark that has both."""
@@ -119,15 +122,15 @@ def _tell_versus(
     import duckdb
     import pyarrow as pa
 
-    from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.report.answers import Answer
-    from tta_pipeline.report.significance.judged import recorded_places
-    from tta_pipeline.report.significance.versus import Comparison, versus
+    from tta_pipeline.report.significance.judged_cells import recorded_places
+    from tta_pipeline.report.significance.versus import Comparison, compare_experiments
     from tta_pipeline.report.tables import GENERATED_NOTE
     from tta_pipeline.util.progress import log_reporter
 
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
     both = [each for each in loaded.benchmarks.values() if set(names) <= set(each.experiments)]
     pairs = [
@@ -140,17 +143,17 @@ def _tell_versus(
             f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
             "with results of both; expected one: evaluate both on the same cells"
         )
-    rows = [asdict(row) for a, b in evaluated for row in versus(a, b, log_reporter(say))]
+    rows = [asdict(row) for a, b in evaluated for row in compare_experiments(a, b, log_reporter(say))]
     if any(row["generated"] for row in rows):
         say(f"generated: {GENERATED_NOTE}")
     columns = {field.name: [row[field.name] for row in rows] for field in fields(Comparison)}
     with duckdb.connect() as connection:
         connection.register("comparisons", pa.table(columns))
         with Answer(connection, "FROM comparisons") as answer:
-            _tell(answer, form, output, limit=limit, is_own_question=False)
+            _write_answer(answer, form, output, limit=limit, is_own_question=False)
 
 
-def _end_with(set_aside: Sequence[str]) -> None:
+def _exit_if_set_aside(set_aside: Sequence[str]) -> None:
     """Print the records that count nowhere, and end with status 1 if there are any."""
     for line in set_aside:
         say(f"set aside: {line}")
@@ -158,14 +161,14 @@ def _end_with(set_aside: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Answer":
+def _open_answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Answer":
     from tta_pipeline.report import queries
     from tta_pipeline.report.answers import Answer
 
     if sql is not None:
         return Answer(connection, sql)
     if runs:
-        return Answer(connection, queries.COMPARISON, [_whole_run_id(connection, run) for run in runs])
+        return Answer(connection, queries.COMPARISON, [_complete_run_id(connection, run) for run in runs])
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
 
 
@@ -173,7 +176,7 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
     """Print a note if some of the requested results are on images that this project generated."""
     from tta_pipeline.report.tables import GENERATED_NOTE
 
-    which = [_whole_run_id(connection, run) for run in runs or ()]
+    which = [_complete_run_id(connection, run) for run in runs or ()]
     asked = "run_id IN (?, ?)" if which else "is_latest"
     sql = f"SELECT count(*) FROM evaluations WHERE generated AND {asked}"  # noqa: S608 - the words are ours
     ((num_generated,),) = connection.execute(sql, which).fetchall()
@@ -181,18 +184,20 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
         say(f"generated: {GENERATED_NOTE}")
 
 
-def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
+def _write_answer(
+    answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool
+) -> None:
     """Print *answer* or write it to *output*: for programs row by row, for people a limited number of rows."""
-    from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
-    from tta_pipeline.report.tables import without_obvious
+    from tta_pipeline.report.formats import PROGRAM_FORMATS, READER_FORMATS, write_parquet
+    from tta_pipeline.report.tables import drop_obvious_columns
 
-    if form in FOR_PEOPLE:
+    if form in READER_FORMATS:
         if is_own_question and limit is None:
             limit = _ROWS_FOR_PEOPLE
         table, has_more = answer.table(limit)
         if not is_own_question:
-            table = without_obvious(table)
-        as_text = FOR_PEOPLE[form]
+            table = drop_obvious_columns(table)
+        as_text = READER_FORMATS[form]
         if output:
             write_atomically(output, f"{as_text(table)}\n".encode())
         elif form == "table":
@@ -208,9 +213,9 @@ def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None
             write_parquet(schema, batches if limit is None else _first(batches, limit), binary)
     elif output:
         with written_file(output) as path, path.open("w", encoding="utf-8", newline="") as file:
-            FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), file)
+            PROGRAM_FORMATS[form](answer.columns, islice(answer.rows(), limit), file)
     else:
-        FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), sys.stdout)
+        PROGRAM_FORMATS[form](answer.columns, islice(answer.rows(), limit), sys.stdout)
 
 
 def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.RecordBatch]":
@@ -222,7 +227,7 @@ def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.Reco
             return
 
 
-def _whole_run_id(connection: Any, beginning: str) -> str:
+def _complete_run_id(connection: Any, beginning: str) -> str:
     """Return the id of the only run whose id begins with *beginning*."""
     from tta_pipeline.report import queries
     from tta_pipeline.report.tables import query

@@ -30,8 +30,8 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
       tta-pipeline new-benchmark cifar CIFAR-10-C --output -
       tta-pipeline new-benchmark later --like cifar100_c
     """
-    from tta_pipeline.extras.new_benchmark import new_benchmark as made
-    from tta_pipeline.extras.new_benchmark import write_new
+    from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark as made
+    from tta_pipeline.extras.new_project.draft_benchmark import write_new_file
 
     if sources and like:
         raise click.UsageError("expected either a folder or archives, or --like")
@@ -41,7 +41,7 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
         click.echo(text, nl=False)
     else:
         path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
-        write_new(path, text)
+        write_new_file(path, text)
         click.echo(f"{path}\nNext, one cell and then all of them:")
     for command in commands:
         click.echo(f"  {command}", err=output == "-")

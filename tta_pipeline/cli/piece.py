@@ -7,9 +7,9 @@ It keeps no Dagster history: SQLite on a network file system loses data or locks
 import sys
 from pathlib import Path
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.extras.cluster.submission import Submission
-from tta_pipeline.util import stopping
+from tta_pipeline.util import graceful_stop
 from tta_pipeline.util.locations import Locations
 
 _USAGE = "usage: python -m tta_pipeline.cli.piece SUBMISSION KEY NUMBER"
@@ -19,7 +19,7 @@ def main() -> None:
     """Materialize the piece, note its outcome, and exit with 0, 1, or `stopping.EXIT_STATUS` to be continued later."""
     if len(sys.argv) != 4:
         sys.exit(_USAGE)
-    stopping.listen()
+    graceful_stop.handle_stop_signal()
     submission, key, number = Submission.read(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
     if submission.key != key:
         sys.exit(f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced")
@@ -27,12 +27,12 @@ def main() -> None:
     from tta_pipeline.defs.in_process import was_interrupted
     from tta_pipeline.defs.piece_runs import materialize_piece
 
-    benchmark = load_all(Locations.from_environment()).benchmark(submission.benchmark)
+    benchmark = load_all_benchmarks(Locations.from_environment()).benchmark(submission.benchmark)
     result = materialize_piece(defs, benchmark, submission, submission.pieces[number])
-    if not result.success and stopping.is_asked():
-        sys.exit(stopping.EXIT_STATUS)
+    if not result.success and graceful_stop.is_stop_requested():
+        sys.exit(graceful_stop.EXIT_STATUS)
     if not was_interrupted(result):  # a cancelled job is not a failed one
-        submission.note_outcome(number, "done" if result.success else "failed")
+        submission.write_outcome(number, "done" if result.success else "failed")
     sys.exit(0 if result.success else 1)
 
 

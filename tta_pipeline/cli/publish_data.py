@@ -56,11 +56,11 @@ def publish_data(
       tta-pipeline publish-data --shards shards/fog published --shift-set imagenet_c --title 'Fog'
     """
     from tta_pipeline import __version__
-    from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.data.shifts.loading import find_shift_set
-    from tta_pipeline.extras.publishing.data_set import DataSet, generated, require_one_data_set
-    from tta_pipeline.extras.publishing.finding import cells_below, cells_of_benchmark
-    from tta_pipeline.extras.publishing.folder import publish, require_absent
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.data.shifts.shift_set_files import find_shift_set
+    from tta_pipeline.extras.publishing.cells_to_publish import find_benchmark_cells, find_cells_below
+    from tta_pipeline.extras.publishing.data_set import DataSet, are_generated, require_one_data_set
+    from tta_pipeline.extras.publishing.data_set_folder import require_absent, write_data_set
     from tta_pipeline.extras.publishing.terms import terms_of
     from tta_pipeline.util.locations import Locations
     from tta_pipeline.util.partitions import CLEAN, parse_key
@@ -73,29 +73,29 @@ def publish_data(
     if shards is not None:
         require_no_pipes(shards)
         found = find_shift_set(shift_set, locations.benchmark_files) if shift_set else None
-        cells = cells_below(shards, keys, reporter)
+        cells = find_cells_below(shards, keys, reporter)
     else:
-        described = load_all(locations).benchmark(names[0])
+        described = load_all_benchmarks(locations).benchmark(names[0])
         found, title = described.shift_set, title or described.title
         has_clean = locations.shards(described.name, CLEAN).exists()
         wanted = ((CLEAN,) if has_clean else ()) + described.cells
         known = (CLEAN, *described.cells, *described.held_out_cells)
-        cells = cells_of_benchmark(
+        cells = find_benchmark_cells(
             locations, described.name, [parse_key(key, known) for key in keys] or wanted, reporter
         )
     require_one_data_set(cells, shards or names[0])
     data_set = DataSet(
         name=target.name,
         title=title or target.name,
-        terms=terms_of(found, is_generated=generated(cells), stated=licence),
+        terms=terms_of(found, is_generated=are_generated(cells), stated=licence),
         cells=cells,
         code_version=__version__,
     )
-    data_set = publish(data_set, target, published_on.date() if published_on else data_set.made_on, reporter)
+    data_set = write_data_set(data_set, target, published_on.date() if published_on else data_set.made_on, reporter)
     size = f"{len(cells)} cells, {data_set.num_samples:,} samples, {data_set.shard_bytes / 1e6:,.1f} MB"
     facts: JsonObject = {"folder": str(target), "num_cells": len(cells), "num_samples": data_set.num_samples,
              "shard_bytes": data_set.shard_bytes, "licence": data_set.terms.licence}  # fmt: skip
-    reporter.done(f"{target}: {size}", facts, number=1, total=1, what="data sets")
+    reporter.report_finished(f"{target}: {size}", facts, number=1, total=1, what="data sets")
     if data_set.terms.warning:
         say(f"Before you publish it: {data_set.terms.warning}")
     say(f"To upload it: hf upload-large-folder --repo-type dataset <user>/{target.name} {target}")

@@ -37,24 +37,24 @@ def publish_results(
       tta-pipeline publish-results imagenet_c published --experiment tent --layout robustbench
       tta-pipeline reproduce published/tent
     """
-    from tta_pipeline.benchmarks.loading import EMBEDDED, load_all
-    from tta_pipeline.evaluation.experiment import ExperimentResults
-    from tta_pipeline.extras.reproduction.folder import Citation, facts, write_folders
-    from tta_pipeline.extras.reproduction.gathering import Gathered, gathered
+    from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_all_benchmarks
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
+    from tta_pipeline.extras.reproduction.collected_result import CollectedResult, collect_result
+    from tta_pipeline.extras.reproduction.result_folder import Citation, folder_facts, write_folders
     from tta_pipeline.util.locations import Locations
-    from tta_pipeline.util.names import some
+    from tta_pipeline.util.names import abbreviate_list
 
     locations = Locations.from_environment()
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     described = loaded.benchmark(benchmark)
     for name in names:
         loaded.experiment(benchmark, name)
     wanted = names or tuple(described.experiments)
     progress = reporter("reading", len(wanted), unit="experiments")
-    found: list[Gathered] = []
+    found: list[CollectedResult] = []
     left_out = [] if names else [fault.sentence for fault in loaded.faults_of(benchmark)]
     for name in wanted:
-        if each := gathered(ExperimentResults(benchmark=described, experiment_name=name, locations=locations)):
+        if each := collect_result(ExperimentResults(benchmark=described, experiment_name=name, locations=locations)):
             found.append(each)
         elif names:
             raise click.UsageError(f"{benchmark} has no results of {name}; expected some: evaluate it, or leave it out")
@@ -62,15 +62,17 @@ def publish_results(
             left_out.append(f"{name} has no results; expected some: evaluate it, or name the others by --experiment")
         progress.advance(1)
     if not found:
-        raise click.UsageError(f"{benchmark} has no results: {some(left_out)}; expected some: evaluate first")
-    folders = [*locations.benchmark_folders, EMBEDDED]
+        raise click.UsageError(
+            f"{benchmark} has no results: {abbreviate_list(left_out)}; expected some: evaluate first"
+        )
+    folders = [*locations.benchmark_folders, EMBEDDED_FOLDER]
     file = next(path for folder in folders if (path := folder / f"{described.file}.yaml").exists())
     citation = Citation(data=described.shift_set.citation, generated=any(each.result.generated for each in found))
     write_folders(
         found, target, benchmark_file=file, citation=citation, is_robustbench=layout == "robustbench"
     )  # fmt: skip
-    reporter.done(
-        f"{target}: {len(found)} experiments", {**facts(described, found, target), "left_out": left_out},
+    reporter.report_finished(
+        f"{target}: {len(found)} experiments", {**folder_facts(described, found, target), "left_out": left_out},
         number=1, total=1, what="folders",
     )  # fmt: skip
     for each in found:

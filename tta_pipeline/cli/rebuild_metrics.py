@@ -31,7 +31,7 @@ def rebuild_metrics(*, reporter: "ConsoleReporter") -> int:
         "num_records": publication.num_added,
         "set_aside": list(publication.set_aside),
     }
-    reporter.done(f"{locations.metrics}: {publication.num_added:,} records", facts, number=1, total=1)
+    reporter.report_finished(f"{locations.metrics}: {publication.num_added:,} records", facts, number=1, total=1)
     for line in publication.set_aside:
         say(f"set aside: {line}")
     return 1 if publication.set_aside else 0

@@ -24,9 +24,9 @@ def repartition(folder: Path, output: Path, *, reporter: "ConsoleReporter", inst
     Example:
       tta-pipeline repartition shards/fog/5 parts --instances 8
     """
-    from tta_pipeline.shards.splitting import split
+    from tta_pipeline.shards.splitting import split_shard_set
 
     require_no_pipes(folder)
-    for number, total, published in split(folder, output, instances, reporter):
+    for number, total, published in split_shard_set(folder, output, instances, reporter):
         line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
-        reporter.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+        reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)

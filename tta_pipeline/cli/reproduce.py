@@ -35,18 +35,18 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
     """
     from dataclasses import asdict
 
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.errors import EvaluationError
-    from tta_pipeline.extras.reproduction.repeating import repeat
+    from tta_pipeline.extras.reproduction.repetition import repeat
     from tta_pipeline.extras.reproduction.result import ExperimentResult
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.results.files import versions
+    from tta_pipeline.results.records import software_versions
     from tta_pipeline.util.files import scratch_folder
     from tta_pipeline.util.locations import Locations
 
     result = ExperimentResult.read(folder)
     locations = Locations.from_environment()
-    benchmarks = load_all(locations).benchmarks
+    benchmarks = load_all_benchmarks(locations).benchmarks
     if result.benchmark not in benchmarks:
         file = result.benchmark.partition("/")[0]
         raise EvaluationError(
@@ -57,7 +57,7 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
     with scratch_folder("reproduce") as scratch:
         found = repeat(
             result, folder, benchmarks[result.benchmark], locations, scratch, partitions=partitions,
-            device=device, versions=versions(), tell=say,
+            device=device, versions=software_versions(), tell=say,
         )  # fmt: skip
     outcome = found.outcome(within)
     if as_json:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import end, plain_errors, shard_set_facts, with_reporter
-from tta_pipeline.util.processes import MOST_PROCESSES
+from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from tta_pipeline.benchmarks.shards import ShardSettings
+    from tta_pipeline.benchmarks.shard_settings import ShardSettings
     from tta_pipeline.data.sources.kinds.section import ImagesSection
     from tta_pipeline.util.console import ConsoleReporter
 
@@ -34,7 +34,7 @@ for probe in sys.argv[2:]:
 """
 
 
-def _with_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     """Use the values in the YAML file at *path* as defaults of the options."""
     del parameter
     if path is None:
@@ -50,7 +50,7 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
     try:
         content = read_document(path)
     except BenchmarkFileError as error:
-        end(f"BenchmarkFileError: {error}")
+        exit_with_error(f"BenchmarkFileError: {error}")
     if unknown := sorted(set(content) - set(names)):
         raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
     context.default_map = {names[name]: value for name, value in content.items()}
@@ -59,7 +59,7 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, type=click.Path(path_type=Path))
 @click.argument("output", required=False, type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_with_file,
+@click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_load_config,
               help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
@@ -102,7 +102,7 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 @click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Pattern of the "
               "image names for a ground truth of lines; the number is that of the line.")  # fmt: skip
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
-@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+@click.option("--jobs", type=click.IntRange(1, MAX_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
 @with_reporter
@@ -119,12 +119,12 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
           --skip-foreign-classes
       tta-pipeline shard imagenet/val shards/clean/0 --group-depth 0 --num-shards 16
     """
-    from tta_pipeline.cli.sharding import ShardOrder, shard_everything
+    from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 
     if not options["sources"] or options["output"] is None:
         raise click.UsageError("expected SOURCE... and OUTPUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
-    from tta_pipeline.data.shifts.loading import find_shift_set
+    from tta_pipeline.data.shifts.shift_set_files import find_shift_set
     from tta_pipeline.util.locations import Locations
 
     own_folder = Locations.from_environment().benchmark_files
@@ -132,7 +132,7 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
     shift_set = options.pop("shift_set")
     rest = {name: options.pop(name) for name in ("output", "prefixes", "class_map", "jobs")}
     settings = _shard_settings(options)
-    order = ShardOrder(
+    order = ShardRequest(
         source=_section({**about, "class_map": rest["class_map"]}, md5s),
         shift_set=find_shift_set(shift_set, own_folder),
         settings=settings,
@@ -144,28 +144,28 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
             f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
         )
         line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
-        reporter.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+        reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)
 
 
 def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
     """Return the section `source` of a benchmark file for *options*."""
     from pydantic import ValidationError
 
-    from tta_pipeline.data.sources.kinds import section_of
+    from tta_pipeline.data.sources.kinds import section_from_options
     from tta_pipeline.data.sources.kinds.options import SourceOptions
 
     class_map: Path | None = options["class_map"]
     has_devkit = class_map is not None and class_map.suffix == ".mat" and options["ground_truth"] is not None
     about = {name: options[name] for name in _ABOUT_SOURCE}
     try:
-        return section_of(
-            SourceOptions(**about, devkit=class_map if has_devkit else None, expect_md5=_expected_md5(md5s))
+        return section_from_options(
+            SourceOptions(**about, devkit=class_map if has_devkit else None, expect_md5=_parse_md5s(md5s))
         )
     except ValidationError as error:
         raise click.UsageError(_first_problem(error)) from None
 
 
-def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
+def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:
     """Return the MD5 of each archive by its name."""
     sums = {}
     for md5 in md5s:
@@ -182,7 +182,7 @@ def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
 
 def _published_md5(name: str) -> str:
     """Return the MD5 of the published archive *name*; empty if none is known."""
-    from tta_pipeline.data.shifts.loading import shipped_sets
+    from tta_pipeline.data.shifts.shift_set_files import shipped_sets
     from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 
     of_sets = {each: facts.md5 or "" for known in shipped_sets().values() for each, facts in known.archives.items()}
@@ -206,7 +206,7 @@ def _require_quick_pattern(pattern: str | None) -> None:
 def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
     from pydantic import ValidationError
 
-    from tta_pipeline.benchmarks.shards import ShardSettings
+    from tta_pipeline.benchmarks.shard_settings import ShardSettings
 
     skips = {
         "damaged": "skip" if options.pop("skip_damaged") else "stop",

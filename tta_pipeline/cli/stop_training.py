@@ -22,10 +22,10 @@ def stop_training(*, benchmark: str, model: str | None) -> None:
       tta-pipeline stop-training cifar
       tta-pipeline stop-training cifar resnet20
     """
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 
     locations = Locations.from_environment()
-    trained = tuple(load_all(locations).benchmark(benchmark).trained_models)
+    trained = tuple(load_all_benchmarks(locations).benchmark(benchmark).trained_models)
     chosen = model or (trained[0] if len(trained) == 1 else None)
     if chosen not in trained:
         raise BenchmarkFileError(

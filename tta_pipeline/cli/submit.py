@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say, say_left_out, settings_of
+from tta_pipeline.cli.common import parse_settings, plain_errors, print_table, say, say_left_out
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tta_pipeline.extras.cluster.pieces import Cut, Piece
     from tta_pipeline.extras.cluster.submission import Submission
 
-_Finished = Mapping["Piece", frozenset[tuple[str, str]]]
+_FinishedPlaces = Mapping["Piece", frozenset[tuple[str, str]]]
 """For each piece, the places that it has finished."""
 _ENGINES = ("local", "ray", "slurm")
 _DEVICES_OF_A_CLUSTER = 4
-_WATCHED_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
+_POLL_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
 """Seconds between two queries of an engine; Slurm is asked less often, since it serves all users of the cluster."""
-_TOLD_EVERY_S = 30.0
+_SYNC_EVERY_S = 30.0
 """Seconds after which a watching submitter updates the database and Dagster's history again."""
 
 
@@ -82,7 +82,7 @@ def submit(
       tta-pipeline submit mine --status
       tta-pipeline submit mine --cancel --number 3
     """
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 
     asks = asks_status or cancels
     if number and not asks:
@@ -90,10 +90,10 @@ def submit(
     if dry_run and asks:
         raise click.UsageError("--dry-run is given with --status or --cancel: leave one out")
     locations = Locations.from_environment()
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     benchmark = loaded.benchmark(benchmark_name)
     say_left_out(fault.sentence for fault in loaded.faults_of(benchmark.name))
-    submission = _asked_for(locations, benchmark.name, number, engine_name) if asks else None
+    submission = _require_submission(locations, benchmark.name, number, engine_name) if asks else None
     submitter = _Submitter(
         benchmark=benchmark,
         locations=locations,
@@ -102,10 +102,10 @@ def submit(
         config_path=config_path,
     )
     submission = submission or submitter.submit(
-        _chosen(benchmark, experiments),
+        _select_experiments(benchmark, experiments),
         by=by,
         device=device,
-        compute=settings_of("--compute", settings),
+        compute=parse_settings("--compute", settings),
         dry_run=dry_run,
     )
     if submission is None:
@@ -116,12 +116,12 @@ def submit(
     if watches:
         submitter.watch(submission)
     elif not asks:
-        _say_all(submitter.engine.hindrances(submission))
+        _say_all(submitter.engine.obstacles(submission))
     if asks or watches:
-        sys.exit(submitter.tell_status(submission))
+        sys.exit(submitter.print_status(submission))
 
 
-def _asked_for(locations: Locations, benchmark: str, number: int | None, engine: str | None) -> "Submission":
+def _require_submission(locations: Locations, benchmark: str, number: int | None, engine: str | None) -> "Submission":
     """Return the submission that the user asks about; refuse *engine* if another one has the submission."""
     from tta_pipeline.extras.cluster.submission import find_submission
 
@@ -145,7 +145,7 @@ class _Submitter:
     config_path: Path | None
 
     @cached_property
-    def at_once(self) -> int:
+    def max_running(self) -> int:
         """Largest number of pieces that compute at the same time."""
         if self.num_devices:
             return self.num_devices
@@ -159,16 +159,16 @@ class _Submitter:
     def engine(self) -> "Engine":
         """The engine of the user's choice."""
         # Only Slurm needs the number; counting the devices here would import torch before anything is cancelled.
-        num_devices = self.at_once if self.engine_name == "slurm" else 1
+        num_devices = self.max_running if self.engine_name == "slurm" else 1
         return _engine(
             self.engine_name, data_root=self.locations.root, num_devices=num_devices, config_path=self.config_path
         )
 
-    def kind_of_device(self, asked: str | None) -> str:
+    def device_kind(self, asked: str | None) -> str:
         """Return the kind of device that computes; on a cluster, this machine need not have one."""
-        from tta_pipeline.evaluation.device.devices import KIND_ON_CLUSTERS, device_type
+        from tta_pipeline.evaluation.device.devices import CLUSTER_DEVICE_KIND, device_type
 
-        return asked or (device_type("auto") if self.engine_name == "local" else KIND_ON_CLUSTERS)
+        return asked or (device_type("auto") if self.engine_name == "local" else CLUSTER_DEVICE_KIND)
 
     def submit(
         self, experiments: tuple[str, ...], *, by: "Cut", device: str | None, compute: JsonObject, dry_run: bool
@@ -176,57 +176,57 @@ class _Submitter:
         """Print the plan, and submit it unless it is empty or *dry_run* is set."""
         if not dry_run:
             self.engine.require_ready()
-        kind = self.kind_of_device(device)
-        compute = _checked({**compute, "device": kind})
+        kind = self.device_kind(device)
+        compute = _validate_compute({**compute, "device": kind})
         # Two submitters at the same time would both find the same work unfinished, and submit it twice.
         with locked(self.locations.submissions(self.benchmark.name) / "submitting.lock"):
             pieces = self.plan(experiments, by=by, device=kind)
-            return self._submitted(pieces, compute) if pieces and not dry_run else None
+            return self._create_and_start(pieces, compute) if pieces and not dry_run else None
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return the pieces to submit, and print the plan."""
         from tta_pipeline.extras.cluster.overview import PLAN_COLUMNS, plan_rows
-        from tta_pipeline.extras.cluster.planning import Planner
-        from tta_pipeline.extras.cluster.standings import Standings
-        from tta_pipeline.extras.training.source_model import is_model_trained
+        from tta_pipeline.extras.cluster.planner import Planner
+        from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
+        from tta_pipeline.extras.training.source_training import is_model_trained
         from tta_pipeline.report.tables import Table
         from tta_pipeline.results.database.database import publish_metrics
 
         publish_metrics(self.locations)  # the planner reads measured times from the database
-        busy = tuple(self._under_way())
+        busy = tuple(self._find_active())
         planner = Planner(
             benchmark=self.benchmark,
             locations=self.locations,
             experiments=experiments,
-            unfinished_keys=Standings(device=device).unfinished_keys,
+            unfinished_keys=FingerprintComparison(device=device).unfinished_keys,
             is_trained=partial(is_model_trained, self.benchmark, self.locations),
             tell=say,
         )
-        pieces = planner.pieces(by=by, num_devices=self.at_once, without=busy)
+        pieces = planner.plan_pieces(by=by, num_devices=self.max_running, without=busy)
         if busy:
             say(f"{len(busy):,} pieces of {self.benchmark.name} run or wait already")
         if not pieces:
             say("nothing else is unfinished" if busy else f"nothing of {self.benchmark.name} is unfinished")
             return ()
-        print_table(Table(columns=PLAN_COLUMNS, rows=tuple(plan_rows(pieces, self.at_once))))
+        print_table(Table(columns=PLAN_COLUMNS, rows=tuple(plan_rows(pieces, self.max_running))))
         if any(piece.expected_s is None for piece in pieces if piece.stage == "evaluations"):
             say("hours are not known before a cell of this benchmark was evaluated; pieces are balanced by passes")
         return pieces
 
-    def _under_way(self) -> "Iterator[Piece]":
+    def _find_active(self) -> "Iterator[Piece]":
         """Yield the pieces of earlier submissions that run or wait; mark submissions without any as over."""
         from tta_pipeline.extras.cluster.overview import Overview
-        from tta_pipeline.extras.cluster.submission import open_submissions
+        from tta_pipeline.extras.cluster.submission import find_open_submissions
 
-        for submission in open_submissions(self.locations, self.benchmark.name):
+        for submission in find_open_submissions(self.locations, self.benchmark.name):
             engine = _engine(submission.engine, data_root=self.locations.root, num_devices=1, config_path=None)
             overview = Overview(submission=submission, states=engine.states(submission))
-            yield from overview.under_way
+            yield from overview.active
             if not overview.is_over:
-                _say_all(engine.hindrances(submission))
-            _note_end(overview)
+                _say_all(engine.obstacles(submission))
+            _mark_if_over(overview)
 
-    def _submitted(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
+    def _create_and_start(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
         """Submit *pieces*, and print the commands that show, watch and stop them."""
         from tta_pipeline.extras.cluster.submission import Submission
 
@@ -254,40 +254,40 @@ class _Submitter:
         try:
             overview = self._overview(submission)
             while not overview.is_over:
-                lines = "\n".join([overview.line(self.at_once), *self.engine.hindrances(submission)])
+                lines = "\n".join([overview.line(self.max_running), *self.engine.obstacles(submission)])
                 if lines != said:
                     say(lines)
-                if time.monotonic() - told > _TOLD_EVERY_S:
-                    self._bring_up_to_date(overview)
+                if time.monotonic() - told > _SYNC_EVERY_S:
+                    self._sync_results(overview)
                     told = time.monotonic()
                 said = lines
-                time.sleep(_WATCHED_EVERY_S[self.engine_name])
-                overview = self._asked_again(submission) or overview
+                time.sleep(_POLL_EVERY_S[self.engine_name])
+                overview = self._poll(submission) or overview
         except KeyboardInterrupt:
             say(f"it keeps running; to watch it again: tta-pipeline submit {self.benchmark.name} --status --watch")
 
-    def _asked_again(self, submission: "Submission") -> "Overview | None":
+    def _poll(self, submission: "Submission") -> "Overview | None":
         """Return the overview of *submission*; None if the engine, which answered before, does not answer now."""
         try:
             return self._overview(submission)
         except SubmissionError as error:
-            say(f"{error}; asking again in {_WATCHED_EVERY_S[self.engine_name]:.0f} s")
+            say(f"{error}; asking again in {_POLL_EVERY_S[self.engine_name]:.0f} s")
             return None
 
-    def tell_status(self, submission: "Submission") -> int:
+    def print_status(self, submission: "Submission") -> int:
         """Print the progress and the failures of *submission*, and return the exit status: 0 unless a piece failed."""
         from tta_pipeline.extras.cluster.overview import STATUS_COLUMNS
         from tta_pipeline.report.tables import Table
 
         overview = self._overview(submission)
         finished = self._finished_places(overview)
-        self._bring_up_to_date(overview, finished)
-        overview = overview.completed(finished)
-        _note_end(overview)
+        self._sync_results(overview, finished)
+        overview = overview.with_finished(finished)
+        _mark_if_over(overview)
         print_table(Table(columns=STATUS_COLUMNS, rows=tuple(overview.rows())))
-        say(overview.line(self.at_once))
+        say(overview.line(self.max_running))
         if not overview.is_over:
-            _say_all(self.engine.hindrances(submission))
+            _say_all(self.engine.obstacles(submission))
         problems = tuple(overview.problems())
         for problem in problems:
             say(problem)
@@ -298,26 +298,26 @@ class _Submitter:
 
         return Overview(submission=submission, states=self.engine.states(submission))
 
-    def _finished_places(self, overview: "Overview") -> "_Finished":
+    def _finished_places(self, overview: "Overview") -> "_FinishedPlaces":
         """Return the places that are finished although their piece ended without being done."""
-        if not overview.left_over:
+        if not overview.unsuccessful:
             return {}
-        from tta_pipeline.extras.cluster.planning import Planner
-        from tta_pipeline.extras.cluster.standings import Standings
-        from tta_pipeline.extras.training.source_model import is_model_trained
+        from tta_pipeline.extras.cluster.planner import Planner
+        from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
+        from tta_pipeline.extras.training.source_training import is_model_trained
 
         device = str(overview.submission.compute.get("device", "auto"))
         planner = Planner(
             benchmark=self.benchmark,
             locations=self.locations,
             experiments=tuple(self.benchmark.experiments),
-            unfinished_keys=Standings(device=device).unfinished_keys,
+            unfinished_keys=FingerprintComparison(device=device).unfinished_keys,
             is_trained=partial(is_model_trained, self.benchmark, self.locations),
             tell=say,
         )
-        return planner.finished_places(overview.left_over)
+        return planner.finished_places(overview.unsuccessful)
 
-    def _bring_up_to_date(self, overview: "Overview", finished: "_Finished | None" = None) -> None:
+    def _sync_results(self, overview: "Overview", finished: "_FinishedPlaces | None" = None) -> None:
         """Update the database from the records, and add to Dagster's history what no run has reported there.
 
         These are all results of an engine that keeps no history, and the *finished* places of pieces that are not done.
@@ -330,13 +330,13 @@ class _Submitter:
         if not untold and not any(finished.values()):
             return
         from tta_pipeline.definitions import defs
-        from tta_pipeline.defs.catching_up import catch_up, covered_places
-        from tta_pipeline.defs.resources.queued_runs import lasting_instance
+        from tta_pipeline.defs.resources.queued_runs import persistent_instance
+        from tta_pipeline.defs.sync_history import covered_places, sync_history
 
         places = [place for piece in untold for place in covered_places(self.benchmark, piece)]
         places += [place for of_piece in finished.values() for place in sorted(of_piece)]
-        with lasting_instance() as instance:
-            num_new = catch_up(
+        with persistent_instance() as instance:
+            num_new = sync_history(
                 instance,
                 defs.resolve_asset_graph(),
                 self.benchmark,
@@ -348,10 +348,10 @@ class _Submitter:
             say(f"added {num_new:,} partitions to Dagster's history")
 
 
-def _note_end(overview: "Overview") -> None:
+def _mark_if_over(overview: "Overview") -> None:
     """Mark a submission that is over, so that its engine is not asked again; a sensor marks its own submissions."""
     if overview.is_over and not overview.submission.owner:
-        overview.submission.note_ended()
+        overview.submission.mark_ended()
 
 
 def _say_all(lines: tuple[str, ...]) -> None:
@@ -369,12 +369,12 @@ def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path |
     return QueuedRuns(engine=name, tell=say)
 
 
-def _checked(compute: JsonObject) -> JsonObject:
+def _validate_compute(compute: JsonObject) -> JsonObject:
     """Return *compute* after checking that the resource `compute` accepts these settings."""
     from pydantic import ValidationError
 
     from tta_pipeline.defs.resources import Compute
-    from tta_pipeline.util.mistakes import mistakes
+    from tta_pipeline.util.validation_errors import mistakes
 
     if unknown := compute.keys() - Compute.model_fields.keys():
         known = ", ".join(sorted(Compute.model_fields))
@@ -386,7 +386,7 @@ def _checked(compute: JsonObject) -> JsonObject:
     return compute
 
 
-def _chosen(benchmark: "Benchmark", names: str | None) -> tuple[str, ...]:
+def _select_experiments(benchmark: "Benchmark", names: str | None) -> tuple[str, ...]:
     if names is None:
         return tuple(benchmark.experiments)
     chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",")))

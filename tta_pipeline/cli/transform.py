@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
-from tta_pipeline.util.processes import MOST_PROCESSES
+from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.shards import Transform
+    from tta_pipeline.benchmarks.shard_settings import Transform
     from tta_pipeline.util.console import ConsoleReporter
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+@click.option("--jobs", type=click.IntRange(1, MAX_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
 @with_reporter
@@ -43,22 +43,24 @@ def transform(
       tta-pipeline transform shards small --resize 64 --format tensor --jobs 4
       tta-pipeline transform shards/fog/5 grey --function my_transforms:grey
     """
-    from tta_pipeline.shards.transformation import transform_everything
+    from tta_pipeline.shards.transformation import transform_shard_sets
 
     require_no_pipes(folder)
     settings = _transform_settings({**options, "format": storage})
-    every = transform_everything(folder, output, settings, jobs=jobs, progress=reporter)
+    every = transform_shard_sets(folder, output, settings, jobs=jobs, progress=reporter)
     for number, total, transformed in every:
         shard_set, was_written = transformed.published.shard_set, transformed.was_written
         size = f"{shard_set.manifest.num_samples:,} samples in {len(shard_set.manifest.shards)} shards"
         line = f"{shard_set.folder}: {size}: {'written' if was_written else 'unchanged'}"
-        reporter.done(line, {**shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total)
+        reporter.report_finished(
+            line, {**shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total
+        )
 
 
 def _transform_settings(options: dict[str, Any]) -> "Transform":
     from pydantic import ValidationError
 
-    from tta_pipeline.benchmarks.shards import Transform
+    from tta_pipeline.benchmarks.shard_settings import Transform
 
     try:
         return Transform.model_validate(options)

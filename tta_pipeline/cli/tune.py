@@ -38,32 +38,32 @@ def tune(
       tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3
       tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6
     """
-    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.tuning import materialize_tuning
-    from tta_pipeline.extras.tuning.grid import parsed_grid
+    from tta_pipeline.extras.tuning.grid import parse_grid
     from tta_pipeline.extras.tuning.search import Search
 
     locations = Locations.from_environment()
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     loaded.experiment(benchmark_name, experiment)
     search = Search(
         benchmark=loaded.benchmark(benchmark_name),
         experiment_name=experiment,
         locations=locations,
-        grid=parsed_grid(grid),
+        grid=parse_grid(grid),
         budget=budget,
     )
     search.require_images()
     if not materialize_tuning(defs, search.benchmark, experiment, grid=grid, budget=budget, device=device):
         sys.exit(1)
-    _tell(locations, search, as_json=as_json)
+    _print_trials(locations, search, as_json=as_json)
 
 
-def _tell(locations: Locations, search: "Search", *, as_json: bool) -> None:
+def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> None:
     """Print the trials, the best first, and how an experiment uses the choice."""
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.results.files import latest_record
+    from tta_pipeline.results.records import latest_record
 
     name = search.experiment_name
     record = latest_record(locations.results(search.benchmark.name), kind="tunings", name=name)

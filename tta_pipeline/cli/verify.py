@@ -1,4 +1,4 @@
-"""The verb `verify`."""
+"""The verb `verify_shard_sets`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,17 +27,17 @@ def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
     """
     from dataclasses import asdict
 
-    from tta_pipeline.shards.verification import find_shard_sets, verify
+    from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
 
     require_no_pipes(*folders)
     found = find_shard_sets(folders)
     num_problems = 0
-    for number, verdict in enumerate(verify(found, reporter), start=1):
+    for number, verdict in enumerate(verify_shard_sets(found, reporter), start=1):
         num_problems += len(verdict.problems)
         for problem in verdict.problems:
             click.echo(problem, err=True)
         state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
         size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
         facts = {**asdict(verdict), "folder": str(verdict.folder)}
-        reporter.done(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
+        reporter.report_finished(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
     return 1 if num_problems else 0

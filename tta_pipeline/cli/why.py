@@ -33,12 +33,12 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
       tta-pipeline why imagenet_c tent 'fog|5'
       tta-pipeline why digits_c tent_continual 5 --all
     """
-    from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.evaluation.explaining import COLUMNS, explain
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.evaluation.explanation import COLUMNS, explain
     from tta_pipeline.report.tables import Table
 
     locations = Locations.from_environment()
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
     loaded.experiment(benchmark, experiment)
     found = explain(loaded.benchmark(benchmark), experiment, key, locations, device=device)
     if as_json:

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-VARIABLE = "TTA_REDIRECT_HOSTS"
+REDIRECT_HOSTS_VARIABLE = "TTA_REDIRECT_HOSTS"
 """Environment variable with further hosts, `host` or `host:port`, separated by commas."""
 _PORTS = {"http": 80, "https": 443}
 _OF_THE_HUB = re.compile(r"(.+\.)?huggingface\.co|.+\.hf\.co")
@@ -19,7 +19,7 @@ _ODD = re.compile(r"[\\\s\x00-\x20\x7f]")
 """Characters at which libraries disagree about where the host ends."""
 
 
-class _Place(NamedTuple):
+class _Server(NamedTuple):
     """The server at a URL."""
 
     scheme: str
@@ -41,24 +41,24 @@ def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
         there: Absolute URL of the redirect's target.
         is_hub: Whether *here* belongs to the Hub, whatever its host is.
     """
-    origin, target = _place(here), _place(there)
+    origin, target = _parse_server(here), _parse_server(there)
     if origin is None or target is None:
         return "a redirect to something other than a web address; expected an http or https URL: correct the server"
-    if target in (origin, *([_Place("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
+    if target in (origin, *([_Server("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
         return ""
     if origin.scheme == "https" and target.scheme == "http":
         return f"a redirect from {origin} to {target}; expected no redirect from https to http: correct the server"
     if (is_hub or _is_of_hub(origin.host)) and target.scheme == "https" and _is_of_hub(target.host):
         return ""
-    if {target.host, f"{target.host}:{target.port}"} & _named():
+    if {target.host, f"{target.host}:{target.port}"} & _allowed_hosts():
         return ""
     return (
         f"a redirect from {origin} to {target}; expected no redirect to another host or port: give the address there, "
-        f"or, if you trust both, export {VARIABLE}={target.host}:{target.port}"
+        f"or, if you trust both, export {REDIRECT_HOSTS_VARIABLE}={target.host}:{target.port}"
     )
 
 
-def _place(url: str) -> _Place | None:
+def _parse_server(url: str) -> _Server | None:
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -66,11 +66,11 @@ def _place(url: str) -> _Place | None:
         return None
     if _ODD.search(url) or parts.scheme not in _PORTS or not parts.hostname:
         return None
-    return _Place(parts.scheme, parts.hostname, port)
+    return _Server(parts.scheme, parts.hostname, port)
 
 
-def _named() -> set[str]:
-    return {name.strip().lower() for name in os.environ.get(VARIABLE, "").split(",")} - {""}
+def _allowed_hosts() -> set[str]:
+    return {name.strip().lower() for name in os.environ.get(REDIRECT_HOSTS_VARIABLE, "").split(",")} - {""}
 
 
 def _is_of_hub(host: str) -> bool:

@@ -23,7 +23,7 @@ from tta_pipeline.errors import StreamError
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
-MOST_WHOLE_BYTES = 2**32
+MAX_WHOLE_FILE_BYTES = 2**32
 """Most bytes of a file that is read whole; the index of a shard set with ten million samples has 1.5e9."""
 _HUGE_RANGE = re.compile(r"\d{6}\.\.|\.\.-?\d{6}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -77,7 +77,7 @@ def scheme_of(location: str) -> str:
     return match[1].lower() if match else ""
 
 
-def checked_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) -> str:
+def validate_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) -> str:
     """Return the URL *location* without a trailing slash.
 
     Raises:
@@ -101,7 +101,7 @@ def checked_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) ->
     return f"{scheme}://{rest}"
 
 
-def expanded(location: str) -> tuple[str, ...]:
+def expand_braces(location: str) -> tuple[str, ...]:
     """Return the locations that a URL with braces expands to, in order: ten for `s3://b/{fog,snow}/{1..5}`.
 
     A path on disk is a single location: its braces are plain characters, and the shell expands its own.
@@ -122,9 +122,9 @@ def expanded(location: str) -> tuple[str, ...]:
     return found
 
 
-def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
+def run_and_wait(work: Coroutine[Any, Any, Result]) -> Result:
     """Run *work* on fsspec's thread and return its result; an exception in this thread cancels *work*."""
-    future = started(work)
+    future = start_coroutine(work)
     try:
         while not future.done():
             # A signal just before a wait begins does not interrupt it, so an endless wait could miss Ctrl-C.
@@ -135,14 +135,14 @@ def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
         future.cancel()
 
 
-def started(work: Coroutine[Any, Any, Result]) -> Any:
+def start_coroutine(work: Coroutine[Any, Any, Result]) -> Any:
     """Start *work* on fsspec's thread and return its future."""
     from fsspec.asyn import get_loop
 
     return asyncio.run_coroutine_threadsafe(work, get_loop())
 
 
-async def together(works: list[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def gather_bounded(works: list[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Run *works* with at most 16 at once and return their results; the first error cancels the others."""
     places = asyncio.Semaphore(_NUM_AT_ONCE)
 
@@ -173,12 +173,12 @@ async def read_range(url: str, start: int = 0, end: int | None = None, *, facts:
     expected = "an object" if end is None else f"{end - start} bytes from byte {start} on"
 
     def problem(answer: _Answer) -> str:
-        is_wrong = answer.num_bytes > MOST_WHOLE_BYTES if end is None else len(answer.data) != end - start
+        is_wrong = answer.num_bytes > MAX_WHOLE_FILE_BYTES if end is None else len(answer.data) != end - start
         return f"{answer.num_bytes} bytes" if is_wrong else ""
 
-    answer = await _asked(url, start, end, problem=problem, expected=expected)
+    answer = await _request_range(url, start, end, problem=problem, expected=expected)
     if facts is not None:
-        require_same(url, answer.facts, facts)
+        require_same_file(url, answer.facts, facts)
     return answer.data
 
 
@@ -207,24 +207,24 @@ async def copy_file(url: str, facts: FileFacts, target: Path) -> None:
         raise errors.exceptions[0] from None
 
 
-async def file_facts(url: str) -> FileFacts:
+async def fetch_file_facts(url: str) -> FileFacts:
     """Return the server's facts about the file at *url*; for web URLs, from a request for its first byte.
 
     Raises:
         StreamError: the file does not exist, or the server does not give its size or serves no ranges.
     """
     if urlsplit(url).scheme in ("s3", "gs"):
-        return await _retried(url, lambda: _object_facts(url), problem=lambda _: "", expected="an object")
+        return await _retry(url, lambda: _object_facts(url), problem=lambda _: "", expected="an object")
 
     def problem(answer: _Answer) -> str:
         if answer.is_range and answer.facts.size_bytes >= 0:
             return ""
         return f"{answer.num_bytes} bytes instead of a range"
 
-    return (await _asked(url, 0, 1, problem=problem, expected="a range")).facts
+    return (await _request_range(url, 0, 1, problem=problem, expected="a range")).facts
 
 
-async def listed(url: str) -> tuple[str, ...]:
+async def list_folder(url: str) -> tuple[str, ...]:
     """Return the names of the files in the folder at *url*: of a bucket or the Hub, or the links of a web page.
 
     Raises:
@@ -238,11 +238,11 @@ async def listed(url: str) -> tuple[str, ...]:
         file_system = _file_system(urlsplit(url).scheme)
         return tuple(await file_system._ls(f"{url}/", detail=False))  # noqa: SLF001 - so fsspec names coroutines
 
-    found = await _retried(url, names, problem=lambda _: "", expected="a folder that can be listed")
+    found = await _retry(url, names, problem=lambda _: "", expected="a folder that can be listed")
     return tuple(sorted({unquote(name).rstrip("/").rpartition("/")[2] for name in found}))
 
 
-async def listed_below(url: str) -> tuple[str, ...]:
+async def list_recursively(url: str) -> tuple[str, ...]:
     """Return the paths of all objects at any depth in *url*, a folder of a bucket, relative to it.
 
     Raises:
@@ -255,7 +255,7 @@ async def listed_below(url: str) -> tuple[str, ...]:
         file_system.invalidate_cache()
         return tuple(await file_system._find(place))  # noqa: SLF001 - so fsspec names coroutines
 
-    found = await _retried(url, paths, problem=lambda _: "", expected="a bucket that can be listed")
+    found = await _retry(url, paths, problem=lambda _: "", expected="a bucket that can be listed")
     return tuple(sorted(path.removeprefix(f"{place}/") for path in found if path.startswith(f"{place}/")))
 
 
@@ -269,20 +269,20 @@ async def write_file(url: str, data: bytes) -> None:
     async def write() -> None:
         await _file_system(urlsplit(url).scheme)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
 
-    await _retried(url, write, problem=lambda _: "", expected="a bucket that can be written to")
+    await _retry(url, write, problem=lambda _: "", expected="a bucket that can be written to")
 
 
-def require_same(url: str, found: FileFacts, expected: FileFacts) -> None:
+def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:
     """Refuse a file whose facts have changed.
 
     Raises:
         StreamError: size or tag differ; a tag that is missing on one side is not compared.
     """
-    if problem := difference(found, expected):
+    if problem := describe_change(found, expected):
         raise StreamError(f"{url}: {problem}: the file has changed on the server: materialize tar_shards again")
 
 
-def difference(found: FileFacts, expected: FileFacts) -> str:
+def describe_change(found: FileFacts, expected: FileFacts) -> str:
     """Return how *found* differs from *expected* in words; empty if they agree."""
     if found.size_bytes >= 0 and found.size_bytes != expected.size_bytes:
         return f"found {found.size_bytes} bytes; expected {expected.size_bytes}"
@@ -291,19 +291,21 @@ def difference(found: FileFacts, expected: FileFacts) -> str:
     return ""
 
 
-async def _asked(url: str, start: int, end: int | None, *, problem: Callable[[_Answer], str], expected: str) -> _Answer:
+async def _request_range(
+    url: str, start: int, end: int | None, *, problem: Callable[[_Answer], str], expected: str
+) -> _Answer:
     scheme = urlsplit(url).scheme
-    address = _hub_address(url) if scheme == "hf" else _quoted(url) if scheme.startswith("http") else url
+    address = _hub_address(url) if scheme == "hf" else _quote_path(url) if scheme.startswith("http") else url
 
     async def ask() -> _Answer:
         if scheme in ("s3", "gs"):
             return await _object_answer(address, start, end)
         return await _http_answer(address, start, end, is_hub=scheme == "hf")
 
-    return await _retried(url, ask, problem=problem, expected=expected)
+    return await _retry(url, ask, problem=problem, expected=expected)
 
 
-async def _retried(
+async def _retry(
     url: str, ask: Callable[[], Awaitable[Result]], *, problem: Callable[[Result], str], expected: str
 ) -> Result:
     found = ""
@@ -347,7 +349,7 @@ async def _http_answer(address: str, start: int, end: int | None, *, is_hub: boo
         size_bytes = int(whole[1]) if whole else length if length is not None and not is_range else -1
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
         facts = FileFacts(size_bytes, tag)
-        most = MOST_WHOLE_BYTES if end is None else end - start
+        most = MAX_WHOLE_FILE_BYTES if end is None else end - start
         if length is not None and length > most:
             # A server that ignores ranges would send the whole file for each of its parts.
             response.close()
@@ -376,7 +378,7 @@ async def _object_facts(address: str) -> FileFacts:
     return FileFacts(int(info["size"]), tag)
 
 
-def _quoted(url: str) -> str:
+def _quote_path(url: str) -> str:
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host}{slash}{quote(path, safe='/%')}"
@@ -410,7 +412,7 @@ def _file_system(scheme: str) -> Any:
         from aiohttp import ClientTimeout
 
         timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
-        settings = {"timeout": timeout, "trust_env": True, "trace_configs": _redirects_watched()}
+        settings = {"timeout": timeout, "trust_env": True, "trace_configs": _redirect_hooks()}
         return fsspec.filesystem(scheme, client_kwargs=settings)
     except ImportError as error:
         raise StreamError(
@@ -420,16 +422,16 @@ def _file_system(scheme: str) -> Any:
 
 
 @cache
-def _redirects_watched() -> list[Any]:
+def _redirect_hooks() -> list[Any]:
     """Return the aiohttp hook that checks redirects; always the same list, since fsspec caches clients by it."""
     from aiohttp import TraceConfig
 
     watched = TraceConfig()
-    watched.on_request_redirect.append(_require_no_other_place)
+    watched.on_request_redirect.append(_refuse_foreign_redirect)
     return [watched]
 
 
-async def _require_no_other_place(session: Any, context: Any, redirect: Any) -> None:
+async def _refuse_foreign_redirect(session: Any, context: Any, redirect: Any) -> None:
     """Refuse a redirect to another host before anything is sent there."""
     del session
     here, headers = str(redirect.url), redirect.response.headers

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator
 
-from tta_pipeline.data.remote_files import REMOTE_SCHEMES, checked_url, expanded, scheme_of
+from tta_pipeline.data.remote_files import REMOTE_SCHEMES, expand_braces, scheme_of, validate_url
 from tta_pipeline.errors import StreamError
 from tta_pipeline.util.partitions import Cell
 
@@ -15,7 +15,7 @@ _FOR_CELL = re.compile(r"\{(shift|severity)\}")
 _LIKE_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]+:/|({'|'.join(REMOTE_SCHEMES)}):", re.IGNORECASE)
 
 
-def _place(value: Any) -> Any:
+def _parse_location(value: Any) -> Any:
     if isinstance(value, list | tuple):
         if not value or not all(isinstance(each, str) and _LIKE_A_URL.match(each) for each in value):
             raise ValueError(f"found the list {list(value)}; expected URLs in it, or one folder without a list")
@@ -30,14 +30,14 @@ def _place(value: Any) -> Any:
 def _url(location: str) -> str:
     """Return *location* if its braces expand to valid URLs only."""
     try:
-        for url in expanded(_FOR_CELL.sub("x", location)):
-            checked_url(url, expected=REMOTE_SCHEMES)
+        for url in expand_braces(_FOR_CELL.sub("x", location)):
+            validate_url(url, expected=REMOTE_SCHEMES)
     except StreamError as error:
         raise ValueError(str(error)) from None
     return location.rstrip("/")
 
 
-ShardsPlace = Annotated[Path | tuple[str, ...], BeforeValidator(_place)]
+ShardsLocation = Annotated[Path | tuple[str, ...], BeforeValidator(_parse_location)]
 """A folder, or URLs."""
 
 

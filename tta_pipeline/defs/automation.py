@@ -5,7 +5,7 @@ import dagster as dg
 Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
-def out_of_date() -> Condition:
+def out_of_date_condition() -> Condition:
     """Return the condition under which a partition is due: it is new, or an input has a new data version.
 
     A partition is requested once for each change, even if its run fails: another try would fail the same way. It waits
@@ -24,7 +24,7 @@ def out_of_date() -> Condition:
     ).with_label("out_of_date")  # fmt: skip
 
 
-def automation() -> dg.AutomationConditionSensorDefinition:
+def automation_sensor() -> dg.AutomationConditionSensorDefinition:
     """Return the sensor that evaluates the conditions; until the user starts it, nothing runs by itself.
 
     Everything that is due at one moment becomes one backfill, in which a range of cells is one run.

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.defs.automation import out_of_date
-from tta_pipeline.defs.history import HISTORY_CHECKS, history_reports
+from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.defs.automation import out_of_date_condition
+from tta_pipeline.defs.history_checks import HISTORY_CHECKS, history_reports
 from tta_pipeline.defs.launching import launch_evaluation
-from tta_pipeline.defs.normalisation import (
+from tta_pipeline.defs.normalisation_check import (
     NORMALISATION,
     NORMALISATION_CHECK,
-    checks_normalisation,
+    has_normalisation_check,
     normalisation_report,
 )
-from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
+from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope, SetScope, source_model_key, tuning_key
-from tta_pipeline.results.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
+from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.evaluation.runner import ExperimentRunner
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
 _PUBLISH_EVERY_S = 5.0
-_NOT_ITS = PartitionReport(
+_NOT_OF_EXPERIMENT = PartitionReport(
     summary="not among the severities of the experiment",
     metadata={"is_of_the_experiment": False},
     data_version="not of the experiment",
@@ -62,7 +62,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
         deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
         code_version="1",
-        automation_condition=out_of_date(),
+        automation_condition=out_of_date_condition(),
         description=f"Model `{spec.model}` with method `{spec.method_name}` under protocol `{spec.protocol.name}`. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
     )
@@ -73,7 +73,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
         metrics: MetricsStore,
         compute: Compute,
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from tta_pipeline.evaluation.experiment import ExperimentResults
+        from tta_pipeline.evaluation.experiment_results import ExperimentResults
         from tta_pipeline.evaluation.runner import ExperimentRunner
 
         results = ExperimentResults(
@@ -92,7 +92,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
                     anew=config.remeasure,
                 ) as runner,
             ):
-                left = _left_to_evaluate(run, runner, results)
+                left = _unfinished_keys(run, runner, results)
                 if compute.launch and left:
                     launch_evaluation(
                         context, compute.launch, results, left, compute.machine(), config=config.model_dump()
@@ -100,7 +100,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
                 for key in run.keys:
                     with run.reporting(key) as report:
                         if key not in results.keys:
-                            report(_NOT_ITS)
+                            report(_NOT_OF_EXPERIMENT)
                             continue
                         if key in left and not compute.launch:
                             runner.evaluate(key)
@@ -113,7 +113,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
     return asset
 
 
-def _left_to_evaluate(
+def _unfinished_keys(
     run: PartitionRun[PartitionKey], runner: "ExperimentRunner", results: "ExperimentResults"
 ) -> list[PartitionKey]:
     """Return the keys of the run at which the experiment has unfinished streams."""
@@ -122,7 +122,7 @@ def _left_to_evaluate(
         with run.hinting(key):
             if key in results.keys and runner.plan(key):
                 left.append(key)
-    runner.tell_of_unproven()
+    runner.report_unproven()
     return left
 
 
@@ -132,12 +132,12 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
     descriptions = {
         EVERY_SAMPLE: "The newest result belongs to the current manifest and has the same number of samples.",
         **HISTORY_CHECKS,
-        **(NORMALISATION_CHECK if checks_normalisation(scope, experiment_name) else {}),
+        **(NORMALISATION_CHECK if has_normalisation_check(scope, experiment_name) else {}),
     }
 
-    @checks_of(scope, key, descriptions)
+    @define_checks(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore, compute: Compute) -> Iterator[Any]:
-        from tta_pipeline.evaluation.experiment import ExperimentResults
+        from tta_pipeline.evaluation.experiment_results import ExperimentResults
 
         results = ExperimentResults(
             benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
@@ -162,7 +162,7 @@ _GROUPS = {
     "identity": ("predictions_sha256", "weights_sha256", "manifest_sha256", "fingerprint"),
 }
 """Facts of an evaluation, as the web UI groups them."""
-_LONG = ("batches", "class_counts", "first_samples", "calibration")
+_LONG_FIELDS = ("batches", "class_counts", "first_samples", "calibration")
 """Lists in a record that are shown as pictures."""
 
 
@@ -177,19 +177,19 @@ class _Reporter:
 
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
-        self._publish_now_and_then()
+        self._publish_if_due()
         error = mean_error(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
                 "was_evaluated": was_evaluated,
-                **(self._of_cell(rows[0]) if len(rows) == 1 else _of_stream(rows)),
+                **(self._cell_metadata(rows[0]) if len(rows) == 1 else _stream_metadata(rows)),
             },
             data_version=data_version_of(rows),
         )
 
-    def _of_cell(self, row: Evaluation) -> dict[str, Any]:
+    def _cell_metadata(self, row: Evaluation) -> dict[str, Any]:
         from tta_pipeline.report.pictures import reliability_diagram, sample_row, timeline
 
         results = self._results
@@ -203,13 +203,15 @@ class _Reporter:
             **{name: value for name, value in shown.items() if value is not None},
             "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
             "page": dg.MetadataValue.path(f"{page}#experiment-{results.experiment_name}"),
-            "record": dg.MetadataValue.json({name: value for name, value in row.facts().items() if name not in _LONG}),
+            "record": dg.MetadataValue.json(
+                {name: value for name, value in row.facts().items() if name not in _LONG_FIELDS}
+            ),
             "samples": _picture("first samples with their predictions", samples),
             "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
             "timeline": _picture("where the time of each batch went", timeline(row)),
         }
 
-    def _publish_now_and_then(self) -> None:
+    def _publish_if_due(self) -> None:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
             self._metrics.publish(self._context.log, is_last=False)
             self._published = time.monotonic()
@@ -222,24 +224,24 @@ def _rounded(value: object) -> object:
 
 def _summary(row: Evaluation) -> str:
     """Return the most important facts of *row* as a Markdown table of four lines."""
-    from tta_pipeline.report.tables import formatted, readable
+    from tta_pipeline.report.tables import column_title, format_value
 
     lines = [
-        f"| {group} | {', '.join(f'{readable(name)} {formatted(name, getattr(row, name))}' for name in names)} |"
+        f"| {group} | {', '.join(f'{column_title(name)} {format_value(name, getattr(row, name))}' for name in names)} |"
         for group, names in _GROUPS.items()
     ]
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
-    from tta_pipeline.report.pictures import as_data_uri, picture_png
+    from tta_pipeline.report.pictures import as_data_uri, encode_png
 
-    return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
+    return dg.MetadataValue.md(f"![{what}]({as_data_uri(encode_png(image))})")
 
 
-def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
+def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return the metadata of several rows: sums, means, and a table of the rows."""
-    from tta_pipeline.report.tables import Table, as_markdown, without_obvious
+    from tta_pipeline.report.tables import Table, as_markdown, drop_obvious_columns
 
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
@@ -251,7 +253,7 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
         "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
         "diverged": any(row.diverged for row in rows),
-        "segments": dg.MetadataValue.md(as_markdown(without_obvious(table))),
+        "segments": dg.MetadataValue.md(as_markdown(drop_obvious_columns(table))),
     }
 
 
@@ -286,7 +288,7 @@ def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckRep
         row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)
         for row, manifest in found
     )
-    problems = [problem for row in rows for problem in results.sample_problems(row)]
+    problems = [problem for row in rows for problem in results.prediction_problems(row)]
     metadata: dict[str, int | str] = {
         "num_evaluated": sum(row.num_samples for row, _ in found),
         "num_samples": sum(manifest.num_samples for _, manifest in found),

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from tta_pipeline.benchmarks.loading import Fault, Loaded
-from tta_pipeline.util.naming import LONGEST_NAME, is_benchmark_name
+from tta_pipeline.benchmarks.load_files import Fault, LoadedBenchmarks
+from tta_pipeline.util.naming import MAX_NAME_LENGTH, is_benchmark_name
 
-FILE = "benchmark_file"
+BENCHMARK_FILE = "benchmark_file"
 """Last part of the asset key `<file>/benchmark_file` of a file that is left out as a whole."""
 _log = logging.getLogger(__name__)
 
 
-def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
+def fault_assets(loaded: LoadedBenchmarks) -> Iterator[dg.AssetsDefinition]:
     """Yield an asset for each experiment and each file that is left out, and log each fault.
 
     An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description says what is wrong,
@@ -27,7 +27,7 @@ def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
         _log.warning("left out: %s", fault.sentence)
         sentences[fault_key(fault)].append(fault.sentence)
     for key, found in sentences.items():
-        is_whole = key.path[-1] == FILE
+        is_whole = key.path[-1] == BENCHMARK_FILE
         names = key.path[:-1] if is_whole else key.path[:-2]
         # Else a faulty second file of the same name would make runs over the first file's group fail.
         group = "__".join(names) + ("_faulty" if is_whole and "/".join(names) in loaded.benchmarks else "")
@@ -36,17 +36,17 @@ def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
 
 def fault_key(fault: Fault) -> dg.AssetKey:
     """Return the asset key of *fault*."""
-    benchmark = [_fit(name) for name in fault.benchmark.split("/")]
+    benchmark = [_dagster_name(name) for name in fault.benchmark.split("/")]
     if fault.experiment is None:
-        return dg.AssetKey([*benchmark, FILE])
-    return dg.AssetKey([*benchmark, "evaluation", _fit(fault.experiment)])
+        return dg.AssetKey([*benchmark, BENCHMARK_FILE])
+    return dg.AssetKey([*benchmark, "evaluation", _dagster_name(fault.experiment)])
 
 
-def _fit(name: str) -> str:
+def _dagster_name(name: str) -> str:
     """Return *name* in a form that Dagster accepts: unchanged, unless the name itself is the fault."""
     if is_benchmark_name(name):
         return name
-    return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:LONGEST_NAME]
+    return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:MAX_NAME_LENGTH]
 
 
 def _faulty_asset(key: dg.AssetKey, group: str, sentence: str) -> dg.AssetsDefinition:

@@ -13,7 +13,7 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.scope import CellScope, Scope, SetScope, source_model_key
 from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
 
@@ -66,7 +66,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 
 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
-    evaluated = _evaluated(benchmark)
+    evaluated = _evaluated_scopes(benchmark)
     scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
     # Images already on disk are an observable source, which a run that materializes cannot include.
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
@@ -80,7 +80,11 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     cells = CellScope(benchmark=benchmark)
     return [
         *(source_model_key(benchmark, model) for model in benchmark.trained_models),
-        *(scope.key("evaluation", name) for name in benchmark.experiments_by_cell for scope in _evaluated(benchmark)),
+        *(
+            scope.key("evaluation", name)
+            for name in benchmark.experiments_by_cell
+            for scope in _evaluated_scopes(benchmark)
+        ),
         cells.key("robustness_report"),
     ]
 
@@ -99,6 +103,6 @@ def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
     return found
 
 
-def _evaluated(benchmark: Benchmark) -> list[Scope[Cell]]:
+def _evaluated_scopes(benchmark: Benchmark) -> list[Scope[Cell]]:
     clean = [SetScope(benchmark=benchmark, cell=CLEAN)] if benchmark.has_clean else []
     return [CellScope(benchmark=benchmark), *clean]

@@ -13,9 +13,9 @@ import dagster as dg
 from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.evaluation.machine import Machine
-    from tta_pipeline.extras.training.source_model import SourceTraining
+    from tta_pipeline.extras.training.source_training import SourceTraining
     from tta_pipeline.util.partitions import PartitionKey
 
 
@@ -50,7 +50,7 @@ def _launch(
     of: "ExperimentResults | SourceTraining",
 ) -> None:
     dg.PipesSubprocessClient().run(
-        command=[*shlex.split(prefix), "-m", "tta_pipeline.defs.launched"],
+        command=[*shlex.split(prefix), "-m", "tta_pipeline.defs.launched_rank"],
         context=context,
         extras={
             "benchmark": of.benchmark.model_dump(mode="json"),

@@ -14,7 +14,7 @@ from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.extras.loader_bench.measure import Compared, Settings
+    from tta_pipeline.extras.loader_bench.measure import LoaderResults, Settings
 
 _SHOWN = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
@@ -80,13 +80,13 @@ def _measure(
     *,
     cell: Cell,
 ) -> PartitionReport:
-    from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.extras.loader_bench.loaders import select_loaders
     from tta_pipeline.extras.loader_bench.measure import compare
-    from tta_pipeline.results.files import now
+    from tta_pipeline.results.records import utc_now
 
-    started_at = now()
+    started_at = utc_now()
     folder = store.locations.shards(scope.benchmark.name, cell)
-    found = compare(str(folder), chosen_loaders(config.loaders), _settings(config), context.log.info)
+    found = compare(str(folder), select_loaders(config.loaders), _settings(config), context.log.info)
     for name, reason in found.not_measured.items():
         context.log.warning(f"{name} was not measured: {reason}")
     metrics.record(
@@ -115,8 +115,8 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
     return Settings(**asked)
 
 
-def _report(found: "Compared", *, data_version: str) -> PartitionReport:
-    from tta_pipeline.report.drawing import as_png
+def _report(found: "LoaderResults", *, data_version: str) -> PartitionReport:
+    from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.tables import Table, as_markdown
     from tta_pipeline.report.time_figures import loader_bars

@@ -37,9 +37,11 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
         description="Observes the source and makes the shards of cells whose folder or archive is new.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
-        found = stamps(benchmark)
+        found = source_stamps(benchmark)
         seen, taken = (
-            json.loads(context.cursor) if context.cursor else ({}, _sharded(benchmark, store.locations, found))
+            json.loads(context.cursor)
+            if context.cursor
+            else ({}, _stamps_of_sharded(benchmark, store.locations, found))
         )
         ripe = [
             cell
@@ -50,7 +52,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
         if not ripe:
             return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
         requests = [dg.RunRequest(asset_selection=[source])]
-        for start, end in ranges(benchmark, ripe):
+        for start, end in cell_ranges(benchmark, ripe):
             tags = {RANGE_START: start.key, RANGE_END: end.key}
             requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
         return dg.SensorResult(run_requests=requests)
@@ -58,7 +60,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     return sensor
 
 
-def stamps(benchmark: Benchmark) -> Stamps:
+def source_stamps(benchmark: Benchmark) -> Stamps:
     """Return the size and modification time of each source file, for the cells whose source files all exist."""
     places = {cell.key: benchmark.source.places(cell, benchmark.shift_set) for cell in benchmark.cells}
     known = {path: _stamp(path) for paths in places.values() for path in paths}
@@ -66,19 +68,21 @@ def stamps(benchmark: Benchmark) -> Stamps:
     return {key: there for key, there in found.items() if there and len(there) == len(places[key])}
 
 
-def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+def cell_ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
     """Yield the first and last cell of ranges that together hold exactly *cells*; not always the fewest ranges.
 
     Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
     """
-    stretches = {corruption: tuple(_stretches(benchmark, corruption, cells)) for corruption in benchmark.corruptions}
+    stretches = {
+        corruption: tuple(_severity_ranges(benchmark, corruption, cells)) for corruption in benchmark.corruptions
+    }
     for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):
         first, *_, last = [*(names := list(neighbours)), names[-1]]
         for low, high in severities:
             yield Cell(corruption=first, severity=low), Cell(corruption=last, severity=high)
 
 
-def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
+def _severity_ranges(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
     """Yield first and last of each sequence of severities, consecutive in the benchmark, of *corruption* in *cells*."""
     has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
     for is_in, places in groupby(range(len(has)), key=has.__getitem__):
@@ -87,7 +91,7 @@ def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> 
             yield benchmark.severities[first], benchmark.severities[last]
 
 
-def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
+def _stamps_of_sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
     """Return the stamps in *found* of cells that already have shards at the sensor's first evaluation."""
     there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
     return {key: stamp for key, stamp in found.items() if key in there}

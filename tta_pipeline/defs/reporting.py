@@ -16,11 +16,11 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.metadata import RawMetadataValue
 
-from tta_pipeline.defs.scope import Scope, partition_of, with_signature
+from tta_pipeline.defs.scope import Scope, attach_signature, partition_of
 from tta_pipeline.errors import ManifestError, PipelineError
+from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import Cell, PartitionKey
-from tta_pipeline.util.progress import Pace
-from tta_pipeline.util.stopping import require_time_left
+from tta_pipeline.util.progress import SweepProgress
 
 K = TypeVar("K", bound=PartitionKey)
 
@@ -67,7 +67,7 @@ class PartitionRun(Generic[K]):
         """
         self._context = context
         self._scope = scope
-        self._pace = Pace(context.log.info, num_cells=len(self.keys))
+        self._pace = SweepProgress(context.log.info, num_cells=len(self.keys))
         self._reports: dict[K, PartitionReport] = {}
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class PartitionRun(Generic[K]):
             dg.Failure: see `failure_hint`.
         """
         with self.hinting(key):
-            require_time_left()
+            raise_if_stop_requested()
             yield partial(self._reports.__setitem__, key)
         latest = f"{key.key}: {self._reports[key].summary}"
         if len(self.keys) > 1:
@@ -129,12 +129,12 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
             metadata={
                 "cell": key.key,
                 "fault": type(error).__name__,
-                "then_type": dg.MetadataValue.md(f"`{_command(scope, asset_key, key, error)}`"),
+                "then_type": dg.MetadataValue.md(f"`{_repeat_command(scope, asset_key, key, error)}`"),
             },
         ) from error
 
 
-def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
+def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
     # The partitions of a stream over several cells differ from those of its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
@@ -145,7 +145,7 @@ def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionK
     return f"dg launch --assets '{select}'{which}"
 
 
-def checks_of(
+def define_checks(
     scope: Scope[PartitionKey], key: dg.AssetKey, descriptions: Mapping[str, str]
 ) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
     """Return the decorator for the checks of each partition of the asset *key*; *descriptions* are by check name."""
@@ -157,7 +157,7 @@ def checks_of(
         ],
         can_subset=True,  # else the web UI starts no check without the asset
     )
-    return lambda function: decorator(with_signature(function))
+    return lambda function: decorator(attach_signature(function))
 
 
 class CheckRun(Generic[K]):

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.util.environment import whole_number
+from tta_pipeline.util.environment import read_positive_int
 from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
 
 K_co = TypeVar("K_co", bound=PartitionKey, covariant=True)
@@ -61,7 +61,7 @@ class Scope(ABC, Generic[K_co]):
             backfill_policy=backfill_policy() if self.partitions else dg.BackfillPolicy.single_run(),
             **{"group_name": self.group(), **options},
         )
-        return lambda function: decorator(with_signature(function))
+        return lambda function: decorator(attach_signature(function))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class StreamScope(Scope[StreamKey]):
         return dg.AssetDep(key, partition_mapping=mapping)
 
 
-CELLS_PER_RUN = "TTA_CELLS_PER_RUN"
+CELLS_PER_RUN_VARIABLE = "TTA_CELLS_PER_RUN"
 
 
 def backfill_policy() -> dg.BackfillPolicy:
@@ -187,7 +187,7 @@ def backfill_policy() -> dg.BackfillPolicy:
     Raises:
         SettingsError: the environment variable is not a whole number.
     """
-    cells = whole_number(CELLS_PER_RUN)
+    cells = read_positive_int(CELLS_PER_RUN_VARIABLE)
     return dg.BackfillPolicy.multi_run(cells) if cells else dg.BackfillPolicy.single_run()
 
 
@@ -211,19 +211,19 @@ def partition_of(key: PartitionKey) -> str | None:
     return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 
 
-def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+def attach_signature(function: Callable[..., Any]) -> Callable[..., Any]:
     """Attach the signature of *function* to it, where `inspect` finds it, and return the function.
 
     Dagster reads the signature 17 times for each asset, and the functions of all experiments have the same signature.
     """
-    function.__signature__ = _signature(function.__code__, function)  # type: ignore[attr-defined]
+    function.__signature__ = _cached_signature(function.__code__, function)  # type: ignore[attr-defined]
     return function
 
 
 _SIGNATURES: dict[CodeType, inspect.Signature] = {}
 
 
-def _signature(code: CodeType, function: Callable[..., Any]) -> inspect.Signature:
+def _cached_signature(code: CodeType, function: Callable[..., Any]) -> inspect.Signature:
     if code not in _SIGNATURES:
         _SIGNATURES[code] = inspect.signature(function)
     return _SIGNATURES[code]
@@ -248,11 +248,11 @@ def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) 
         return [single]
     op_context = context.op_execution_context
     if isinstance(context, dg.AssetCheckExecutionContext) and not op_context.has_partitions:
-        return _made(context, partitions)
+        return _materialized_keys(context, partitions)
     return [str(key) for key in op_context.partition_keys]
 
 
-def _made(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
+def _materialized_keys(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
     """Return the materialized keys, to be checked when the web UI starts the checks alone and names no partition."""
     asset_key = next(iter(context.selected_asset_check_keys)).asset_key
     made = context.instance.get_materialized_partitions(asset_key)

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tta_pipeline.defs.automation import out_of_date
-from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
+from tta_pipeline.defs.automation import out_of_date_condition
+from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope
-from tta_pipeline.defs.shard_sets import record_shard_set
+from tta_pipeline.defs.shard_set_reporting import record_shard_set
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.names import counted
+from tta_pipeline.util.names import describe_extensions
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.data.labels.class_map import ClassMap
-    from tta_pipeline.shards.belonging import Belonging
+    from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
     from tta_pipeline.shards.manifest import WriterRecord
-    from tta_pipeline.shards.read_back import Published
+    from tta_pipeline.shards.read_back import PublishedShardSet
     from tta_pipeline.util.processes import Workers
 
 SHARDS_MATCH = "shards_match_manifest"
@@ -36,7 +36,7 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("tar_shards")],
         kinds={"parquet"},
         code_version="1",
-        automation_condition=out_of_date(),
+        automation_condition=out_of_date_condition(),
         description="The index of the shards: key, source name, label, shard, byte offset, size and sha256 of each "
         "sample, read back from the tars by code other than their writer.",
     )
@@ -62,7 +62,7 @@ def shard_manifest_checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
 
-    @checks_of(scope, key, descriptions)
+    @define_checks(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         run = CheckRun(context, scope, key)
         for cell in run.keys:
@@ -83,41 +83,41 @@ def _publish(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
-    from tta_pipeline.benchmarks.opening import benchmark_class_map
-    from tta_pipeline.results.files import now
-    from tta_pipeline.shards.belonging import belonging_of
-    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.benchmarks.open_source import load_class_map
+    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
+    from tta_pipeline.shards.expected_shard_set import expected_for_cell
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
 
-    benchmark, started_at = scope.benchmark, now()
+    benchmark, started_at = scope.benchmark, utc_now()
     folder = locations.shards(benchmark.name, cell)
     locations.require_own(folder)
     if benchmark.source.is_remote:
-        published = _adopted_from_afar(scope, locations, folder, cell, context.log.info)
+        published = _adopt_remote(scope, locations, folder, cell, context.log.info)
         return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
     # Read before the classes, since the source may be missing too: then the error must be about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
-    class_map = benchmark_class_map(benchmark, locations)
-    belonging = belonging_of(locations, benchmark.name, cell)
+    class_map = load_class_map(benchmark, locations)
+    belonging = expected_for_cell(locations, benchmark.name, cell)
     if record is None:
-        published = _adopted(
+        published = _adopt_local(
             folder, cell, class_map, benchmark=benchmark, locations=locations, say=context.log.info, workers=workers
         )
     else:
-        expected_of(benchmark, locations, cell).require(record, folder / WRITER_FILE)
-        published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
+        expected_for_benchmark(benchmark, locations, cell).require(record, folder / WRITER_FILE)
+        published = _build_own_manifest(folder, record, class_map, belonging, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
 
 
-def _read_back(
+def _build_own_manifest(
     folder: Path,
     record: "WriterRecord",
     class_map: "ClassMap",
-    belonging: "Belonging",
+    belonging: "ExpectedShardSet",
     *,
     say: Callable[[str], None],
     workers: "Workers",
-) -> "Published":
+) -> "PublishedShardSet":
     """Read our own shards back and compare them with their writer's record.
 
     If they differ, the record is removed, so that `tar_shards` writes the shards again. The record of another cell
@@ -137,7 +137,7 @@ def _read_back(
         raise
 
 
-def _adopted(
+def _adopt_local(
     folder: Path,
     cell: Cell,
     class_map: "ClassMap",
@@ -146,17 +146,17 @@ def _adopted(
     locations: Locations,
     say: Callable[[str], None],
     workers: "Workers",
-) -> "Published":
+) -> "PublishedShardSet":
     """Read shards made by others, which are their own source."""
-    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.shard_files import shard_files, shards_version
+    from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version
     from tta_pipeline.shards.read_back import adopt
     from tta_pipeline.util.progress import Progress
 
     progress = Progress(say, what=cell.key, total=0)
-    version = shards_version(shard_files(folder))
-    source = observed_source(benchmark, locations)
+    version = shards_version(find_shard_files(folder))
+    source = open_observed_source(benchmark, locations)
     assert isinstance(source, ExistingShards)
     published = adopt(
         folder,
@@ -169,36 +169,39 @@ def _adopted(
         workers=workers,
     )
     if published.left_out:
-        say(f"{cell.key}: left out, since they are neither images nor classes: {counted(published.left_out)}")
+        say(
+            f"{cell.key}: left out, since they are neither images nor classes: "
+            f"{describe_extensions(published.left_out)}"
+        )
     return published
 
 
-def _adopted_from_afar(
+def _adopt_remote(
     scope: Scope[Cell], locations: Locations, folder: Path, cell: Cell, say: Callable[[str], None]
-) -> "Published":
+) -> "PublishedShardSet":
     """Build the manifest of shards at URLs; they fix the class map if nothing has fixed it before."""
-    from tta_pipeline.benchmarks.opening import benchmark_class_map
-    from tta_pipeline.shards.remote_adoption import adopt_remote
+    from tta_pipeline.benchmarks.open_source import load_class_map
+    from tta_pipeline.shards.adopt_remote import adopt_remote
     from tta_pipeline.util.progress import Progress
 
     def pin_classes(find_classes: Callable[[], tuple[str, ...]]) -> "ClassMap":
-        return benchmark_class_map(scope.benchmark, locations, find_classes=find_classes)
+        return load_class_map(scope.benchmark, locations, find_classes=find_classes)
 
     progress = Progress(say, what=cell.key, total=0)
     return adopt_remote(folder, cell, progress, benchmark_name=scope.benchmark.name, pin_classes=pin_classes)
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
-    from tta_pipeline.benchmarks.opening import observed_source
-    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.benchmarks.open_source import open_observed_source
+    from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.manifest import ShardSet
-    from tta_pipeline.shards.verification import missing_classes, shard_problems
+    from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
-    problems = shard_problems(shard_set, expected_of(scope.benchmark, locations, cell))
+    problems = find_shard_problems(shard_set, expected_for_benchmark(scope.benchmark, locations, cell))
     source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
-    is_unchanged = observed_source(scope.benchmark, locations).version(cell) == source.version
-    missing = missing_classes(shard_set)
+    is_unchanged = open_observed_source(scope.benchmark, locations).version(cell) == source.version
+    missing = find_missing_classes(shard_set)
     return (
         CheckReport(check=SHARDS_MATCH, passed=not problems, metadata={"problems": "; ".join(problems) or "none"}),
         CheckReport(

@@ -12,8 +12,8 @@ from tta_pipeline.defs.scope import CellScope, SetScope, source_model_key
 from tta_pipeline.util.partitions import CLEAN, TRAIN
 
 if TYPE_CHECKING:
-    from tta_pipeline.extras.training.source_model import SourceTraining
-    from tta_pipeline.models.trained import SourceModelFacts
+    from tta_pipeline.extras.training.source_training import SourceTraining
+    from tta_pipeline.models.trained_models import SourceModelFacts
 
 _SHOWN = (
     "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on", "stopped",
@@ -35,34 +35,34 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
         deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",
-        description=f"`{model}`: {_called(settings.network.kind)}, trained for {settings.epochs} epochs on uncorrupted "
-        "images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
+        description=f"`{model}`: {_describe_network(settings.network.kind)}, trained for {settings.epochs} epochs on "
+        "uncorrupted images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore, compute: Compute
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from tta_pipeline.extras.training.source_model import SourceTraining
+        from tta_pipeline.extras.training.source_training import SourceTraining
 
         training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
         with metrics.publishing(context.log), PartitionRun(context, train) as run:
             for key in run.keys:
                 with run.reporting(key) as report:
-                    report(_trained(context, training, metrics, compute))
+                    report(_train_and_record(context, training, metrics, compute))
             yield run.result()
 
     return asset
 
 
-def _trained(
+def _train_and_record(
     context: dg.AssetExecutionContext, training: "SourceTraining", metrics: MetricsStore, compute: Compute
 ) -> PartitionReport:
     """Train the model unless this training is finished, and record the training unless it is recorded."""
-    from tta_pipeline.results.files import now
+    from tta_pipeline.results.records import utc_now
 
-    started_at = now()
+    started_at = utc_now()
     if not compute.launch:
         training.train(machine=compute.machine(), say=context.log.info)
-    elif training.finished() is None:
+    elif training.find_finished() is None:
         launch_training(context, compute.launch, training, compute.machine())
     facts = training.require_finished()
     if not training.is_recorded(facts):
@@ -78,15 +78,15 @@ def _trained(
 
 
 def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
-    from tta_pipeline.report.drawing import as_png
+    from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.pictures import as_data_uri
-    from tta_pipeline.report.training_figures import curves_of
-    from tta_pipeline.results.training import TrainingRun
+    from tta_pipeline.report.training_figures import learning_curves_of_run
+    from tta_pipeline.results.training_record import TrainingRun
 
     learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
     against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
     run: Mapping[str, Any] = facts.run
-    picture = as_data_uri(as_png(curves_of(TrainingRun.from_facts(facts.run))))
+    picture = as_data_uri(as_png(learning_curves_of_run(TrainingRun.from_facts(facts.run))))
     return PartitionReport(
         summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
         metadata={
@@ -98,5 +98,5 @@ def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionR
     )
 
 
-def _called(kind: str) -> str:
+def _describe_network(kind: str) -> str:
     return "a small convolutional network with batch norm" if kind == "small" else f"a network of kind {kind}"

@@ -15,10 +15,10 @@ from tta_pipeline.util.partitions import Cell
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
     """Return the asset of the source images: materialized if generated here, observed if already on disk."""
-    return _generated(scope) if scope.benchmark.is_drawn else _observed(scope)
+    return _generated_asset(scope) if scope.benchmark.is_drawn else _observed_asset(scope)
 
 
-def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
+def _generated_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "source_split",
         kinds={"jpeg"},
@@ -37,7 +37,7 @@ def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
-    from tta_pipeline.data.sources.digits import generate_cell
+    from tta_pipeline.data.sources.digit_images import generate_cell
 
     source = scope.benchmark.source
     assert isinstance(source, DigitsSource)
@@ -58,7 +58,7 @@ def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> Partition
     )
 
 
-def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
+def _observed_asset(scope: Scope[Cell]) -> dg.SourceAsset:
     @dg.observable_source_asset(
         key=scope.key("source_split"),
         group_name=scope.group(),
@@ -74,10 +74,10 @@ def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
 
 
 def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
-    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.errors import SourceError
 
-    source = observed_source(scope.benchmark, locations)
+    source = open_observed_source(scope.benchmark, locations)
     if isinstance(scope, SetScope):
         return dg.DataVersion(source.version(scope.cell))
     assert isinstance(scope, CellScope), "images are of one set, or of cells"

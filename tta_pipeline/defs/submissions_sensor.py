@@ -14,20 +14,20 @@ from tta_pipeline.defs.resources.queued_runs import (
     PIECE_TAG,
     SENSOR,
     SUBMISSION_TAG,
-    end_runs,
+    cancel_runs,
     has_ended,
-    history_of,
-    is_under_way,
+    history_id,
+    is_active,
     newest_runs,
 )
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import STAGES
-from tta_pipeline.extras.cluster.submission import Submission, open_folders
+from tta_pipeline.extras.cluster.submission import Submission, find_open_folders
 from tta_pipeline.util.locations import Locations
 
 _INTERVAL_S = 5
-_AT_ONCE = 50
+_MAX_LAUNCHES = 50
 """Most pieces that one evaluation of the sensor launches: Dagster allows it a minute."""
 
 
@@ -46,11 +46,11 @@ def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefiniti
         description="Launches submissions made with `tta-pipeline submit`, one run for each piece, stage by stage.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
-        found = tuple(_submissions(context, store.locations, benchmarks))
+        found = tuple(_launchable_submissions(context, store.locations, benchmarks))
         requests = [
             _request(benchmark, submission, number)
             for benchmark, submission in found
-            for number in _due(context.instance, submission)
+            for number in _pieces_to_launch(context.instance, submission)
         ]
         if not requests:
             return dg.SkipReason(f"found no piece to launch in {len(found)} submissions")
@@ -59,37 +59,39 @@ def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefiniti
     return sensor
 
 
-def _submissions(
+def _launchable_submissions(
     context: dg.SensorEvaluationContext, locations: Locations, benchmarks: Mapping[str, Benchmark]
 ) -> Iterator[tuple[Benchmark, Submission]]:
     """Yield the submissions to launch, each with its benchmark; skip those that are damaged or out of date."""
     assets = context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else ()
     for benchmark in benchmarks.values():
-        for submission in _own(context, locations, benchmark):
+        for submission in _claimed_submissions(context, locations, benchmark):
             if submission.is_cancelled:
                 # A run may have begun while the user cancelled: by this sensor, or as a retry.
-                end_runs(context.instance, submission)
+                cancel_runs(context.instance, submission)
                 if has_ended(context.instance, submission):
-                    submission.note_ended()
-            elif missing := _missing(benchmark, submission, assets):
+                    submission.mark_ended()
+            elif missing := _first_missing_asset(benchmark, submission, assets):
                 context.log.error(
                     f"submission {submission.number} of {benchmark.name} names {missing}, which the benchmark file no "
                     f"longer has; nothing more of it starts: tta-pipeline submit {benchmark.name}"
                 )
-                submission.note_cancelled()
+                submission.mark_cancelled()
             else:
                 yield benchmark, submission
 
 
-def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark) -> Iterator[Submission]:
+def _claimed_submissions(
+    context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark
+) -> Iterator[Submission]:
     """Yield the open submissions of *benchmark* that this sensor has claimed.
 
     Several code locations of one history may read the same data root, each with its own sensor. The first sensor to see
     a submission claims all of it. Submissions of another Dagster are skipped.
     """
-    history = history_of(context.instance)
+    history = history_id(context.instance)
     location = context.code_location_origin.location_name if context.code_location_origin else "none"
-    for folder in open_folders(locations, benchmark.name):
+    for folder in find_open_folders(locations, benchmark.name):
         try:
             submission = Submission.read(folder)
             if submission.engine in ENGINES and submission.owner == history and submission.claim(location) == location:
@@ -98,26 +100,26 @@ def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: B
             context.log.error(str(error))  # noqa: TRY400 - the message says all that the user needs
 
 
-def _missing(benchmark: Benchmark, submission: Submission, assets: Collection[dg.AssetKey]) -> str:
+def _first_missing_asset(benchmark: Benchmark, submission: Submission, assets: Collection[dg.AssetKey]) -> str:
     """Return the first asset of *submission* that does not exist; empty if all do."""
     keys = (key for piece in submission.pieces for key in asset_keys(benchmark, piece))
     return next((key.to_user_string() for key in keys if key not in assets), "")
 
 
-def _due(instance: dg.DagsterInstance, submission: Submission) -> Sequence[int]:
+def _pieces_to_launch(instance: dg.DagsterInstance, submission: Submission) -> Sequence[int]:
     """Return the pieces of *submission* to launch now: all of one stage, once the stage before it has ended."""
     runs, retries = newest_runs(instance, submission), instance.run_retries_enabled
     for stage in STAGES:
-        numbers = submission.of_stage(stage)
-        if left := [number for number in numbers if _is_to_be_launched(runs.get(number))]:
-            return left[:_AT_ONCE]
-        if any(is_under_way(runs[number], retries=retries) for number in numbers):
+        numbers = submission.piece_numbers(stage)
+        if left := [number for number in numbers if _needs_launch(runs.get(number))]:
+            return left[:_MAX_LAUNCHES]
+        if any(is_active(runs[number], retries=retries) for number in numbers):
             return ()
-    submission.note_ended()
+    submission.mark_ended()
     return ()
 
 
-def _is_to_be_launched(run: DagsterRun | None) -> bool:
+def _needs_launch(run: DagsterRun | None) -> bool:
     """Return whether a piece has no *run*, or has one that a daemon created and died before queueing.
 
     Dagster finds such a run again by its run key.

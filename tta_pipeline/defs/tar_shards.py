@@ -15,17 +15,17 @@ from tta_pipeline.util.partitions import Cell
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.existing_shards import ExistingShards
     from tta_pipeline.data.sources.remote_shards import RemoteShards
-    from tta_pipeline.shards.belonging import Belonging
-    from tta_pipeline.shards.conversion import Conversion, Task
+    from tta_pipeline.shards.conversion import CellTask, Conversion
+    from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
     from tta_pipeline.util.processes import Workers
 
 
 def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
     """Return the asset of the shards: written here, or links to shards made by others."""
-    return _linked(scope) if scope.benchmark.has_shards else _written(scope)
+    return _linked_asset(scope) if scope.benchmark.has_shards else _written_asset(scope)
 
 
-def _written(scope: Scope[Cell]) -> dg.AssetsDefinition:
+def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
         deps=[scope.key("source_split")],
@@ -52,7 +52,7 @@ def _written(scope: Scope[Cell]) -> dg.AssetsDefinition:
     return asset
 
 
-def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
+def _linked_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
         deps=[scope.key("source_split")],
@@ -72,19 +72,21 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
-    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.data.sources.existing_shards import ExistingShards, version_with_ids
     from tta_pipeline.data.sources.remote_shards import RemoteShards
-    from tta_pipeline.data.sources.shard_files import link_shards, shard_files, shards_version
-    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
+    from tta_pipeline.shards.expected_shard_set import expected_for_cell
 
     folder = locations.shards(scope.benchmark.name, cell)
     locations.require_own(folder)
-    source = observed_source(scope.benchmark, locations)
+    source = open_observed_source(scope.benchmark, locations)
     if isinstance(source, RemoteShards):
-        return _located(source, folder, cell)
+        return _locate(source, folder, cell)
     assert isinstance(source, ExistingShards)
-    is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
+    is_of_other_shards = _describes_other_shards(
+        folder, expected_for_cell(locations, scope.benchmark.name, cell), source, cell
+    )
     was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
     return PartitionReport(
@@ -96,16 +98,16 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
             "source": dg.MetadataValue.path(source.folder(cell)),
             "folder": dg.MetadataValue.path(folder),
         },
-        data_version=version_with_ids(shards_version(shard_files(folder)), source.names_by_id()),
+        data_version=version_with_ids(shards_version(find_shard_files(folder)), source.names_by_id()),
     )
 
 
-def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
+def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
     """Write down the URLs of the shards of *cell*, and the server's facts about each."""
-    from tta_pipeline.data.sources.remote_shards import locate_shards
+    from tta_pipeline.data.sources.remote_shards import write_remote_cell
 
     found = source.at(cell)
-    was_located = locate_shards(found, folder)
+    was_located = write_remote_cell(found, folder)
     return PartitionReport(
         summary=f"{len(found.shards)} shards at {found.shards[0].url} ..., {'located' if was_located else 'unchanged'}",
         metadata={
@@ -120,7 +122,7 @@ def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionRepor
     )
 
 
-def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingShards", cell: Cell) -> bool:
+def _describes_other_shards(folder: Path, belonging: "ExpectedShardSet", source: "ExistingShards", cell: Cell) -> bool:
     """Return whether the manifest in *folder* describes shards other than those of the source now.
 
     If so, linking the shards again removes the manifest; nothing else removes one that does not fit its shards.
@@ -136,7 +138,7 @@ def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingS
 
 
 def _write(
-    context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers"
+    context: dg.AssetExecutionContext, conversion: "Conversion", task: "CellTask", workers: "Workers"
 ) -> PartitionReport:
     from tta_pipeline.shards.conversion import convert
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tta_pipeline.defs.automation import out_of_date
+from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope
-from tta_pipeline.defs.shard_sets import record_shard_set
+from tta_pipeline.defs.shard_set_reporting import record_shard_set
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
         deps=[scope.key("shard_manifest")],
         kinds={"webdataset"},
         code_version="1",
-        automation_condition=out_of_date(),
+        automation_condition=out_of_date_condition(),
         description="Shards and manifest made from the first shard set of the cell: a function applied to each image, "
         "another size or format, further members. Nothing is rewritten when shards, settings and function are the "
         "same.",
@@ -52,12 +52,12 @@ def _transform(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
-    from tta_pipeline.results.files import now
-    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.transformation import transform_shard_set
     from tta_pipeline.util.progress import log_reporter
 
-    benchmark, locations, started_at = scope.benchmark, store.locations, now()
+    benchmark, locations, started_at = scope.benchmark, store.locations, utc_now()
     folder = locations.transformed(benchmark.name, name, cell)
     locations.require_own(folder)
     transformed = transform_shard_set(
@@ -66,7 +66,7 @@ def _transform(
         benchmark.transforms[name],
         log_reporter(context.log.info),
         workers,
-        belonging=expected_of(benchmark, locations, cell),
+        belonging=expected_for_benchmark(benchmark, locations, cell),
     )
     return record_shard_set(
         context,

@@ -8,18 +8,18 @@ import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.tuning import MOST_TRIALS
+from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.resources.queued_runs import lasting_instance
+from tta_pipeline.defs.resources.queued_runs import persistent_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, source_model_key, tuning_key
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.partitions import CLEAN
 
 if TYPE_CHECKING:
-    from tta_pipeline.results.files import Record
+    from tta_pipeline.results.records import Record
 
 
 class TuningConfig(dg.Config):
@@ -53,7 +53,7 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
         metrics: MetricsStore,
         compute: Compute,
     ) -> dg.MaterializeResult[Any]:
-        from tta_pipeline.extras.tuning.grid import parsed_grid
+        from tta_pipeline.extras.tuning.grid import parse_grid
         from tta_pipeline.extras.tuning.search import Search
 
         try:
@@ -61,7 +61,7 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
                 benchmark=benchmark,
                 experiment_name=experiment_name,
                 locations=store.locations,
-                grid=parsed_grid(config.grid),
+                grid=parse_grid(config.grid),
                 budget=config.budget or None,
             )
             with metrics.publishing(context.log):
@@ -89,7 +89,7 @@ def materialize_tuning(
     """
     key = tuning_key(benchmark, experiment_name)
     config = TuningConfig(grid=list(grid), budget=budget or 0)
-    with lasting_instance() as instance:
+    with persistent_instance() as instance:
         result = materialize_in_process(
             definitions,
             [key],
@@ -105,7 +105,7 @@ def materialize_tuning(
 
 def _result(context: dg.AssetExecutionContext, record: "Record", *, picture: Path) -> dg.MaterializeResult[Any]:
     """Draw the *picture* of the error over the grid, and return the result that the web UI shows."""
-    from tta_pipeline.report.drawing import as_png
+    from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.tuning_figures import error_over_grid
 

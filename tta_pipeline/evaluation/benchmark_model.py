@@ -1,18 +1,18 @@
 """A model of a benchmark file, for the classes of the benchmark."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.opening import benchmark_class_map
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.loading import load_model
-from tta_pipeline.models.trained import require_trained_so
-from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.trained_models import require_same_training
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
 
 
-def benchmark_model(
+def load_benchmark_model(
     benchmark: Benchmark, name: str, locations: Locations, *, image_size: int | None = None
 ) -> LoadedModel:
     """Load the model *name* of *benchmark*; *image_size* in pixels, if given, replaces the benchmark's.
@@ -26,11 +26,11 @@ def benchmark_model(
     train = locations.shards(benchmark.name, TRAIN)
     # Weights without a recorded training are evaluated as they are.
     if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
-        manifest = read_manifest(train, expected_of(benchmark, locations, TRAIN))
-        require_trained_so(source_model, manifest, spec, image_size=benchmark.image_size)
-    class_map = benchmark_class_map(benchmark, locations)
+        manifest = read_manifest(train, expected_for_benchmark(benchmark, locations, TRAIN))
+        require_same_training(source_model, manifest, spec, image_size=benchmark.image_size)
+    class_map = load_class_map(benchmark, locations)
     size = image_size or benchmark.image_size
-    return load_model(
+    return load_source_model(
         name,
         spec,
         source_model=source_model,

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tta_pipeline.results.evaluation import CalibrationBins
+from tta_pipeline.results.evaluation_record import CalibrationBins
 
 NUM_BINS = 15
 

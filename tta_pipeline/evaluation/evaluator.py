@@ -11,48 +11,48 @@ from typing import Any, TypedDict
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.cell_results import (
+    CellResult,
+    MeasuredPass,
+    cell_results,
+    merge_parts,
+    require_every_sample_once,
+)
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error, reset_peak_memory
-from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
-from tta_pipeline.evaluation.frozen import described_top
-from tta_pipeline.evaluation.kept_features import (
+from tta_pipeline.evaluation.feature_cache import (
+    FeatureCacheEntry,
     FeatureLoader,
-    KeptFeatures,
     capturing,
-    head_of,
+    find_head,
     reading_features,
 )
+from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
+from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.outcome import (
-    CellResult,
-    Measured,
-    cell_results,
-    require_every_sample_once,
-    together,
-)
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
-from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
+from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading.batch_loader import BatchLoader
-from tta_pipeline.loading.decoded import DecodedCells
-from tta_pipeline.loading.device import as_floats, on_device, pins_memory
-from tta_pipeline.loading.joined import JoinedPixels
+from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
+from tta_pipeline.loading.joined_sets import JoinedPixels
 from tta_pipeline.loading.loose_files import LooseFileLoader
-from tta_pipeline.loading.order import StreamOrder
-from tta_pipeline.loading.pixels import Pixels, StoredPixels
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
+from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
-from tta_pipeline.methods.snapshot import StateDict
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.resolved import ResolvedExperiment
+from tta_pipeline.methods.stateful import StateDict
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.resolved_experiment import ResolvedExperiment
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.util.source_code import source_sha256
 
@@ -80,7 +80,7 @@ class CleanBatches:
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
-        for batch in on_device(self.stream, self.device):
+        for batch in move_to_device(self.stream, self.device):
             yield as_floats(batch.images), batch.labels.to(self.device, non_blocking=True)
 
 
@@ -90,7 +90,7 @@ class Checkpoint:
 
     every: int
     """Number of samples between two checkpoints; rounded up to whole batches, so that it changes no prediction."""
-    save: Callable[[int, Measured], None]
+    save: Callable[[int, MeasuredPass], None]
     """Called with the number of finished parts and the last of these parts."""
 
 
@@ -117,9 +117,9 @@ class Evaluator:
         device: torch.device,
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
-        kept_in: DecodedCells | None = None,
+        kept_in: DecodedCache | None = None,
         streams_per_device: int = 1,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
         source: OpenStream | None = None,
     ) -> None:
         self._source = source
@@ -161,7 +161,7 @@ class Evaluator:
         if self._method is None or self._method.seed != seed:
             self._method = build(
                 self._experiment.method,
-                self._network(),
+                self._make_network(),
                 num_classes=len(manifest.classes),
                 preset=self._experiment.preset,
                 source_data=self._source_data(manifest),
@@ -174,10 +174,10 @@ class Evaluator:
                 self._method.compile_step()
         else:
             self._method.reset()
-        self._driver = driver_of(
+        self._driver = make_driver(
             self._experiment.protocol,
             self._method,
-            make_source=self._network,
+            make_source=self._make_network,
             synchronize=Clock(self._device).synchronize,
         )
 
@@ -187,7 +187,7 @@ class Evaluator:
         identity: Identity,
         advance: Callable[[int], None],
         *,
-        done: Sequence[Measured] = (),
+        done: Sequence[MeasuredPass] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[CellResult, ...]:
         """Evaluate an opened stream; return a result for each of its cells. Call *advance* with each batch's size.
@@ -209,13 +209,13 @@ class Evaluator:
         assert self._driver is not None, "call start before a stream"
         load = load_average()
         with timed() as setup:
-            order = self._ranks.share(opened.order, self._experiment.batch_size)
+            order = self._ranks.take_share(opened.order, self._experiment.batch_size)
             with self._arithmetic():
-                kept = self._kept_features(self._driver, opened, identity)
+                kept = self._feature_cache(self._driver, opened, identity)
             features = kept.read() if kept else None
             num_done = sum(len(part.collected.samples.indices) for part in done)
-            parts = self._parts(order, num_done, checkpoint)
-            stream = self._loader(opened, order, features, next(parts))
+            parts = self._part_slices(order, num_done, checkpoint)
+            stream = self._make_loader(opened, order, features, next(parts))
         self._ranks.require_stateless(self._driver)
         if num_done:
             advance(num_done)
@@ -223,13 +223,13 @@ class Evaluator:
         # Features that an earlier process captured are lost, so a resumed pass cannot capture all of them.
         with self._arithmetic(), _sharing(self._driver.method, None if done and features is None else kept, features):
             while True:
-                measured.append(self._measured(self._driver, stream, advance))
+                measured.append(self._measure_part(self._driver, stream, advance))
                 part = next(parts, None)
                 if part is None or checkpoint is None:
                     break
                 checkpoint.save(len(measured), measured[-1])
-                stream = self._loader(opened, order, features, part)
-        whole = together(measured)
+                stream = self._make_loader(opened, order, features, part)
+        whole = merge_parts(measured)
         self._require_unchanged(opened, order)
         if self._ranks.is_first:
             require_every_sample_once(whole.collected.samples.indices, opened)
@@ -240,16 +240,16 @@ class Evaluator:
                 device=self._device,
                 pipeline_setup_s=setup.wall_s,
                 load=load,
-                describe=lambda manifest: self._described(
+                describe=lambda manifest: self._describe(
                     manifest, identity, loader=self._experiment.loader if features is None else "features"
                 ),
             )
         )
 
-    def _measured(
+    def _measure_part(
         self, driver: ProtocolDriver, stream: Stream | BatchLoader, advance: Callable[[int], None]
-    ) -> Measured:
-        return measure(
+    ) -> MeasuredPass:
+        return measure_pass(
             driver,
             stream,
             device=self._device,
@@ -258,7 +258,7 @@ class Evaluator:
             ranks=self._ranks,
         )
 
-    def _parts(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> Iterator[slice]:
+    def _part_slices(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> Iterator[slice]:
         """Return the parts of *order* that follow its first *num_done* samples, each made of whole batches."""
         batch_size = self._experiment.batch_size
         step = len(order) if checkpoint is None else -(-checkpoint.every // batch_size) * batch_size
@@ -278,7 +278,7 @@ class Evaluator:
         assert self._driver is not None, "call start before a stream"
         self._driver.load_state_dict(state)
 
-    def _shared_by(self) -> int | None:
+    def _num_sharing_streams(self) -> int | None:
         is_shared = self._streams_per_device > 1 and self._device.type != "cpu"
         return self._streams_per_device if is_shared else None
 
@@ -291,7 +291,9 @@ class Evaluator:
         """Hash of the code around the network, computed once, so that later edits do not change it."""
         return source_sha256(NETWORK_CODE)
 
-    def _kept_features(self, driver: ProtocolDriver, opened: OpenStream, identity: Identity) -> KeptFeatures | None:
+    def _feature_cache(
+        self, driver: ProtocolDriver, opened: OpenStream, identity: Identity
+    ) -> FeatureCacheEntry | None:
         """Return the cache for the features of the stream; None if the method reads more than features.
 
         A user's own method has none: its base class does not tell what it does to the network.
@@ -303,9 +305,9 @@ class Evaluator:
             and experiment.compile == "off"
             and self._ranks.num_ranks == 1
         )
-        if self._kept_in is None or not is_plain or not driver.gives_whole_batches or head_of(driver.method) is None:
+        if self._kept_in is None or not is_plain or not driver.gives_whole_batches or find_head(driver.method) is None:
             return None
-        return KeptFeatures(
+        return FeatureCacheEntry(
             self._kept_in,
             determined_by={
                 "version": EVALUATION_VERSION, "code": self._network_code_sha256,
@@ -321,7 +323,7 @@ class Evaluator:
             num_samples=len(opened.order),
         )  # fmt: skip
 
-    def _loader(
+    def _make_loader(
         self, opened: OpenStream, whole: StreamOrder, features: torch.Tensor | None, part: slice
     ) -> Stream | BatchLoader:
         """Return the samples of *part* of the order *whole*, from *features* or by the experiment's loader."""
@@ -342,7 +344,7 @@ class Evaluator:
 
             (shard_set,) = opened.joined.sets  # an order as stored has one shard set
             return FrontToBackLoader(shard_set=shard_set, **settings)
-        return self._stream(opened, order)
+        return self._make_stream(opened, order)
 
     def _require_unchanged(self, opened: OpenStream, order: StreamOrder) -> None:
         """Check that loaders without a check of their own have read the bytes in the manifests.
@@ -355,7 +357,7 @@ class Evaluator:
             for shard_set in opened.joined.sets:
                 shard_set.require_intact()
 
-    def _stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
+    def _make_stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
         return Stream(
             shard_set=opened.joined,
             order=order,
@@ -375,9 +377,9 @@ class Evaluator:
                 f"{self._source.name} has other classes than {manifest.corruption} {manifest.severity}; "
                 "expected the same class map: materialize both shard_manifests again"
             )
-        return CleanBatches(stream=self._stream(self._source, self._source.order), device=self._device)
+        return CleanBatches(stream=self._make_stream(self._source, self._source.order), device=self._device)
 
-    def _network(self) -> nn.Module:
+    def _make_network(self) -> nn.Module:
         """Return the model on the device, in the memory layout of the images."""
         network: nn.Module = self._model.make().to(self._device).to(memory_format=torch.channels_last)
         self._compile(network)
@@ -394,7 +396,7 @@ class Evaluator:
             if type(own) is type(method.model) and own is not method.model:
                 self._compile(own)
 
-    def _described(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
+    def _describe(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
         """Return a partial record of an evaluation: its settings, data and machine, without results."""
         experiment = self._experiment
         return partial(
@@ -415,7 +417,7 @@ class Evaluator:
             mean=self._model.mean,
             std=self._model.std,
             method=experiment.method_name,
-            frozen_layers=described_top(self._method) if self._method else None,
+            frozen_layers=describe_frozen_layers(self._method) if self._method else None,
             protocol=experiment.protocol.name,
             subset=experiment.subset.name if experiment.subset else "all",
             corruption=manifest.corruption,
@@ -426,7 +428,7 @@ class Evaluator:
             **self._resolved.facts,
             decode_threads=self._num_threads,
             num_processes=self._ranks.num_ranks,
-            streams_per_device=self._shared_by(),
+            streams_per_device=self._num_sharing_streams(),
             batch_size=experiment.batch_size,
             precision=experiment.precision,
             compile=experiment.compile,
@@ -437,9 +439,9 @@ class Evaluator:
 
 
 @contextmanager
-def _sharing(method: Method, kept: KeptFeatures | None, features: torch.Tensor | None) -> Iterator[None]:
+def _sharing(method: Method, kept: FeatureCacheEntry | None, features: torch.Tensor | None) -> Iterator[None]:
     """Let *method* read *features* if they are given; else write the features that it computes to *kept*, if any."""
-    head = head_of(method) if kept else None
+    head = find_head(method) if kept else None
     if kept is None or head is None:
         yield
         return
@@ -454,15 +456,15 @@ def _sharing(method: Method, kept: KeptFeatures | None, features: torch.Tensor |
         kept.write(found)
 
 
-def measure(
+def measure_pass(
     driver: ProtocolDriver,
     stream: Stream | BatchLoader,
     *,
     device: torch.device,
     precision: Precision,
     advance: Callable[[int], None],
-    ranks: Ranks = ALONE,
-) -> Measured:
+    ranks: Ranks = SINGLE_RANK,
+) -> MeasuredPass:
     """Run the pass and count the method's forwards, backwards, updates and resets, over all ranks.
 
     Raises:
@@ -473,14 +475,14 @@ def measure(
     reset_peak_memory(device)
     collected = run_pass(driver, stream, device=device, precision=precision, advance=advance)
     counters = {name: count - before[name] for name, count in _counters(driver).items()}
-    collected, counters = ranks.gathered(collected, counters)
-    return Measured(collected=collected, counters=counters)
+    collected, counters = ranks.gather(collected, counters)
+    return MeasuredPass(collected=collected, counters=counters)
 
 
 def _config(experiment: Experiment) -> dict[str, object]:
     return {
         **experiment.model_dump(mode="json"),
-        "hyperparameters": experiment.configured().model_dump(mode="json"),
+        "hyperparameters": experiment.configured_hyperparameters().model_dump(mode="json"),
     }
 
 

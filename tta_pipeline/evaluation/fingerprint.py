@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tta_pipeline.benchmarks.decided import parts_of_file
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.file_fingerprint import decided_parts
+from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.source_code import source_sha256
@@ -40,7 +40,7 @@ class Fingerprint:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def fingerprint(
+def compute_fingerprint(
     experiment: Experiment,
     *,
     seed: int,
@@ -68,7 +68,7 @@ def fingerprint(
     return Fingerprint(
         parts={
             "version": EVALUATION_VERSION,
-            **parts_of_file(experiment, seed=seed, image_size=image_size),
+            **decided_parts(experiment, seed=seed, image_size=image_size),
             "code": code_sha256,
             "model": model.identity,
             "arithmetic": {**arithmetic, "device": device},
@@ -88,13 +88,13 @@ def method_code_sha256(experiment: Experiment) -> str:
     return source_sha256(experiment.entry.implementation, *own, NETWORK_CODE)
 
 
-def differing(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
+def diff_parts(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
     """Return the differing parts of two fingerprints by dotted name, each with its stored and present value."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(stored.keys() | present.keys()):
         before, now = stored.get(name), present.get(name)
         if isinstance(before, Mapping) and isinstance(now, Mapping):
-            found |= {f"{name}.{inner}": values for inner, values in differing(before, now).items()}
+            found |= {f"{name}.{inner}": values for inner, values in diff_parts(before, now).items()}
         elif before != now:
             found[name] = (before, now)
     return found

@@ -10,9 +10,9 @@ from typing import TypedDict
 
 import torch
 
-from tta_pipeline.evaluation.device.devices import name_of
+from tta_pipeline.evaluation.device.devices import device_name
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Machine:
     device: str = "auto"
     """Device: auto (a free accelerator, else the CPU), cpu, a kind such as cuda (a free one), or one such as cuda:1."""
     decode_threads: int = 0
-    """Number of decoding threads of each process; 0: see `decoding_threads`."""
+    """Number of decoding threads of each process; 0: see `default_decode_threads`."""
     streams_per_device: int = 1
     """Number of runs that share an accelerator; ignored on a CPU."""
     checkpoint_every: int = 100_000
@@ -39,17 +39,17 @@ class Machine:
     @property
     def num_threads(self) -> int:
         """Number of decoding threads of this process."""
-        return self.decode_threads or decoding_threads()
+        return self.decode_threads or default_decode_threads()
 
 
-def decoding_threads() -> int:
+def default_decode_threads() -> int:
     """Return the default number of decoding threads: one for each core, at most 8.
 
     More threads wait for Python's global lock and delay kernel launches. At 220 us per image, 8 threads read 24,900
     images/s, 16 read 29,700, and 64 read 18,500. Processes of one launcher share the cores.
     """
     num_processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // num_processes))
+    return max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // num_processes))
 
 
 class MachineFacts(TypedDict):
@@ -64,7 +64,7 @@ class MachineFacts(TypedDict):
 
 def machine_facts(device: torch.device) -> MachineFacts:
     """Return the facts that determine the speed of this process on *device*."""
-    gpu_name = name_of(device)
+    gpu_name = device_name(device)
     return {
         "device": gpu_name or "cpu",
         "gpu_name": gpu_name,

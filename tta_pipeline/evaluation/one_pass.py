@@ -12,14 +12,14 @@ import torch
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
-from tta_pipeline.evaluation.device.memory import fitting_batch_size, out_of_memory_error
+from tta_pipeline.evaluation.device.memory import find_fitting_batch_size, out_of_memory_error
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
-from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
+from tta_pipeline.evaluation.scores import SampleScores, fetch_scores, score_samples
 from tta_pipeline.loading.batch_loader import BatchLoader
-from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, on_device
+from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
 """Number of batches that the host may be ahead of the device: enough to keep it busy, with bounded memory."""
 
@@ -47,7 +47,7 @@ class BatchTiming:
 class Pass:
     """Everything collected over one pass, in stream order."""
 
-    samples: Samples[npt.NDArray[Any]]
+    samples: SampleScores[npt.NDArray[Any]]
     batches: tuple[BatchTiming, ...]
     wall_s: float
     """Seconds from the request of the first batch until the device finished the last."""
@@ -69,31 +69,34 @@ def run_pass(
     """
     recorder = _Recorder(Clock(device))
     started = time.perf_counter()
-    for batch in on_device(stream, device):
+    for batch in move_to_device(stream, device):
         try:
-            recorder.record(batch, driver, lambda images: _log_probabilities(driver, images, stream, precision))
+            recorder.record(batch, driver, lambda images: _predict_log_probabilities(driver, images, stream, precision))
         except torch.OutOfMemoryError as error:
-            recorder.forget()
+            recorder.free_samples()
             raise out_of_memory_error(
-                error, device, batch_size=len(batch.images), fitting=_fitting(driver, batch.images, stream, precision)
+                error,
+                device,
+                batch_size=len(batch.images),
+                fitting=_batch_size_finder(driver, batch.images, stream, precision),
             ) from None
         advance(len(batch.indices))
     return recorder.result(started)
 
 
-def _fitting(
+def _batch_size_finder(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> Callable[[], int]:
     """Return a function that finds a batch size that fits in memory, by trying smaller batches of *images*."""
 
     def attempt(size: int) -> None:
         driver.method.reset()
-        _log_probabilities(driver, images[:size], stream, precision)
+        _predict_log_probabilities(driver, images[:size], stream, precision)
 
-    return lambda: fitting_batch_size(attempt, too_large=len(images), device=images.device)
+    return lambda: find_fitting_batch_size(attempt, too_large=len(images), device=images.device)
 
 
-def _log_probabilities(
+def _predict_log_probabilities(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> torch.Tensor:
     """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels, or for features."""
@@ -104,13 +107,13 @@ def _log_probabilities(
 
 
 def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
-    if precision not in _DTYPES:
+    if precision not in _AUTOCAST_DTYPES:
         return nullcontext()
     # With its cache, autocast would predict after a step with casts of the weights from before the step.
-    return torch.autocast(device.type, _DTYPES[precision], cache_enabled=False)
+    return torch.autocast(device.type, _AUTOCAST_DTYPES[precision], cache_enabled=False)
 
 
-class _Recorded(NamedTuple):
+class _BatchMarks(NamedTuple):
     """Timing marks of one computed batch; its pixels are not kept, since their memory is reused."""
 
     num_samples: int
@@ -128,8 +131,8 @@ class _Recorder:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._samples: list[Samples[torch.Tensor]] = []
-        self._batches: list[_Recorded] = []
+        self._samples: list[SampleScores[torch.Tensor]] = []
+        self._batches: list[_BatchMarks] = []
         self._running: deque[Mark] = deque()
 
     def record(
@@ -139,10 +142,10 @@ class _Recorder:
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
-        self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
+        self._samples.append(score_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
         scored = self._clock.mark()
         self._batches.append(
-            _Recorded(
+            _BatchMarks(
                 len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored,
                 num_unadapted=driver.num_unadapted - num_unadapted, num_resets=driver.method.num_resets - num_resets,
             )
@@ -151,12 +154,12 @@ class _Recorder:
         if len(self._running) > _MAX_AHEAD:
             self._clock.wait_for(self._running.popleft())
 
-    def forget(self) -> None:
+    def free_samples(self) -> None:
         """Free the memory of the results."""
         self._samples.clear()
 
     def result(self, started: float) -> Pass:
-        samples = in_host_memory(self._samples)
+        samples = fetch_scores(self._samples)
         self._clock.synchronize()
         wall_s = time.perf_counter() - started
         return Pass(samples=samples, batches=tuple(self._timings()), wall_s=wall_s)

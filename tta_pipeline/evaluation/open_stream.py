@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import order, subset
-from tta_pipeline.loading.joined import JoinedSets
+from tta_pipeline.loading import stream_order, subset
+from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.loose_files import LooseFiles
-from tta_pipeline.loading.order import StreamOrder
-from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.loading.stream_order import StreamOrder
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.util.partitions import Cell
@@ -50,7 +50,7 @@ class OpenStream:
 def open_stream(
     folders: Sequence[Path],
     *,
-    belonging: Sequence[Belonging] | None = None,
+    belonging: Sequence[ExpectedShardSet] | None = None,
     experiment: Experiment | None = None,
     seed: int = 0,
     staging_s: float = 0.0,
@@ -82,8 +82,8 @@ def open_stream(
             shard_set.require_intact()
         joined = JoinedSets(sets=sets)
         chosen = experiment.subset if experiment else None
-        positions = [_chosen(shard_set, chosen) for shard_set in sets]
-        found = _ordered(joined, positions, experiment, seed)
+        positions = [_select_positions(shard_set, chosen) for shard_set in sets]
+        found = _order_samples(joined, positions, experiment, seed)
         loose_files = list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets])
     return OpenStream(
         joined=joined,
@@ -99,33 +99,35 @@ def open_stream(
     )
 
 
-def _chosen(shard_set: ShardSet, chosen: Subset | None) -> Indices:
+def _select_positions(shard_set: ShardSet, chosen: Subset | None) -> Indices:
     """Return the positions of the selected samples, shape (M,)."""
     index = shard_set.index
     if chosen is None:
         return np.arange(len(index))
     if chosen.listed:
-        return subset.listed(shard_set, chosen.listed.expanduser())
+        return subset.read_listed_positions(shard_set, chosen.listed.expanduser())
     if chosen.first:
-        return subset.first(index, chosen.first)
-    return subset.drawn(index, chosen.random or 0, seed=chosen.seed)
+        return subset.first_positions(index, chosen.first)
+    return subset.draw_positions(index, chosen.random or 0, seed=chosen.seed)
 
 
-def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Experiment | None, seed: int) -> StreamOrder:
+def _order_samples(
+    joined: JoinedSets, positions: Sequence[Indices], experiment: Experiment | None, seed: int
+) -> StreamOrder:
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
     name = _order_name(experiment)
     if name == "slow":
-        return _slow(joined, everything, seed)
+        return _order_slow_stream(joined, everything, seed)
     if name == "stored" and len(everything) == len(index):
-        return order.as_stored(index)
+        return stream_order.stored_order(index)
     makers: dict[str, Callable[[SampleIndex], StreamOrder]] = {
-        "stored": order.as_stored,
-        "shuffled": partial(order.shuffled, seed=seed),
-        "by_class": partial(order.by_class, seed=seed),
-        "dirichlet": partial(order.dirichlet, seed=seed, delta=_delta(experiment)),
+        "stored": stream_order.stored_order,
+        "shuffled": partial(stream_order.shuffled_order, seed=seed),
+        "by_class": partial(stream_order.class_order, seed=seed),
+        "dirichlet": partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment)),
     }
-    return order.among(everything, index, makers[name])
+    return stream_order.order_among(everything, index, makers[name])
 
 
 def _order_name(experiment: Experiment | None) -> str:
@@ -137,17 +139,17 @@ def _delta(experiment: Experiment | None) -> float:
     return protocol.delta or 1.0
 
 
-def _slow(joined: JoinedSets, everything: Indices, seed: int) -> StreamOrder:
+def _order_slow_stream(joined: JoinedSets, everything: Indices, seed: int) -> StreamOrder:
     cells = [shard_set.manifest.cell for shard_set in joined.sets]
     corruptions = list(dict.fromkeys(cell.corruption for cell in cells))
 
     def rising_and_falling(index: SampleIndex) -> StreamOrder:
         of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
-        return order.rising_and_falling(
+        return stream_order.rising_and_falling_order(
             index,
             np.array([cell.severity for cell in of_sample]),
             groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
             seed=seed,
         )
 
-    return order.among(everything, joined.index, rising_and_falling)
+    return stream_order.order_among(everything, joined.index, rising_and_falling)

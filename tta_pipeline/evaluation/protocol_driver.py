@@ -13,7 +13,7 @@ from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.methods.method import Method
-from tta_pipeline.methods.snapshot import StateDict
+from tta_pipeline.methods.stateful import StateDict
 
 _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
@@ -138,7 +138,7 @@ class TimedDriver(ProtocolDriver, ABC):
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         if self._source_s is None:
-            self._source_s = self._measured_s(images)
+            self._source_s = self._measure_source_s(images)
         if not self._may_adapt():
             self.num_unadapted += len(images)
             return self.method.predict_unadapted(images)
@@ -158,7 +158,7 @@ class TimedDriver(ProtocolDriver, ABC):
         super().load_state_dict(state)
         self._source_s = state.get("source_s")  # states saved before 2026-11-23 have none
 
-    def _measured_s(self, images: torch.Tensor) -> float:
+    def _measure_source_s(self, images: torch.Tensor) -> float:
         """Return the source model's time for a batch: the median of a few runs, in seconds."""
         times_s = []
         for _ in range(_NUM_WARM_UPS + _NUM_TIMED):
@@ -231,7 +231,7 @@ class BudgetDriver(TimedDriver):
         self._spent_s = state["spent_s"]
 
 
-def driver_of(
+def make_driver(
     protocol: Protocol, method: Method, *, make_source: Callable[[], nn.Module], synchronize: Callable[[], None]
 ) -> ProtocolDriver:
     """Return the driver that feeds batches to *method* according to *protocol*."""

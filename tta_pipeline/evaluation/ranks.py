@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.device.devices import device_of_rank, exchange_backend
+from tta_pipeline.evaluation.device.devices import distributed_backend, select_device_of_rank
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.evaluation.scores import chosen, joined
-from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.evaluation.scores import concatenate_scores, select_samples
+from tta_pipeline.loading.stream_order import StreamOrder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Ranks:
                 "each batch independently, such as source or norm: launch one process"
             )
 
-    def share(self, order: StreamOrder, batch_size: int) -> StreamOrder:
+    def take_share(self, order: StreamOrder, batch_size: int) -> StreamOrder:
         """Return this rank's samples: every `num_ranks`-th batch of *order*; the batches do not change.
 
         Raises:
@@ -66,7 +66,7 @@ class Ranks:
         parts = [order.indices[start : start + batch_size] for start in starts]
         return replace(order, indices=np.concatenate(parts))
 
-    def gathered(self, part: Pass, counters: dict[str, int]) -> tuple[Pass, dict[str, int]]:
+    def gather(self, part: Pass, counters: dict[str, int]) -> tuple[Pass, dict[str, int]]:
         """Gather the whole pass in stream order, and the summed counters, on the first rank; others keep their part.
 
         The wall time is the slowest process's.
@@ -79,25 +79,25 @@ class Ranks:
             return part, counters
         parts = [each for each in everything if each is not None]
         sums = {name: sum(each[name] for _, each in parts) for name in counters}
-        return merged([each for each, _ in parts]), sums
+        return merge_passes([each for each, _ in parts]), sums
 
 
-ALONE = Ranks()
+SINGLE_RANK = Ranks()
 
 
 @contextmanager
 def ranks_of_torchrun() -> Iterator[Ranks]:
     """Join the process group of `torchrun` with the backend for this kind of device, and yield this process's rank."""
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    device = device_of_rank(local_rank)
-    dist.init_process_group(exchange_backend(device))
+    device = select_device_of_rank(local_rank)
+    dist.init_process_group(distributed_backend(device))
     try:
         yield Ranks(rank=rank, num_ranks=dist.get_world_size(), device=device)
     finally:
         dist.destroy_process_group()
 
 
-def merged(parts: list[Pass]) -> Pass:
+def merge_passes(parts: list[Pass]) -> Pass:
     """Merge the batches of all ranks in the order of the stream."""
     edges = [np.cumsum([0, *(batch.num_samples for batch in part.batches)]) for part in parts]
     turns = [
@@ -108,7 +108,7 @@ def merged(parts: list[Pass]) -> Pass:
     # The sort is stable: within a round the lower rank comes first, as when the batches were dealt out.
     turns.sort(key=lambda turn: turn[0])
     return Pass(
-        samples=joined([chosen(part.samples, samples) for _, samples, part in turns]),
+        samples=concatenate_scores([select_samples(part.samples, samples) for _, samples, part in turns]),
         batches=tuple(part.batches[number] for number, _, part in turns),
         wall_s=max(part.wall_s for part in parts),
     )

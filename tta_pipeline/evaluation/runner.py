@@ -12,42 +12,42 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from tta_pipeline.benchmarks.opening import open_source
+from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.places import Place, places_of
-from tta_pipeline.benchmarks.streams import Plan, Segment
+from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.benchmark_model import benchmark_model
+from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
+from tta_pipeline.evaluation.cell_results import CellResult, MeasuredPass
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.devices import device_type
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator, Identity
-from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.fingerprint import Fingerprint, compute_fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.evaluation.outcome import CellResult, Measured
-from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.standing import Standing
-from tta_pipeline.evaluation.states import NUM_KEPT, States
+from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
+from tta_pipeline.evaluation.staleness import Staleness
+from tta_pipeline.evaluation.stream_states import NUM_KEPT, StreamStates
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading.decoded import DecodedCells
-from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
-from tta_pipeline.methods import implementation_of
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.files import Record, now, publish_record
-from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.methods import import_implementation
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.records import Record, publish_record, utc_now
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.util.files import copy_atomically, node_local_folder, write_atomically
+from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.util.progress import Progress
-from tta_pipeline.util.stopping import require_time_left
 
 
-class Known:
+class SharedCache:
     """Cache shared by the runners of several experiments: the last model, and manifests."""
 
     def __init__(self) -> None:
@@ -65,18 +65,18 @@ class Known:
         """Return the model of *experiment*; the previous model is dropped to free its memory.
 
         Raises:
-            EvaluationError: see `benchmark_model`.
+            EvaluationError: see `load_benchmark_model`.
         """
         benchmark, name = experiment.benchmark, experiment.spec.model
         image_size = benchmark.image_size_of(experiment.experiment_name)
         if self._model is None or self._model[0] != (name, image_size):
             self._model = None
-            loaded = benchmark_model(benchmark, name, experiment.locations, image_size=image_size)
+            loaded = load_benchmark_model(benchmark, name, experiment.locations, image_size=image_size)
             self._model = (name, image_size), loaded
         return self._model[1]
 
 
-class _Held(NamedTuple):
+class _HeldStream(NamedTuple):
     """An opened stream, and the locks that keep its staged shards from being removed."""
 
     opened: OpenStream
@@ -86,7 +86,7 @@ class _Held(NamedTuple):
 class _Step(NamedTuple):
     """A segment of a stream."""
 
-    plan: Plan
+    plan: StreamPlan
     segment: Segment
 
 
@@ -114,10 +114,10 @@ class ExperimentRunner:
         machine: Machine,
         run_id: str,
         tell: Callable[[str], None],
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
         keeps_predictions: bool = True,
         anew: bool = False,
-        known: Known | None = None,
+        known: SharedCache | None = None,
     ) -> None:
         self._experiment = experiment
         self._machine = machine
@@ -126,14 +126,14 @@ class ExperimentRunner:
         self._ranks = ranks
         self._keeps_predictions = keeps_predictions
         self._anew = anew
-        self._known = known or Known()
-        self._todo: dict[PartitionKey, tuple[Plan, ...]] = {}
+        self._known = known or SharedCache()
+        self._todo: dict[PartitionKey, tuple[StreamPlan, ...]] = {}
         self._rows: dict[Place, Evaluation] = {}
         self._unproven: list[Evaluation] = []
         self._to_come: list[_Step] = []
-        self._opening: dict[_Step, Future[_Held]] = {}
+        self._opening: dict[_Step, Future[_HeldStream]] = {}
         self._manifests: dict[Cell, Manifest] = {}
-        self._stage = _stage(machine, tell)
+        self._stage = _make_stage(machine, tell)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class ExperimentRunner:
         Raises:
             ManifestError, EvaluationError: the shards or the model are missing, and the fingerprint needs them.
         """
-        self._todo[key] = self._experiment.plans(key) if self._anew else self._unfinished(key)
+        self._todo[key] = self._experiment.plans(key) if self._anew else self._find_unfinished(key)
         self._to_come += [_Step(plan, segment) for plan in self._todo[key] for segment in plan.segments]
         return bool(self._todo[key])
 
@@ -168,9 +168,9 @@ class ExperimentRunner:
             StoppedError: this process was asked to end; the preceding segments are recorded.
         """
         for plan in self._todo.pop(key):
-            position, done = self._begin(plan)
+            position, done = self._restore_state(plan)
             for segment in plan.segments[position:]:
-                require_time_left()
+                raise_if_stop_requested()
                 self._evaluate(_Step(plan, segment), done)
                 done = []
 
@@ -183,7 +183,7 @@ class ExperimentRunner:
         places = self._experiment.places(key)
         return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
 
-    def tell_of_unproven(self) -> None:
+    def report_unproven(self) -> None:
         """Report the number of unfinished cells with results of an earlier version, and their total time."""
         if self._unproven:
             hours = sum(row.wall_s for row in self._unproven) / 3600
@@ -193,40 +193,40 @@ class ExperimentRunner:
                 "times"
             )
 
-    def standings(self, plan: Plan) -> Iterator[Standing]:
+    def staleness(self, plan: StreamPlan) -> Iterator[Staleness]:
         """Yield the standing of each cell of *plan*, in order: its newest record and its present fingerprint."""
         for segment, present in zip(plan.segments, self._fingerprints(plan), strict=True):
             for cell in segment.cells:
-                yield self._standing(Place(plan, segment, cell), present)
+                yield self._cell_staleness(Place(plan, segment, cell), present)
 
-    def _standing(self, place: Place, present: Fingerprint) -> Standing:
+    def _cell_staleness(self, place: Place, present: Fingerprint) -> Staleness:
         try:
             record = self._experiment.valid_record(place, fingerprint=present.sha256)
         except RecordError as error:
-            return Standing(place=place, present=present, record=None, problem=str(error))
-        return Standing(place=place, present=present, record=record)
+            return Staleness(place=place, present=present, record=None, problem=str(error))
+        return Staleness(place=place, present=present, record=record)
 
-    def _unfinished(self, key: PartitionKey) -> tuple[Plan, ...]:
+    def _find_unfinished(self, key: PartitionKey) -> tuple[StreamPlan, ...]:
         """Return the streams at *key* whose newest records do not have the present fingerprints.
 
         Results of the experiment under a former name are copied first.
         """
         todo = []
         for plan in self._experiment.plans(key):
-            standings = [self._up_to_date(self._taken_over(standing)) for standing in self.standings(plan)]
+            standings = [self._refresh_record(self._copy_renamed_result(standing)) for standing in self.staleness(plan)]
             self._rows |= {each.place: each.stored for each in standings if each.stored and each.is_finished}
             left = [standing for standing in standings if not standing.is_finished]
             if left:
                 todo.append(plan)
                 self._unproven += [standing.stored for standing in left if standing.stored and standing.is_unproven]
-                self._say_why(left[0])
+                self._tell_reason(left[0])
         return tuple(todo)
 
-    def _say_why(self, standing: Standing) -> None:
+    def _tell_reason(self, standing: Staleness) -> None:
         if standing.problem or (standing.stored and not standing.is_unproven):
-            self._tell(f"{_named(standing.place)} is evaluated again: {standing.reason}")
+            self._tell(f"{_describe_place(standing.place)} is evaluated again: {standing.reason}")
 
-    def _begin(self, plan: Plan) -> tuple[int, list[Measured]]:
+    def _restore_state(self, plan: StreamPlan) -> tuple[int, list[MeasuredPass]]:
         """Restore the method to the state at which *plan* was interrupted, or to the source model.
 
         Returns:
@@ -238,13 +238,13 @@ class ExperimentRunner:
             return 0, []
         states, where = self._states(plan), f"position {{}} of {len(plan.segments)}"
         fingerprints = [each.sha256 for each in self._fingerprints(plan)]
-        if self._has_checkpoints and (within := states.newest_within(fingerprints[num_finished], self._tell)):
+        if self._has_checkpoints and (within := states.read_newest_within(fingerprints[num_finished], self._tell)):
             state, done = within
             self._evaluator.load_state_dict(state)
             num_samples = sum(len(part.collected.samples.indices) for part in done)
             self._tell(f"stream {plan.key.key} continues at {where.format(num_finished)}, after {num_samples:,} images")
             return num_finished, done
-        found = states.newest(fingerprints[:num_finished], self._tell)
+        found = states.read_newest(fingerprints[:num_finished], self._tell)
         if found is None:
             return 0, []
         position, state = found
@@ -260,14 +260,14 @@ class ExperimentRunner:
         """
         return self._ranks.num_ranks == 1 and self._experiment.spec.loader == "indexed"
 
-    def _num_finished(self, plan: Plan) -> int:
+    def _num_finished(self, plan: StreamPlan) -> int:
         """Return the number of leading segments that are finished."""
         left = (place.segment.position for place in places_of(plan) if place not in self._rows)
         return next(left, len(plan.segments))
 
-    def _evaluate(self, step: _Step, done: Sequence[Measured]) -> None:
-        started_at = now()
-        opened, held = self._held(step)
+    def _evaluate(self, step: _Step, done: Sequence[MeasuredPass]) -> None:
+        started_at = utc_now()
+        opened, held = self._take_opened(step)
         with held:
             self._manifests |= zip(step.segment.cells, opened.manifests, strict=True)
             self._open_next(step)
@@ -282,21 +282,25 @@ class ExperimentRunner:
             what = ", ".join(dict.fromkeys(cell.key for cell in step.segment.cells[:3]))
             progress = Progress(self._tell, what=what, total=len(opened.order))
             results = self._evaluator.evaluate(
-                opened, identity, progress.advance, done=done, checkpoint=self._checkpoint(step, identity, len(done))
+                opened,
+                identity,
+                progress.advance,
+                done=done,
+                checkpoint=self._make_checkpoint(step, identity, len(done)),
             )
         if self._ranks.is_first:
             self._record(step, results, started_at)
 
-    def _checkpoint(self, step: _Step, identity: Identity, num_done: int) -> Checkpoint | None:
+    def _make_checkpoint(self, step: _Step, identity: Identity, num_done: int) -> Checkpoint | None:
         """Return the checkpoint inside the segment of *step*, of which *num_done* parts are done; None: no saving."""
         if not self._has_checkpoints:
             return None
         states, fingerprint = self._states(step.plan), identity.fingerprint.sha256
-        states.forget_within(fingerprint, after=num_done)
+        states.remove_within(fingerprint, after=num_done)
 
-        def save(number: int, part: Measured) -> None:
+        def save(number: int, part: MeasuredPass) -> None:
             states.save_within(fingerprint, number, self._evaluator.state_dict(), part)
-            require_time_left()
+            raise_if_stop_requested()
 
         return Checkpoint(every=self._machine.checkpoint_every, save=save)
 
@@ -309,9 +313,9 @@ class ExperimentRunner:
         for result in results:
             place = Place(*step, Cell(corruption=result.row.corruption, severity=result.row.severity))
             name = self._experiment.record_name(place)
-            row = self._with_samples(name, result) if self._keeps_predictions else result.row
+            row = self._write_predictions(name, result) if self._keeps_predictions else result.row
             publish_record(
-                self._experiment.folder_of_records,
+                self._experiment.records_folder,
                 kind=self._experiment.kind,
                 name=name,
                 run_id=self._run_id,
@@ -322,19 +326,19 @@ class ExperimentRunner:
         done = self._fingerprints(step.plan)[: step.segment.position + 1] if goes_on else []
         states.keep_only([each.sha256 for each in done[-NUM_KEPT:]])
 
-    def _with_samples(self, name: str, result: CellResult) -> Evaluation:
+    def _write_predictions(self, name: str, result: CellResult) -> Evaluation:
         """Write the predictions of each sample, and return the row with the hash of their file."""
-        data = result.samples.encoded()
+        data = result.samples.to_parquet()
         sha256 = hashlib.sha256(data).hexdigest()
         write_atomically(self._experiment.samples_path(name, sha256), data)
         return replace(result.row, samples_sha256=sha256)
 
-    def _taken_over(self, standing: Standing) -> Standing:
+    def _copy_renamed_result(self, standing: Staleness) -> Staleness:
         """Copy the result that the experiment had under a former name, if any, and return *standing* with it."""
         if standing.stored or standing.problem or not self._ranks.is_first:
             return standing
         experiment, place = self._experiment, standing.place
-        record = experiment.under_another_name(place, fingerprint=standing.present.sha256)
+        record = experiment.find_renamed_record(place, fingerprint=standing.present.sha256)
         if record is None or record.evaluation is None:
             return standing
         before, name = record.evaluation, experiment.record_name(place)
@@ -343,10 +347,10 @@ class ExperimentRunner:
             kept = experiment.samples_path(experiment.record_name_of(before.experiment, place), samples_sha256)
             if kept.exists():
                 copy_atomically(kept, experiment.samples_path(name, samples_sha256))
-        self._tell(f"{_named(place)}: the result of {before.experiment} is the same; taken over")
-        return self._repeated(standing, record, before)
+        self._tell(f"{_describe_place(place)}: the result of {before.experiment} is the same; taken over")
+        return self._record_again(standing, record, before)
 
-    def _up_to_date(self, standing: Standing) -> Standing:
+    def _refresh_record(self, standing: Staleness) -> Staleness:
         """Record a finished result again if its facts differ from the files now; return *standing* with the new record.
 
         The predictions stay the same; only the means that include them, or the origin of their settings, may change. An
@@ -355,7 +359,7 @@ class ExperimentRunner:
         record, stored = standing.record, standing.stored
         if record is None or stored is None or not standing.is_finished or not self._ranks.is_first:
             return standing
-        facts = self._facts(standing.place.cell)
+        facts = self._present_facts(standing.place.cell)
         changed = [name for name, value in facts.items() if getattr(stored, name) != value]
         newest = self._experiment.newest_record(standing.place)
         if not changed and newest is not None and newest.sequence == record.sequence:
@@ -363,20 +367,20 @@ class ExperimentRunner:
         what = (
             f"with a new {', '.join(changed)}" if changed else f"as in record {record.sequence}, which is valid again"
         )
-        self._tell(f"{_named(standing.place)}: recorded again {what}; nothing is evaluated")
-        return self._repeated(standing, record, stored)
+        self._tell(f"{_describe_place(standing.place)}: recorded again {what}; nothing is evaluated")
+        return self._record_again(standing, record, stored)
 
-    def _repeated(self, standing: Standing, record: Record, before: Evaluation) -> Standing:
+    def _record_again(self, standing: Staleness, record: Record, before: Evaluation) -> Staleness:
         """Record *before*, the evaluation in *record*, again under this experiment and shift set."""
         experiment, place = self._experiment, standing.place
         row = replace(
             before,
             experiment=experiment.experiment_name,
             copied_from=record.sha256,
-            **self._facts(place.cell),
+            **self._present_facts(place.cell),
         )
         repeated = publish_record(
-            experiment.folder_of_records,
+            experiment.records_folder,
             kind=experiment.kind,
             name=experiment.record_name(place),
             run_id=record.run_id,
@@ -386,7 +390,7 @@ class ExperimentRunner:
         )
         return replace(standing, record=repeated)
 
-    def _facts(self, cell: Cell) -> dict[str, Any]:
+    def _present_facts(self, cell: Cell) -> dict[str, Any]:
         """Return the facts in a record of *cell* that depend on the present files and not on its predictions."""
         return {
             "model": self._experiment.spec.model,
@@ -394,7 +398,7 @@ class ExperimentRunner:
             **self._experiment.resolved.facts,
         }
 
-    def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
+    def _fingerprints(self, plan: StreamPlan) -> list[Fingerprint]:
         """Return the fingerprint of each segment, which covers the stream up to it."""
         experiment = self._experiment
         code_sha256, arithmetic = self._code_sha256, self._arithmetic
@@ -403,7 +407,7 @@ class ExperimentRunner:
         for segment in plan.segments:
             so_far += [self._manifest(cell) for cell in segment.cells]
             found.append(
-                fingerprint(
+                compute_fingerprint(
                     experiment.resolved.experiment,
                     seed=plan.seed,
                     model=self._model,
@@ -422,13 +426,13 @@ class ExperimentRunner:
             self._manifests[cell] = self._known.manifest(self._experiment, cell)
         return self._manifests[cell]
 
-    def _states(self, plan: Plan) -> States:
-        return States(folder=self._experiment.states_folder(plan))
+    def _states(self, plan: StreamPlan) -> StreamStates:
+        return StreamStates(folder=self._experiment.states_folder(plan))
 
-    def _held(self, step: _Step) -> _Held:
+    def _take_opened(self, step: _Step) -> _HeldStream:
         return self._opening.pop(step).result() if step in self._opening else self._open(step)
 
-    def _open(self, step: _Step) -> _Held:
+    def _open(self, step: _Step) -> _HeldStream:
         """Open the cells of *step*, in place or from staged copies; may run in another thread."""
         experiment = self._experiment
         folders = [experiment.folder(cell) for cell in step.segment.cells]
@@ -440,13 +444,13 @@ class ExperimentRunner:
                     folders = [shard_set.folder for shard_set in sets]
             opened = open_stream(
                 folders,
-                belonging=[experiment.belonging(cell) for cell in step.segment.cells],
+                belonging=[experiment.expected_shard_set(cell) for cell in step.segment.cells],
                 experiment=experiment.spec,
                 seed=step.segment.order_seed(step.plan.seed),
                 staging_s=staging.wall_s if stage else 0.0,
                 list_files=self._list_files,
             )
-            return _Held(opened, stack.pop_all())
+            return _HeldStream(opened, stack.pop_all())
 
     def _open_next(self, step: _Step) -> None:
         """Open the segment after *step* in the background; its errors are raised when its turn comes."""
@@ -477,7 +481,7 @@ class ExperimentRunner:
     def _arithmetic(self) -> Mapping[str, Any]:
         """Arithmetic flags after the import of the method, which may set some; its code hash covers later changes."""
         spec = self._experiment.spec
-        implementation_of(spec.entry)
+        import_implementation(spec.entry)
         with arithmetic(device_type(self._machine.device), spec.precision, deterministic=spec.deterministic):
             return arithmetic_flags()
 
@@ -487,7 +491,9 @@ class ExperimentRunner:
         folder = experiment.source_folder
         if folder is None:
             return None
-        return open_stream([folder], belonging=[expected_of(experiment.benchmark, experiment.locations, CLEAN)])
+        return open_stream(
+            [folder], belonging=[expected_for_benchmark(experiment.benchmark, experiment.locations, CLEAN)]
+        )
 
     def _leased_device(self) -> AbstractContextManager[torch.device]:
         return leased_device(self._machine.device, self._tell, num_streams=self._machine.streams_per_device)
@@ -497,7 +503,7 @@ class ExperimentRunner:
         benchmark, machine = self._experiment.benchmark, self._machine
         experiment_name = self._experiment.experiment_name
         cache = BlockCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
-        decoded = DecodedCells(
+        decoded = DecodedCache(
             folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=cache
         )
         stored = partial(StoredPixels, cache=cache)
@@ -518,11 +524,11 @@ class ExperimentRunner:
         )
 
 
-def _named(place: Place) -> str:
+def _describe_place(place: Place) -> str:
     return f"stream {place.plan.key.key}, {place.cell.key}"
 
 
-def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
+def _make_stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
     root = _stage_root(machine)
     return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell) if root else None
 

@@ -1,6 +1,7 @@
 """Scores of each sample's prediction, and the means and counts computed from them.
 
-Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation.py`), which is
+efinitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation_record.py`),
+which is
 stored with the values.
 """
 
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.results.evaluation import ClassCounts
+from tta_pipeline.results.evaluation_record import ClassCounts
 
 TOP = 5
 Column = TypeVar("Column")
 
 
-class Samples(NamedTuple, Generic[Column]):
+class SampleScores(NamedTuple, Generic[Column]):
     """Scores of each sample of a stream, in columns of shape (N,).
 
     During a pass the columns are tensors, with the scores on the device that computed them; afterwards they are NumPy
@@ -40,9 +41,9 @@ class Samples(NamedTuple, Generic[Column]):
     """float in [0, 2]: squared distance of the probabilities from the label's one-hot vector."""
 
 
-def scored_samples(
+def score_samples(
     log_probabilities: torch.Tensor, labels: torch.Tensor, indices: torch.Tensor
-) -> Samples[torch.Tensor]:
+) -> SampleScores[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
     Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
@@ -52,7 +53,7 @@ def scored_samples(
     best, predictions = log_probabilities.max(1)
     of_label = log_probabilities.gather(1, column)
     distances = log_probabilities.exp().scatter(1, column, of_label.exp() - 1)
-    return Samples(
+    return SampleScores(
         indices=indices,
         labels=labels,
         predictions=predictions,
@@ -63,23 +64,25 @@ def scored_samples(
     )
 
 
-def in_host_memory(batches: Sequence[Samples[torch.Tensor]]) -> Samples[npt.NDArray[Any]]:
+def fetch_scores(batches: Sequence[SampleScores[torch.Tensor]]) -> SampleScores[npt.NDArray[Any]]:
     """Return the concatenated samples of *batches*, fetched from the device."""
     columns = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
-    return Samples(*((column.double() if column.is_floating_point() else column).numpy() for column in columns))
+    return SampleScores(*((column.double() if column.is_floating_point() else column).numpy() for column in columns))
 
 
-def chosen(samples: Samples[npt.NDArray[Any]], which: slice | npt.NDArray[np.bool_]) -> Samples[npt.NDArray[Any]]:
+def select_samples(
+    samples: SampleScores[npt.NDArray[Any]], which: slice | npt.NDArray[np.bool_]
+) -> SampleScores[npt.NDArray[Any]]:
     """Return the samples that *which* selects."""
-    return Samples(*(column[which] for column in samples))
+    return SampleScores(*(column[which] for column in samples))
 
 
-def joined(parts: Sequence[Samples[npt.NDArray[Any]]]) -> Samples[npt.NDArray[Any]]:
+def concatenate_scores(parts: Sequence[SampleScores[npt.NDArray[Any]]]) -> SampleScores[npt.NDArray[Any]]:
     """Return the concatenated samples of *parts*."""
-    return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return SampleScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:
+def count_classes(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:
     """Return the number of samples and of correct ones in each class, from *labels* and *correct*, both (N,)."""
     return ClassCounts(
         num_samples=tuple(np.bincount(labels, minlength=num_classes).tolist()),

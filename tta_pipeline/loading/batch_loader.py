@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, Dataset
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.joined import JoinedSets
-from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Batch
+from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 
@@ -51,7 +51,7 @@ class BatchLoader(ABC):
         start = number * self.batch_size
         return self.batch(images, self.order.indices[start : start + len(images)])
 
-    def map_style(
+    def make_data_loader(
         self, dataset: Dataset[Any], positions: Sequence[int], collate: Callable[[Any], Any] | None = None
     ) -> "DataLoader[Any]":
         """Return a loader of the items of *dataset* at *positions*, in batches that *collate* makes."""
@@ -65,7 +65,7 @@ class BatchLoader(ABC):
         )
 
 
-def decoded(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
+def decode_or_explain(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
     """Return the image file *data* as decoded by Pillow, uint8 (H, W, 3), or the reason why it has no such image.
 
     The reason is returned and not raised, since an error raised in a worker process arrives with a long traceback.
@@ -81,13 +81,13 @@ def decoded(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
     return torch.from_numpy(pixels)
 
 
-def collated(images: Sequence[torch.Tensor | str]) -> torch.Tensor | str:
+def collate_images(images: Sequence[torch.Tensor | str]) -> torch.Tensor | str:
     """Return *images* as one tensor (B, H, W, 3), or the reason why one of them is missing."""
     reasons = [image for image in images if isinstance(image, str)]
     return reasons[0] if reasons else torch.stack([image for image in images if not isinstance(image, str)])
 
 
-def required(images: torch.Tensor | str) -> torch.Tensor:
+def require_images(images: torch.Tensor | str) -> torch.Tensor:
     """Return *images*, unless they are the reason of a failure.
 
     Raises:

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.loading.device import as_floats
-from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
-from tta_pipeline.loading.pixels import StoredPixels
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 
 
@@ -53,11 +53,11 @@ class Shards(Dataset[tuple[Any, int]]):
             StreamError: the sample cannot be read or decoded, or differs from the manifest; the message names it.
         """
         position = range(len(self))[index]
-        data = self._file(position)
+        data = self._read_file(position)
         try:
-            image = self._decoded(data)
+            image = self._decode(data)
         except (OSError, ValueError, SyntaxError) as error:
-            raise self._opened().unreadable(position, str(error)) from error
+            raise self._open_pixels().unreadable_error(position, str(error)) from error
         label = int(self.shard_set.index.labels[position])
         return (self.transform(image) if self.transform else image), label
 
@@ -102,26 +102,26 @@ class Shards(Dataset[tuple[Any, int]]):
     @property
     def image_size(self) -> int:
         """Height of the first image in pixels; a stream needs all images to have this height and width."""
-        return read_image_header(self._file(0)).height
+        return read_image_header(self._read_file(0)).height
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pixels": None}  # another process opens the files itself
 
     def _order(self, shuffle_seed: int | None) -> StreamOrder:
         index = self.shard_set.index
-        return as_stored(index) if shuffle_seed is None else shuffled(index, seed=shuffle_seed)
+        return stored_order(index) if shuffle_seed is None else shuffled_order(index, seed=shuffle_seed)
 
-    def _file(self, position: int) -> bytes:
-        return self._opened().file(position)
+    def _read_file(self, position: int) -> bytes:
+        return self._open_pixels().read_file(position)
 
-    def _opened(self) -> StoredPixels:
+    def _open_pixels(self) -> StoredPixels:
         if self._pixels is None:
             stack = ExitStack()
             self._pixels = stack.enter_context(StoredPixels(self.shard_set, 0))
             weakref.finalize(self, stack.close)
         return self._pixels
 
-    def _decoded(self, data: bytes) -> Image.Image:
+    def _decode(self, data: bytes) -> Image.Image:
         if read_image_header(data).encoding in ARRAYS:
             return Image.fromarray(np.ascontiguousarray(read_array(data)))
         return decode_with_pillow(data)
@@ -138,10 +138,10 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
-        for batch in self._of_this_worker():
+        for batch in self._stream_of_worker():
             yield as_floats(batch.images), batch.labels
 
-    def _of_this_worker(self) -> Stream:
+    def _stream_of_worker(self) -> Stream:
         """Return the stream of this worker's share, every n-th batch; outside a `DataLoader`, all batches."""
         worker = get_worker_info()
         if worker is None:

@@ -39,7 +39,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     if header.encoding in ARRAYS:
         out[...] = read_array(data)
         return
-    if not (_is_converted(data, header) and _decode_jpeg_into(data, out)):
+    if not (_is_convertible(data, header) and _decode_jpeg_into(data, out)):
         out[...] = np.asarray(decode_with_pillow(data))
 
 
@@ -69,11 +69,11 @@ def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: f
     """
     if header.encoding in ARRAYS:
         return Rows(read_array(data), 1)
-    if _is_converted(data, header):
+    if _is_convertible(data, header):
         reduction = next((number for number in _REDUCTIONS if number <= most_reduction), 1)
         upper, height, width = data, header.height, header.width
         needed = end + _ROWS_AROUND * reduction
-        if needed < height and (cut := _with_height(data, needed)) is not None:
+        if needed < height and (cut := _replace_height(data, needed)) is not None:
             upper, height = cut, needed
         try:
             pixels = simplejpeg.decode_jpeg(
@@ -86,7 +86,7 @@ def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: f
     return Rows(np.asarray(decode_with_pillow(data)), 1)
 
 
-def _with_height(data: bytes, height: int) -> bytes | None:
+def _replace_height(data: bytes, height: int) -> bytes | None:
     """Return the JPEG file *data* with *height* in its header; None if it does not store one row after another."""
     start = 2
     while start + 7 < len(data) and data[start] == _MARKER and data[start + 1] != _START_OF_SCAN:
@@ -96,7 +96,7 @@ def _with_height(data: bytes, height: int) -> bytes | None:
     return None
 
 
-def _is_converted(data: bytes, header: ImageHeader) -> bool:
+def _is_convertible(data: bytes, header: ImageHeader) -> bool:
     """Return whether *data* is a JPEG file, and libjpeg-turbo converts its colours to RGB as Pillow does."""
     return header.encoding == "jpeg" and simplejpeg.decode_jpeg_header(data)[2] in _CONVERTED
 

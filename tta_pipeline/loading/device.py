@@ -44,15 +44,15 @@ class DeviceBatch(NamedTuple):
     """Start and end of the copy to the device; None if the copy is not timed, or nothing is copied."""
 
 
-def kind_of_machine() -> str:
+def accelerator_kind() -> str:
     """Return the kind of this machine's accelerator, such as cuda; cpu if there is none."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return found.type if found is not None else "cpu"
 
 
-def devices() -> tuple[str, ...]:
+def list_devices() -> tuple[str, ...]:
     """Return the accelerators of this machine, such as cuda:0 and cuda:1."""
-    kind = kind_of_machine()
+    kind = accelerator_kind()
     return () if kind == "cpu" else tuple(f"{kind}:{number}" for number in range(torch.accelerator.device_count()))
 
 
@@ -63,19 +63,19 @@ def has_streams(device: torch.device) -> bool:
 
 def pins_memory(device: torch.device | None = None) -> bool:
     """Return whether batches for *device*, by default this machine's, belong in pinned memory."""
-    return has_streams(device or torch.device(kind_of_machine()))
+    return has_streams(device or torch.device(accelerator_kind()))
 
 
-def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
+def move_to_device(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
     """Yield *batches* on *device*; if it can, the device copies the next batch while it computes on the current one."""
     if has_streams(device):
-        yield from _copied_ahead(batches, device)
+        yield from _copy_ahead(batches, device)
         return
-    for batch, data_wait_s in _timed(batches):
+    for batch, data_wait_s in _time_batches(batches):
         yield DeviceBatch(batch.images.to(device), batch.labels, batch.indices, data_wait_s, None)
 
 
-def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+def _time_batches(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
     """Yield each batch with the seconds until it arrived."""
     asked = time.perf_counter()
     for batch in batches:
@@ -83,11 +83,11 @@ def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
         asked = time.perf_counter()
 
 
-def _copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
+def _copy_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
     stream = torch.get_device_module(device).Stream(device)
-    waiting: _Copying | None = None
-    for batch, data_wait_s in _timed(batches):
-        copying = _Copying(batch, data_wait_s, device, stream)
+    waiting: _PendingCopy | None = None
+    for batch, data_wait_s in _time_batches(batches):
+        copying = _PendingCopy(batch, data_wait_s, device, stream)
         if waiting is not None:
             yield waiting.result()
         # Requesting the next batch allows the pinned memory of this one to be overwritten.
@@ -97,7 +97,7 @@ def _copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[De
         yield waiting.result()
 
 
-class _Copying:
+class _PendingCopy:
     """A batch of bytes that is being copied to the device."""
 
     def __init__(self, batch: Batch, data_wait_s: float, device: torch.device, stream: Any) -> None:
@@ -124,7 +124,7 @@ def synchronize(device: torch.device) -> None:
     module.synchronize(device) if has_streams(device) else module.synchronize()
 
 
-def recorded_event(device: torch.device) -> Event:
+def record_event(device: torch.device) -> Event:
     """Return an event that marks the moment when *device* has done all work submitted to its current stream."""
     event = _new_event(device)
     if has_streams(device):

@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.baselines.webdataset_loader import IMAGES, shard_paths
-from tta_pipeline.loading.batch_loader import BatchLoader, collated, decoded, required
+from tta_pipeline.loading.batch_loader import BatchLoader, collate_images, decode_or_explain, require_images
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
 
@@ -44,14 +44,14 @@ class FrontToBackLoader(BatchLoader):
         dataset = wds.DataPipeline(
             wds.SimpleShardList(shard_paths(self.shard_set)),
             wds.tarfile_to_samples(),
-            self._of_this_worker,
-            wds.batched(self.batch_size, collation_fn=collated),
+            self._images_of_worker,
+            wds.batched(self.batch_size, collation_fn=collate_images),
         )
         loader = wds.WebLoader(dataset, batch_size=None, num_workers=self.num_threads, pin_memory=self.pin_memory)
         for number, images in enumerate(loader):
-            yield self.batch_at(number, required(images))
+            yield self.batch_at(number, require_images(images))
 
-    def _of_this_worker(self, samples: Iterable[_Sample]) -> Iterator[torch.Tensor | str]:
+    def _images_of_worker(self, samples: Iterable[_Sample]) -> Iterator[torch.Tensor | str]:
         """Yield the images of this worker's share, every n-th batch; outside a `DataLoader`, of all batches."""
         worker = get_worker_info()
         number, num_workers = (worker.id, worker.num_workers) if worker else (0, 1)
@@ -62,14 +62,14 @@ class FrontToBackLoader(BatchLoader):
             if next_position is None:
                 return
             if position == next_position:
-                yield self._image(position, sample)
+                yield self._decode_sample(position, sample)
                 next_position = next(wanted, None)
 
-    def _image(self, position: int, sample: _Sample) -> torch.Tensor | str:
+    def _decode_sample(self, position: int, sample: _Sample) -> torch.Tensor | str:
         place, expected = f"{sample['__url__']}, sample {sample['__key__']}", self.shard_set.index.keys[position]
         if sample["__key__"] != expected:
             return f"{place}: expected {expected}, as in the manifest: set loader to indexed"
         found = [extension for extension in (*IMAGES, "npy") if extension in sample]
         if len(found) != 1:
             return f"{place}: found {len(found)} images; expected one: set loader to indexed"
-        return decoded(sample[found[0]], image_size=self.image_size, place=place)
+        return decode_or_explain(sample[found[0]], image_size=self.image_size, place=place)

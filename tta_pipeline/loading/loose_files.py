@@ -12,10 +12,10 @@ from torch.utils.data import Dataset
 
 from tta_pipeline.data.sources.listing import ImageReader, Listing, SourceImage
 from tta_pipeline.errors import SourceError, StreamError
-from tta_pipeline.loading.batch_loader import BatchLoader, collated, decoded, required
+from tta_pipeline.loading.batch_loader import BatchLoader, collate_images, decode_or_explain, require_images
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.naming import member_name, sample_key
+from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_FILE_BYTES
@@ -38,7 +38,7 @@ class LooseFiles:
             StreamError: a sample has no file of its name and size.
         """
         return cls(
-            images=tuple(chain.from_iterable(_files_of(shard_set, listing) for shard_set, listing in sets)),
+            images=tuple(chain.from_iterable(_find_files(shard_set, listing) for shard_set, listing in sets)),
             sha256s=tuple(chain.from_iterable(each.index.table["sha256"].to_pylist() for each, _ in sets)),
         )
 
@@ -78,8 +78,8 @@ class LooseFileLoader(BatchLoader):
             StreamError: a file cannot be read or decoded; the message names it.
         """
         dataset = _Images([image.path for image in self.files.images], self.image_size)
-        for number, images in enumerate(self.map_style(dataset, self.order.indices.tolist(), collated)):
-            yield self.batch_at(number, required(images))
+        for number, images in enumerate(self.make_data_loader(dataset, self.order.indices.tolist(), collate_images)):
+            yield self.batch_at(number, require_images(images))
 
 
 class _Images(Dataset[torch.Tensor | str]):
@@ -93,12 +93,12 @@ class _Images(Dataset[torch.Tensor | str]):
             data = read_file(Path(path), limit_bytes=MAX_FILE_BYTES)
         except OSError as error:
             return f"{path} cannot be read ({error.strerror}); expected an image of the source"
-        return decoded(data, image_size=self._image_size, place=path)
+        return decode_or_explain(data, image_size=self._image_size, place=path)
 
 
-def _files_of(shard_set: ShardSet, listing: Listing) -> Iterator[SourceImage]:
+def _find_files(shard_set: ShardSet, listing: Listing) -> Iterator[SourceImage]:
     """Yield the file of each sample of *shard_set*, in stored order."""
-    by_key = {sample_key(member_name(image.class_name, image.file_name)): image for image in listing.images}
+    by_key = {sample_key(make_member_name(image.class_name, image.file_name)): image for image in listing.images}
     for key, size_bytes in zip(shard_set.index.keys, shard_set.index.sizes.tolist(), strict=True):
         image = by_key.get(key)
         if image is None or image.offset is not None or image.size_bytes != size_bytes:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 
 from tta_pipeline.loading.decode_pool import DecodePool
-from tta_pipeline.loading.joined import JoinedSets
-from tta_pipeline.loading.order import StreamOrder
-from tta_pipeline.loading.pixels import Pixels, StoredPixels
+from tta_pipeline.loading.joined_sets import JoinedSets
+from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
+from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 
@@ -84,10 +84,10 @@ class Stream:
         with ExitStack() as stack:
             pixels = stack.enter_context(self.open_pixels(self.shard_set, self.image_size))
             pixels.expect(self.order.indices)
-            buffers = [self._buffer() for _ in range(min(self.prefetch + 1, len(self)))]
+            buffers = [self._make_buffer() for _ in range(min(self.prefetch + 1, len(self)))]
             outs = [buffer.numpy() for buffer in buffers]
 
-            starts = self._starts()
+            starts = self._batch_starts()
 
             def fill(piece: _Piece) -> None:
                 start = starts[piece.number]
@@ -99,37 +99,37 @@ class Stream:
             num_given, num_missing = 0, dict[int, int]()
             for number in range(len(self)):
                 while num_given < min(number + len(buffers), len(self)):
-                    num_missing[num_given] = self._give(pool, num_given)
+                    num_missing[num_given] = self._submit_batch(pool, num_given)
                     num_given += 1
                 while num_missing[number]:
                     num_missing[pool.take().number] -= 1
                 del num_missing[number]
                 if number == len(self) - 1:
                     pixels.require_unchanged()
-                start, size = starts[number], self._size(number)
+                start, size = starts[number], self._size_of_batch(number)
                 indices = self.order.indices[start : start + size]
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
-    def _give(self, pool: DecodePool[_Piece], number: int) -> int:
+    def _submit_batch(self, pool: DecodePool[_Piece], number: int) -> int:
         """Give the pieces of batch *number* to *pool*, and return the number of pieces."""
-        size = self._size(number)
+        size = self._size_of_batch(number)
         starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
         for start in starts:
             pool.give(_Piece(number, start, min(start + starts.step, size)))
         return len(starts)
 
-    def _starts(self) -> Sequence[int]:
+    def _batch_starts(self) -> Sequence[int]:
         """Return the position in the order at which each batch begins."""
         if self.batch_sizes is None:
             return range(0, len(self.order), self.batch_size)
         return [0, *accumulate(self.batch_sizes[:-1])]
 
-    def _size(self, number: int) -> int:
+    def _size_of_batch(self, number: int) -> int:
         if self.batch_sizes is not None:
             return self.batch_sizes[number]
         return min(self.batch_size, len(self.order) - number * self.batch_size)
 
-    def _buffer(self) -> torch.Tensor:
+    def _make_buffer(self) -> torch.Tensor:
         shape = (min(self.batch_size, len(self.order)), self.image_size, self.image_size, 3)
         memory = torch.empty(_UNALIGNED_BYTES + math.prod(shape), dtype=torch.uint8, pin_memory=self.pin_memory)
         return memory[_UNALIGNED_BYTES:].view(shape)

@@ -23,12 +23,19 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tta_pipeline.data.remote_files import difference, file_facts, read_range, started, together, waited_for
+from tta_pipeline.data.remote_files import (
+    describe_change,
+    fetch_file_facts,
+    gather_bounded,
+    read_range,
+    run_and_wait,
+    start_coroutine,
+)
 from tta_pipeline.data.sources.remote_shards import RemoteCell
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.util.files import advice, node_local_folder, own_folder
+from tta_pipeline.util.files import advice, make_cache_folder, node_local_folder
 
 OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21
@@ -87,7 +94,7 @@ class BlockCache:
         finally:
             os.close(descriptor)
 
-    def keep(self, path: Path, data: bytes) -> None:
+    def store(self, path: Path, data: bytes) -> None:
         """Write the block *path*.
 
         Raises:
@@ -95,7 +102,7 @@ class BlockCache:
         """
         try:
             if not path.parent.is_dir():
-                own_folder(path.parent)
+                make_cache_folder(path.parent)
             with self._lock_of_this_process():
                 self._num_new_bytes += len(data)
                 if self._num_new_bytes >= self.limit_bytes // _SHARE:
@@ -201,7 +208,7 @@ class RemoteBlocks:
         blocks = [Block(shard, number) for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1)]
         with self._lock:
             self._read_ahead(max(self._position.get(block, -1) for block in blocks) + 1)
-        return b"".join(self._part(block, start, end) for block in blocks)
+        return b"".join(self._read_block(block, start, end) for block in blocks)
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
         """Remove the cached blocks with the bytes from *start* to *end*, and fetch these bytes from the server again.
@@ -212,7 +219,7 @@ class RemoteBlocks:
         for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
             self._path(Block(shard, number)).unlink(missing_ok=True)
         remote = self._remote[shard]
-        return waited_for(read_range(remote.url, start, end, facts=remote.facts))
+        return run_and_wait(read_range(remote.url, start, end, facts=remote.facts))
 
     def changed(self) -> Iterator[int]:
         """Yield the shards for which the server now reports other facts than before.
@@ -220,16 +227,16 @@ class RemoteBlocks:
         Raises:
             StreamError: the server cannot be asked.
         """
-        found = waited_for(together([file_facts(remote.url) for remote in self._remote]))
+        found = run_and_wait(gather_bounded([fetch_file_facts(remote.url) for remote in self._remote]))
         for number, (now, remote) in enumerate(zip(found, self._remote, strict=True)):
-            if difference(now, remote.facts):
+            if describe_change(now, remote.facts):
                 yield number
 
     def place(self, shard: int) -> str:
         """Return the URL of the shard."""
         return self._remote[shard].url
 
-    def _part(self, block: Block, start: int, end: int) -> bytes:
+    def _read_block(self, block: Block, start: int, end: int) -> bytes:
         """Return the bytes of *block* between *start* and *end* of its shard, once they have arrived."""
         first = block.number * BLOCK_BYTES
         begin, stop = max(start - first, 0), min(end - first, self._size(block))
@@ -240,7 +247,7 @@ class RemoteBlocks:
             if kept is not None:
                 return kept
             with self._lock:
-                arriving = self._ask(block)
+                arriving = self._request_block(block)
         data: bytes = arriving.result()
         return data[begin:stop]
 
@@ -252,18 +259,18 @@ class RemoteBlocks:
             block = self._plan[self._next]
             self._next += 1
             if not self._path(block).exists():
-                self._ask(block)
+                self._request_block(block)
 
-    def _ask(self, block: Block) -> Any:
+    def _request_block(self, block: Block) -> Any:
         if block not in self._arriving:
-            self._arriving[block] = started(self._fetched(block))
+            self._arriving[block] = start_coroutine(self._fetch_block(block))
         return self._arriving[block]
 
-    async def _fetched(self, block: Block) -> bytes:
+    async def _fetch_block(self, block: Block) -> bytes:
         """Fetch a block and write it to the cache; later reads take it from disk."""
         remote, first = self._remote[block.shard], block.number * BLOCK_BYTES
         data = await read_range(remote.url, first, first + self._size(block), facts=remote.facts)
-        await asyncio.to_thread(self._cache.keep, self._path(block), data)
+        await asyncio.to_thread(self._cache.store, self._path(block), data)
         with self._lock:
             self._arriving.pop(block, None)
         return data

@@ -46,7 +46,7 @@ class ShardBytes(Protocol):
         ...
 
 
-def opened_shards(shard_set: ShardSet, cache: BlockCache) -> ShardBytes:
+def open_shard_bytes(shard_set: ShardSet, cache: BlockCache) -> ShardBytes:
     """Return the reader of the bytes of *shard_set*; *cache* keeps the blocks of shards at URLs."""
     return LocalShards(shard_set) if shard_set.remote is None else RemoteBlocks(shard_set, shard_set.remote, cache)
 

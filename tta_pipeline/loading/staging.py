@@ -19,13 +19,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_pipeline.data.sources.remote_shards import remote_cell
+from tta_pipeline.data.sources.remote_shards import read_remote_cell
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.loading.remote import Folder, LocalFolder, folder_at
+from tta_pipeline.loading.shard_set_folders import Folder, LocalFolder, folder_at
 from tta_pipeline.loading.verified_copy import copy_shard_set
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet
-from tta_pipeline.util.files import advice, fsync_path, locked, own_folder
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.files import advice, fsync_path, locked, make_cache_folder
+from tta_pipeline.util.progress import quiet_reporter
 
 OWN_FOLDER = "tta_pipeline-staged"
 _UNFINISHED = "unfinished-"
@@ -64,35 +64,35 @@ class Stage:
         """
         origin = folder_at(location)
         manifest = origin.manifest()
-        if isinstance(origin, LocalFolder) and remote_cell(origin.path):
+        if isinstance(origin, LocalFolder) and read_remote_cell(origin.path):
             yield ShardSet.open(origin.path)
             return
         with ExitStack() as stack:
-            yield self._staged(origin, manifest, stack) or self._in_place(origin, manifest)
+            yield self._stage(origin, manifest, stack) or self._open_in_place(origin, manifest)
 
-    def _staged(self, origin: Folder, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
+    def _stage(self, origin: Folder, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
         """Return the staged set, protected from removal until *stack* closes; None if there is no room for it."""
         if manifest.shard_bytes > self.limit_bytes:
             return None
         try:
-            if present := self._present(manifest, stack):
+            if present := self._find_staged(manifest, stack):
                 return present
-            own_folder(self.folder)
+            make_cache_folder(self.folder)
             with locked(self.folder / "lock"):
-                if present := self._present(manifest, stack):  # copied by another process meanwhile
+                if present := self._find_staged(manifest, stack):  # copied by another process meanwhile
                     return present
                 self._remove_unfinished()
                 if not self._make_room(manifest):
                     return None
                 self._copy(origin, manifest)
-                return self._present(manifest, stack)
+                return self._find_staged(manifest, stack)
         except OSError as error:
             raise StreamError(
                 f"{self.folder}: found {error.strerror} while {origin} was staged; expected a folder with room for "
                 f"{manifest.shard_bytes} bytes: {advice(error)}, or set another folder, or a lower limit"
             ) from error
 
-    def _present(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
+    def _find_staged(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
         """Return the set, protected from removal until *stack* closes; None if it is not staged or not intact."""
         folder = self.folder / manifest.sha256
         with ExitStack() as holding:
@@ -110,7 +110,7 @@ class Stage:
             stack.enter_context(holding.pop_all())
             return shard_set
 
-    def _in_place(self, origin: Folder, manifest: Manifest) -> ShardSet:
+    def _open_in_place(self, origin: Folder, manifest: Manifest) -> ShardSet:
         found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.folder} has no room"
         expected = f"limit {self.limit_bytes} bytes, and sets in use stay"
         if not isinstance(origin, LocalFolder):
@@ -120,18 +120,18 @@ class Stage:
 
     def _make_room(self, manifest: Manifest) -> bool:
         """Remove sets until the set of *manifest* fits, and any set of the same name; return whether it fits now."""
-        kept = sorted(_named(self.folder, _STAGED_NAME), key=lambda folder: folder.stat().st_mtime_ns)
+        kept = sorted(_find_folders(self.folder, _STAGED_NAME), key=lambda folder: folder.stat().st_mtime_ns)
         kept.sort(key=lambda folder: folder.name != manifest.sha256)  # a set of that name can only be a damaged one
         total_bytes = manifest.shard_bytes + sum(map(_shard_bytes, kept))
         for folder in kept:
             if total_bytes <= self.limit_bytes and folder.name != manifest.sha256:
                 return True
             size_bytes = _shard_bytes(folder)
-            if self._removed(folder):
+            if self._try_remove(folder):
                 total_bytes -= size_bytes
         return total_bytes <= self.limit_bytes and not (self.folder / manifest.sha256).exists()
 
-    def _removed(self, folder: Path) -> bool:
+    def _try_remove(self, folder: Path) -> bool:
         """Remove a set unless a process reads it; return whether it is gone."""
         try:
             with _held(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -145,7 +145,7 @@ class Stage:
         folder = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
         folder.mkdir(mode=0o700)
         try:
-            copy_shard_set(origin, manifest, folder, quiet(manifest.cell.key, manifest.num_samples))
+            copy_shard_set(origin, manifest, folder, quiet_reporter(manifest.cell.key, manifest.num_samples))
             fsync_path(folder / MANIFEST_FILE)
             fsync_path(folder)
             folder.rename(self.folder / manifest.sha256)
@@ -155,7 +155,7 @@ class Stage:
 
     def _remove_unfinished(self) -> None:
         """Remove the remains of failed or killed copies; no copy is running, since the caller holds the lock."""
-        for folder in _named(self.folder, _UNFINISHED_NAME):
+        for folder in _find_folders(self.folder, _UNFINISHED_NAME):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -177,7 +177,7 @@ def _held(folder: Path, how: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _named(parent: Path, pattern: re.Pattern[str]) -> list[Path]:
+def _find_folders(parent: Path, pattern: re.Pattern[str]) -> list[Path]:
     """Return the folders in *parent* whose names match *pattern*."""
     return [path for path in parent.iterdir() if pattern.fullmatch(path.name) and path.is_dir()]
 

@@ -7,33 +7,33 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.order import shuffled
+from tta_pipeline.loading.stream_order import shuffled_order
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MOST_LISTED_BYTES
-from tta_pipeline.util.names import repeated
+from tta_pipeline.util.limits import MAX_LIST_BYTES
+from tta_pipeline.util.names import find_duplicates
 
 _MAX_NAMED = 5
 
 
-def first(index: SampleIndex, count: int) -> Indices:
+def first_positions(index: SampleIndex, count: int) -> Indices:
     """Return the positions of the first *count* stored samples, or of all if there are fewer, shape (M,)."""
     return np.arange(min(count, len(index)))
 
 
-def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
+def draw_positions(index: SampleIndex, count: int, *, seed: int) -> Indices:
     """Return positions, in stored order, of *count* samples drawn with *seed*, or of all if there are fewer, (M,)."""
-    return np.sort(shuffled(index, seed=seed).indices[:count])
+    return np.sort(shuffled_order(index, seed=seed).indices[:count])
 
 
-def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
+def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
     """Return the positions of *count* samples drawn with *seed*, where classes differ by at most one sample.
 
     A class with too few samples leaves its share to the others. If there are fewer than *count* samples, all are
     returned. Positions are in stored order, shape (M,).
     """
-    drawn_order = shuffled(index, seed=seed).indices
+    drawn_order = shuffled_order(index, seed=seed).indices
     labels = index.labels[drawn_order]
     by_class = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
@@ -42,17 +42,17 @@ def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
     return np.sort(drawn_order[np.argsort(rank_in_class, kind="stable")[:count]])
 
 
-def listed(shard_set: ShardSet, path: Path) -> Indices:
+def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
     """Return the positions of the samples in the list *path*, one source name per line; in stored order, shape (M,).
 
     Raises:
         StreamError: the file cannot be read, names a sample twice, or names a sample that the set does not have.
     """
-    names = _names(path)
+    names = _read_names(path)
     position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
-            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} ({_shown(unknown)}); "
+            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} ({_shorten_list(unknown)}); "
             f"expected source names such as {next(iter(position_of))}: correct the list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
@@ -65,15 +65,17 @@ def subset_sha256(index: SampleIndex, positions: Indices) -> str:
     return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
 
 
-def _names(path: Path) -> tuple[str, ...]:
+def _read_names(path: Path) -> tuple[str, ...]:
     try:
-        lines = read_file(path, limit_bytes=MOST_LISTED_BYTES).decode().splitlines()
+        lines = read_file(path, limit_bytes=MAX_LIST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
     names = tuple(line.strip() for line in lines if line.strip())
-    doubled = sorted(repeated(names))
+    doubled = sorted(find_duplicates(names))
     if doubled or not names:
-        raise StreamError(f"{path}: found {_shown(doubled) or 'no name'}; expected names, each once: correct the list")
+        raise StreamError(
+            f"{path}: found {_shorten_list(doubled) or 'no name'}; expected names, each once: correct the list"
+        )
     return names
 
 
@@ -81,5 +83,5 @@ def _source_names(index: SampleIndex) -> list[str]:
     return list(index.table["source_name"].to_pylist())
 
 
-def _shown(names: Sequence[str]) -> str:
+def _shorten_list(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")

@@ -13,12 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.remote_files import waited_for
+from tta_pipeline.data.remote_files import run_and_wait
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.loading.remote import Folder, folder_at
-from tta_pipeline.shards.belonging import Belonging, cell_at
-from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksums_bytes, decoded_checksums
-from tta_pipeline.shards.completion import completed
+from tta_pipeline.loading.shard_set_folders import Folder, folder_at
+from tta_pipeline.shards.backfill_checksums import backfill_checksums
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksum_file_bytes, decode_checksums
+from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, cell_from_path
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.util.files import published_folder
@@ -46,7 +46,7 @@ def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[Shar
     manifest = origin.manifest()
     if not _NAME.fullmatch(manifest.corruption):
         raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
-    stated = Belonging(cell=cell_at(Path(str(origin)), manifest.cell))
+    stated = ExpectedShardSet(cell=cell_from_path(Path(str(origin)), manifest.cell))
     if problems := stated.problems(manifest):
         raise StreamError(f"{origin}: {'; '.join(problems)} by its location: put the right shard set there")
     target = root / manifest.cell.path
@@ -69,16 +69,16 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: P
     Raises:
         ManifestError, StreamError: a file cannot be read, or differs from the manifest.
     """
-    (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
-    checksums = waited_for(_copy_files(origin, manifest, folder, progress))
+    (folder / MANIFEST_FILE).write_bytes(manifest.serialise())
+    checksums = run_and_wait(_copy_files(origin, manifest, folder, progress))
     shard_set = ShardSet.open(folder)
-    shard_set.remember_verified()
+    shard_set.note_verified()
     # The origin's checksums count only if they are complete and belong to this index.
-    known = decoded_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
+    known = decode_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
     if known is not None:
-        shard_set.with_checksums(known)
+        shard_set.add_checksums(known)
     else:
-        completed(shard_set)
+        backfill_checksums(shard_set)
 
 
 class _File(NamedTuple):
@@ -112,7 +112,7 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     try:
-        return await origin.read(CHECKSUMS_FILE, 0, checksums_bytes(manifest.num_samples))
+        return await origin.read(CHECKSUMS_FILE, 0, checksum_file_bytes(manifest.num_samples))
     except StreamError:
         return b""
 
@@ -122,7 +122,7 @@ async def _copy_file(
 ) -> None:
     async with places:
         for _ in range(_NUM_TRIES):
-            found = await _copied_sha256(origin, file, target, group)
+            found = await _copy_and_hash(origin, file, target, group)
             if found == file.sha256:
                 return
     raise StreamError(
@@ -131,7 +131,7 @@ async def _copy_file(
     )
 
 
-async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
+async def _copy_and_hash(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
     """Copy a file piece by piece while the next pieces are read, and return the hash of the written bytes."""
     digest = hashlib.sha256()
     spans = iter(_spans(file.size_bytes))

@@ -58,13 +58,13 @@ def build(
         raise AdaptationError(f"{method}: {name} is {problem['input']!r:.60}; {problem['msg']}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
-    built = implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    built = import_implementation(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
     if method in METHODS:
         built.name = entry.named(method, preset, settings)
     return built
 
 
-def implementation_of(entry: MethodEntry) -> "type[Method]":
+def import_implementation(entry: MethodEntry) -> "type[Method]":
     """Import the class that *entry* names.
 
     Raises:

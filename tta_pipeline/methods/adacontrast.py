@@ -27,8 +27,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tta_pipeline.methods.augmentations import moco_view, weak_view
 from tta_pipeline.methods.catalogue import AdaContrastHyperparameters
-from tta_pipeline.methods.ema import follow
-from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.ema import update_teacher
+from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.memory_bank import Queue
 from tta_pipeline.methods.method import GradientMethod
 
@@ -37,15 +37,15 @@ class AdaContrast(GradientMethod):
     """Trains all parameters by pseudo labels and contrast between views, and predicts after each update."""
 
     name = "adacontrast"
-    keeps = ("_key_model", "_bank", "_keys", "_num_seen")
+    state_attrs = ("_key_model", "_bank", "_keys", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: AdaContrastHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._key_model = deepcopy(self.model)
-        layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
+        layer = find_classifier(self.model, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
-        self._key_features = Features(classifier(self._key_model, num_classes=self.num_classes, method=self.name))
+        self._key_features = Features(find_classifier(self._key_model, num_classes=self.num_classes, method=self.name))
         self._norms = [
             layer for net in (self.model, self._key_model) for layer in net.modules() if isinstance(layer, _BatchNorm)
         ]
@@ -83,7 +83,7 @@ class AdaContrast(GradientMethod):
         labels = self._pseudo_labels(weak)
         logits = self._forward(moco_view(images, self.generator)).float()
         queries = normalize(self._features.take().float(), dim=1)
-        follow(self._key_model, self.model, momentum=self._settings.teacher_momentum)
+        update_teacher(self._key_model, self.model, momentum=self._settings.teacher_momentum)
         keys, _ = self._key_forward(moco_view(images, self.generator))
         loss = cross_entropy(logits, labels) + self._instance_loss(queries, keys, labels) + _negative_diversity(logits)
         self._step(loss, num_samples=len(images))

@@ -39,7 +39,7 @@ class LowRankUpdate(nn.Module):
         super().__init__()
         num_outputs, num_inputs = weight.shape
         self.up = nn.Parameter(weight.new_zeros(num_outputs, rank))
-        self.down = nn.Parameter(_uniform(weight, rank, num_inputs, generator))
+        self.down = nn.Parameter(_draw_uniform(weight, rank, num_inputs, generator))
         self._scale = _ALPHA / rank
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class Adapter(nn.Module):
     def __init__(self, weight: torch.Tensor, *, size: int, generator: torch.Generator) -> None:
         super().__init__()
         num_features = len(weight)
-        self.down = nn.Parameter(_uniform(weight, size, num_features, generator))
+        self.down = nn.Parameter(_draw_uniform(weight, size, num_features, generator))
         self.down_bias = nn.Parameter(weight.new_zeros(size))
         self.up = nn.Parameter(weight.new_zeros(num_features, size))
         self.up_bias = nn.Parameter(weight.new_zeros(num_features))
@@ -71,7 +71,7 @@ def add_low_rank_updates(model: nn.Module, *, num_classes: int, rank: int, seed:
         AdaptationError: *model* has no such layer.
     """
     generator = torch.Generator().manual_seed(seed)
-    weights = list(_weights(model, num_classes))
+    weights = list(_find_weights(model, num_classes))
     if not weights:
         raise AdaptationError(
             f"{type(model).__name__} has no linear layer but its classifier; {method} with params lora expects others "
@@ -80,7 +80,7 @@ def add_low_rank_updates(model: nn.Module, *, num_classes: int, rank: int, seed:
     for layer, name in weights:
         weight = getattr(layer, name)
         update = LowRankUpdate(weight, rank=rank, generator=generator)
-        _put_on(layer, name, update)
+        _register_update(layer, name, update)
 
 
 def add_adapters(model: nn.Module, *, size: int, seed: int, method: str) -> None:
@@ -90,7 +90,7 @@ def add_adapters(model: nn.Module, *, size: int, seed: int, method: str) -> None
         AdaptationError: *model* has no feed-forward network of two linear layers.
     """
     generator = torch.Generator().manual_seed(seed)
-    layers = list(_ends_of_feed_forward_networks(model))
+    layers = list(_find_feed_forward_ends(model))
     if not layers:
         raise AdaptationError(
             f"{type(model).__name__} has no feed-forward network of two linear layers; {method} with params adapters "
@@ -98,16 +98,16 @@ def add_adapters(model: nn.Module, *, size: int, seed: int, method: str) -> None
         )
     for layer in layers:
         if not hasattr(layer, "adapter"):
-            layer.register_forward_hook(_through_adapter)
+            layer.register_forward_hook(_apply_adapter)
         layer.adapter = Adapter(layer.weight, size=size, generator=generator)
 
 
-def _through_adapter(layer: Any, _: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
+def _apply_adapter(layer: Any, _: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
     adapted: torch.Tensor = layer.adapter(outputs)
     return adapted
 
 
-def _weights(model: nn.Module, num_classes: int) -> Iterator[tuple[nn.Module, str]]:
+def _find_weights(model: nn.Module, num_classes: int) -> Iterator[tuple[nn.Module, str]]:
     """Yield the layers to update, each with the name of its weight."""
     for layer in model.modules():
         if isinstance(layer, nn.Linear) and layer.out_features != num_classes:
@@ -116,7 +116,7 @@ def _weights(model: nn.Module, num_classes: int) -> Iterator[tuple[nn.Module, st
             yield layer, "in_proj_weight"
 
 
-def _put_on(layer: Any, name: str, update: LowRankUpdate) -> None:
+def _register_update(layer: Any, name: str, update: LowRankUpdate) -> None:
     known = layer.parametrizations[name] if is_parametrized(layer, name) else []
     if known and isinstance(known[-1], LowRankUpdate):
         known[-1] = update
@@ -124,7 +124,7 @@ def _put_on(layer: Any, name: str, update: LowRankUpdate) -> None:
         register_parametrization(layer, name, update)
 
 
-def _ends_of_feed_forward_networks(model: nn.Module) -> Iterator[nn.Linear]:
+def _find_feed_forward_ends(model: nn.Module) -> Iterator[nn.Linear]:
     """Yield the second of each pair of linear layers that widen and then narrow the features."""
     for parent in model.modules():
         layers = [layer for layer in parent.children() if isinstance(layer, nn.Linear)]
@@ -133,7 +133,7 @@ def _ends_of_feed_forward_networks(model: nn.Module) -> Iterator[nn.Linear]:
                 yield second
 
 
-def _uniform(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
+def _draw_uniform(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
     """Return numbers (rows, inputs), uniform within 1 / sqrt(inputs), drawn on the host: the same on every device."""
     values = torch.empty(num_rows, num_inputs).uniform_(-(num_inputs**-0.5), num_inputs**-0.5, generator=generator)
     return values.to(like)

@@ -35,7 +35,7 @@ _MOMENTUM = 0.9
 class AdaptiveReset(ResetRule):
     """Resets the last part of *parameters*, given in the order of the network, when predictions concentrate."""
 
-    keeps = (
+    state_attrs = (
         "_average", "_penalty", "_num_updates", "_num_resets", "_squares", "_sums", "_importance", "_remembered",
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ class AdaptiveReset(ResetRule):
     @torch.no_grad()
     def before_update(self) -> None:
         """Add gradients and parameters to the averages, and the gradient of the penalty to the gradients."""
-        gradients = [_gradient(parameter) for parameter in self._parameters]
+        gradients = [_ensure_gradient(parameter) for parameter in self._parameters]
         parameters = list[torch.Tensor](self._parameters)
         torch._foreach_addcmul_(self._squares, gradients, gradients)
         torch._foreach_add_(self._sums, parameters)
@@ -92,7 +92,7 @@ class AdaptiveReset(ResetRule):
 
     def _reset(self, share: float) -> None:
         """Reset the last *share* of the parameters, and all other state of the method except this rule's averages."""
-        self._remember()
+        self._update_moving_averages()
         self._average = self._first_average
         own = self.state_dict()
         kept = self._parameters[: math.ceil((1 - share) * len(self._parameters))]
@@ -102,7 +102,7 @@ class AdaptiveReset(ResetRule):
             parameter.copy_(value)
         self.load_state_dict(own)
 
-    def _remember(self) -> None:
+    def _update_moving_averages(self) -> None:
         """Add the averages since the last reset to the moving averages over all resets."""
         if not self._num_updates:
             return
@@ -114,7 +114,7 @@ class AdaptiveReset(ResetRule):
         self._num_resets += 1
 
 
-def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+def _ensure_gradient(parameter: nn.Parameter) -> torch.Tensor:
     if parameter.grad is None:  # it did not enter the loss
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad

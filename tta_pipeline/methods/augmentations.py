@@ -114,8 +114,8 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     authors draw once per batch, with colour steps in random order, as in `batch_views.cotta_batch_view`. Here each
     image has its own draws, and the order is fixed.
     """
-    moved = _jittered_and_moved(images, generator, padding="border")
-    blurred = gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)
+    moved = _jitter_and_move(images, generator, padding="border")
+    blurred = gaussian_blur(moved, _draw_uniform(0.001, 0.5, len(images), generator), radius=2)
     noise = torch.empty_like(blurred).normal_(0, 0.005, generator=generator)
     return (blurred + noise).clamp(0, 1)
 
@@ -123,7 +123,7 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 @in_float32
 def roid_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of ROID and CMF, as in their code: CoTTA's with mirrored borders, without blur and noise."""
-    return _jittered_and_moved(images, generator, padding="reflection").clamp(0, 1)
+    return _jitter_and_move(images, generator, padding="reflection").clamp(0, 1)
 
 
 @in_float32
@@ -143,10 +143,10 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
     map_of_crop = _resized_crop(crops, min_area=0.08) if crop == "resized" else _padded_crop(crops, images)
     parts = [part for part in _chain_parts(depths, choices, levels, images) if len(part.rows)]
 
-    rows = sent([part.rows for part in parts], images.device)
-    maps, share, weights, *settings = sent(
-        [_flipped(map_of_crop, crops[:, 4]), _beside_pixels(share), _beside_pixels(weights.T)]
-        + [part.settings for part in parts],
+    rows = copy_to_device([part.rows for part in parts], images.device)
+    maps, share, weights, *settings = copy_to_device(
+        [_flip_maps(map_of_crop, crops[:, 4]), _per_image(share), _per_image(weights.T)]
+        + [part.arguments for part in parts],
         images.device,
     )
     original = warp(images, maps, padding="zeros")
@@ -164,7 +164,7 @@ def crop_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     *generator* must be on the host, so that views are the same on every device.
     """
     numbers = torch.rand(len(images), 5, generator=generator)
-    (maps,) = sent([_flipped(_resized_crop(numbers, min_area=0.08), numbers[:, 4])], images.device)
+    (maps,) = copy_to_device([_flip_maps(_resized_crop(numbers, min_area=0.08), numbers[:, 4])], images.device)
     return warp(images, maps, padding="border")
 
 
@@ -174,10 +174,10 @@ def weak_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
     Chen et al. 2022, "Contrastive test-time adaptation", section 3.2; constants from the authors' code.
     """
-    numbers = _numbers(images, 3, generator)
+    numbers = _draw_numbers(images, 3, generator)
     side = torch.full((len(images),), 7 / 8, device=images.device)
     crops = _crop(side, side, numbers[:, 0], numbers[:, 1])
-    return warp(images, _flipped(crops, numbers[:, 2]), padding="border")
+    return warp(images, _flip_maps(crops, numbers[:, 2]), padding="border")
 
 
 @in_float32
@@ -186,33 +186,35 @@ def moco_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
     Chen et al. 2020, "Improved baselines with momentum contrastive learning" (MoCo v2), section 3.
     """
-    numbers = _numbers(images, 5, generator)
+    numbers = _draw_numbers(images, 5, generator)
     crops = _resized_crop(numbers, min_area=0.2)
-    view = warp(images, _flipped(crops, numbers[:, 4]), padding="border")
-    view = _sometimes(0.8, view, _jittered(view, _MOCO_JITTER, generator), generator)
-    view = _sometimes(0.2, view, _grey(view).expand_as(view), generator)
-    return _sometimes(0.5, view, gaussian_blur(view, _uniform(0.1, 2, len(images), generator), radius=6), generator)
+    view = warp(images, _flip_maps(crops, numbers[:, 4]), padding="border")
+    view = _apply_randomly(0.8, view, _jitter_colours(view, _MOCO_JITTER, generator), generator)
+    view = _apply_randomly(0.2, view, _grey(view).expand_as(view), generator)
+    return _apply_randomly(
+        0.5, view, gaussian_blur(view, _draw_uniform(0.1, 2, len(images), generator), radius=6), generator
+    )
 
 
-def _uniform(low: float, high: float, count: int, generator: torch.Generator) -> torch.Tensor:
+def _draw_uniform(low: float, high: float, count: int, generator: torch.Generator) -> torch.Tensor:
     """Return one number for each image, (count, 1, 1, 1)."""
     return torch.empty(count, 1, 1, 1, device=generator.device).uniform_(low, high, generator=generator)
 
 
-def _numbers(images: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
+def _draw_numbers(images: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
     """Return *count* numbers from 0 to 1 for each image, (B, count)."""
     return torch.rand(len(images), count, device=generator.device, generator=generator)
 
 
-def _between(low: float, high: float, numbers: torch.Tensor) -> torch.Tensor:
+def _scale_to_range(low: float, high: float, numbers: torch.Tensor) -> torch.Tensor:
     """Spread *numbers* from 0 to 1 over the range from *low* to *high*."""
     return low + (high - low) * numbers
 
 
-def _sometimes(
+def _apply_randomly(
     probability: float, images: torch.Tensor, changed: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor:
-    return torch.where(_uniform(0, 1, len(images), generator) < probability, changed, images)
+    return torch.where(_draw_uniform(0, 1, len(images), generator) < probability, changed, images)
 
 
 # Affine maps, (B, 2, 3), from points of the output to points of the input, in coordinates from -1 to 1.
@@ -234,11 +236,11 @@ def _centres(length: int, device: torch.device) -> torch.Tensor:
     return (torch.arange(length, device=device) * 2 + (1 - length)) / length
 
 
-def _maps(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -> torch.Tensor:
+def _stack_maps(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -> torch.Tensor:
     return torch.stack([torch.stack([entry.flatten() for entry in row], 1) for row in rows], 1)
 
 
-def _flipped(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+def _flip_maps(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Mirror an output left to right if its number of *numbers* (B,), from 0 to 1, is below 1/2."""
     sign = torch.where(numbers < 0.5, -1.0, 1.0).unsqueeze(1)
     return torch.stack([maps[:, :, 0] * sign, maps[:, :, 1], maps[:, :, 2]], 2)
@@ -250,7 +252,9 @@ def _crop(width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down:
     *width* and *height* are fractions of the sides. *across* and *down*, from 0 to 1, say where the crop lies.
     """
     nothing = torch.zeros_like(width)
-    return _maps(((width, nothing, (2 * across - 1) * (1 - width)), (nothing, height, (2 * down - 1) * (1 - height))))
+    return _stack_maps(
+        ((width, nothing, (2 * across - 1) * (1 - width)), (nothing, height, (2 * down - 1) * (1 - height)))
+    )
 
 
 def _resized_crop(numbers: torch.Tensor, *, min_area: float) -> torch.Tensor:
@@ -258,8 +262,8 @@ def _resized_crop(numbers: torch.Tensor, *, min_area: float) -> torch.Tensor:
 
     The crop depends on the first four of each image's *numbers*, from 0 to 1.
     """
-    area = _between(min_area, 1, numbers[:, 0])
-    ratio = _between(math.log(3 / 4), math.log(4 / 3), numbers[:, 1]).exp()
+    area = _scale_to_range(min_area, 1, numbers[:, 0])
+    ratio = _scale_to_range(math.log(3 / 4), math.log(4 / 3), numbers[:, 1]).exp()
     width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
     return _crop(width, height, numbers[:, 2], numbers[:, 3])
 
@@ -268,7 +272,7 @@ def _padded_crop(numbers: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     """Return a shift by -4 to 4 whole pixels in both directions, set by the first two of *numbers*, from 0 to 1."""
     across, down = ((numbers[:, :2] * 9).floor() - 4).unbind(1)
     one, nothing = torch.ones_like(across), torch.zeros_like(across)
-    return _maps(((one, nothing, 2 * across / images.shape[3]), (nothing, one, 2 * down / images.shape[2])))
+    return _stack_maps(((one, nothing, 2 * across / images.shape[3]), (nothing, one, 2 * down / images.shape[2])))
 
 
 def _rotation(angle: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -277,17 +281,17 @@ def _rotation(angle: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, 
     return angle.cos(), angle.sin() * aspect, -angle.sin() / aspect, angle.cos()
 
 
-def _jittered_and_moved(
+def _jitter_and_move(
     images: torch.Tensor, generator: torch.Generator, *, padding: Literal["border", "reflection"]
 ) -> torch.Tensor:
     count = len(images)
-    jittered = _jittered(images.clamp(0, 1), _COTTA_JITTER, generator)
-    a, b, c, d = _rotation(_uniform(-1, 1, count, generator) * math.radians(15), images)
-    zoom = 1 / _uniform(0.9, 1.1, count, generator)
+    jittered = _jitter_colours(images.clamp(0, 1), _COTTA_JITTER, generator)
+    a, b, c, d = _rotation(_draw_uniform(-1, 1, count, generator) * math.radians(15), images)
+    zoom = 1 / _draw_uniform(0.9, 1.1, count, generator)
     # One sixteenth of the image padded to twice its size, as in the authors' code.
-    across, down = (_uniform(-2 / 8, 2 / 8, count, generator) for _ in range(2))
-    maps = _maps(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
-    return warp(jittered, _flipped(maps, _numbers(images, 1, generator)[:, 0]), padding=padding)
+    across, down = (_draw_uniform(-2 / 8, 2 / 8, count, generator) for _ in range(2))
+    maps = _stack_maps(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
+    return warp(jittered, _flip_maps(maps, _draw_numbers(images, 1, generator)[:, 0]), padding=padding)
 
 
 # Colours.
@@ -299,18 +303,18 @@ def _grey(images: torch.Tensor) -> torch.Tensor:
     return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)
 
 
-def _jittered(images: torch.Tensor, jitter: _Jitter, generator: torch.Generator) -> torch.Tensor:
+def _jitter_colours(images: torch.Tensor, jitter: _Jitter, generator: torch.Generator) -> torch.Tensor:
     def factor(amount: float) -> torch.Tensor:
-        return _uniform(1 - amount, 1 + amount, len(images), generator)
+        return _draw_uniform(1 - amount, 1 + amount, len(images), generator)
 
     images = (images * factor(jitter.brightness)).clamp(0, 1)
     images = _grey(images).mean((2, 3), keepdim=True).lerp(images, factor(jitter.contrast)).clamp(0, 1)
     images = _grey(images).lerp(images, factor(jitter.saturation)).clamp(0, 1)
-    images = _shifted_hue(images, _uniform(-jitter.hue, jitter.hue, len(images), generator))
+    images = _shift_hue(images, _draw_uniform(-jitter.hue, jitter.hue, len(images), generator))
     return images.pow(factor(jitter.gamma)) if jitter.gamma else images
 
 
-def _shifted_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def _shift_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     """Shift the hue by *shift*, a fraction of the circle, at constant value and saturation in HSV."""
     value, largest = images.max(1, keepdim=True)
     chroma = value - images.amin(1, keepdim=True)
@@ -345,7 +349,7 @@ class _Part(NamedTuple):
     operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     rows: torch.Tensor
     """Indices of the images, int64 (N,)."""
-    settings: torch.Tensor
+    arguments: torch.Tensor
     """Second argument of the operation, float32 (N, ...): levels or maps."""
 
 
@@ -365,21 +369,21 @@ def _chain_parts(
     has_ended = steps >= 1 + (depths.T.flatten() * _AUGMIX_MAX_DEPTH).floor()
     chosen = (by_step(choices) * _NUM_OPERATIONS).long().masked_fill(has_ended, -1)
     signed = 2 * by_step(levels) - 1
-    signed = signed.sign() * _between(0.01, 0.1, signed.abs())
+    signed = signed.sign() * _scale_to_range(0.01, 0.1, signed.abs())
     for its_chosen, its_levels in zip(chosen, signed, strict=True):
         for number, operation in enumerate(_ON_VALUES):
             rows = (its_chosen == number).nonzero().flatten()
-            yield _Part(operation, rows, _beside_pixels(its_levels[rows]))
+            yield _Part(operation, rows, _per_image(its_levels[rows]))
         rows = (its_chosen >= len(_ON_VALUES)).nonzero().flatten()
-        yield _Part(_moved, rows, _affine(its_chosen[rows], its_levels[rows], images))
+        yield _Part(_move_pixels, rows, _affine_maps(its_chosen[rows], its_levels[rows], images))
 
 
-def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
+def _per_image(numbers: torch.Tensor) -> torch.Tensor:
     """Return *numbers*, one for each image, in the shape (B, 1, 1, 1)."""
     return numbers.reshape(-1, 1, 1, 1)
 
 
-def sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+def copy_to_device(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Copy the host's *tensors*, of one dtype, to *device* at once, without a wait of the host."""
     sizes = [each.numel() for each in tensors]
     copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
@@ -389,7 +393,7 @@ def sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Te
     return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
 
 
-def _affine(chosen: torch.Tensor, levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+def _affine_maps(chosen: torch.Tensor, levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     """Return the map of each chosen operation that moves pixels; *chosen* and *levels* are (B,)."""
 
     def level_of(operation: int) -> torch.Tensor:
@@ -398,18 +402,18 @@ def _affine(chosen: torch.Tensor, levels: torch.Tensor, images: torch.Tensor) ->
     a, b, c, d = _rotation(level_of(_ROTATED) * math.radians(30), images)
     sheared_across, sheared_down = (level_of(operation) * 0.3 for operation in (_SHEARED_ACROSS, _SHEARED_DOWN))
     across, down = (level_of(operation) * 2 / 3 for operation in (_SHIFTED_ACROSS, _SHIFTED_DOWN))
-    return _maps(((a, b + sheared_across, across), (c + sheared_down, d, down)))
+    return _stack_maps(((a, b + sheared_across, across), (c + sheared_down, d, down)))
 
 
-def _moved(images: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+def _move_pixels(images: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
     return warp(images, maps, padding="zeros")
 
 
-def _solarized(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+def _solarize(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
     return torch.where(images >= 1 - level.abs(), 1 - images, images)
 
 
-def _posterized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+def _posterize(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """Keep the upper four of eight bits."""
     return (images * 255 / 16).floor() * 16 / 255
 
@@ -420,7 +424,7 @@ def _autocontrast(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return torch.where(high > low, (images - low) / (high - low).clamp(min=1e-8), images)
 
 
-def _equalized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+def _equalize(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """Spread the 256 levels of each channel so that all are about equally frequent; a constant channel stays."""
     levels = (images * 255).round().long().clamp(0, 255).flatten(2)
     counts = torch.zeros(*levels.shape[:2], 256, device=images.device)
@@ -431,7 +435,7 @@ def _equalized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return torch.where(span.unsqueeze(3) > 0, spread, images)
 
 
-_ON_VALUES = (_autocontrast, _equalized, _posterized, _solarized)
+_ON_VALUES = (_autocontrast, _equalize, _posterize, _solarize)
 _ROTATED, _SHEARED_ACROSS, _SHEARED_DOWN, _SHIFTED_ACROSS, _SHIFTED_DOWN = range(len(_ON_VALUES), len(_ON_VALUES) + 5)
 _NUM_OPERATIONS = len(_ON_VALUES) + 5
 """Number of operations: first the operations on values, then those that move pixels, which differ only in their map."""

@@ -18,12 +18,12 @@ import torch
 from torch.nn.functional import pad
 from torchvision.transforms import functional as colour
 
-from tta_pipeline.methods.augmentations import gaussian_blur, in_float32, sent, warp
+from tta_pipeline.methods.augmentations import copy_to_device, gaussian_blur, in_float32, warp
 
 _BLUR_RADIUS = 2
 
 
-def _gamma_adjusted(images: torch.Tensor, factor: float) -> torch.Tensor:
+def _adjust_gamma(images: torch.Tensor, factor: float) -> torch.Tensor:
     adjusted: torch.Tensor = colour.adjust_gamma(images.clamp(1e-8, 1), factor)
     return adjusted
 
@@ -33,7 +33,7 @@ _COLOUR_STEPS: tuple[tuple[Callable[[torch.Tensor, float], torch.Tensor], float,
     (colour.adjust_contrast, 0.7, 1.3),
     (colour.adjust_saturation, 0.5, 1.5),
     (colour.adjust_hue, -0.06, 0.06),
-    (_gamma_adjusted, 0.7, 1.3),
+    (_adjust_gamma, 0.7, 1.3),
 )
 """Functions that change the colours, each with the range of its factor."""
 
@@ -41,46 +41,46 @@ _COLOUR_STEPS: tuple[tuple[Callable[[torch.Tensor, float], torch.Tensor], float,
 @in_float32
 def cotta_batch_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of CoTTA, RoTTA and RMT, the same for all images; *generator* is the host's."""
-    moved = _coloured_and_moved(images, generator, padding="replicate")
-    sigma = torch.tensor([_uniform(0.001, 0.5, generator)])
+    moved = _jitter_and_move(images, generator, padding="replicate")
+    sigma = torch.tensor([_draw_uniform(0.001, 0.5, generator)])
     is_mirrored = torch.rand(1, generator=generator).item() < 0.5
-    sigma, noise = sent([sigma, torch.randn(images.shape, generator=generator)], images.device)
-    middle = _middle(gaussian_blur(moved, sigma.expand(len(images)), radius=_BLUR_RADIUS), images)
+    sigma, noise = copy_to_device([sigma, torch.randn(images.shape, generator=generator)], images.device)
+    middle = _crop_middle(gaussian_blur(moved, sigma.expand(len(images)), radius=_BLUR_RADIUS), images)
     return ((middle.flip(3) if is_mirrored else middle) + 0.005 * noise).clamp(0, 1)
 
 
 @in_float32
 def roid_batch_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of ROID and CMF, the same for all images; *generator* is the host's."""
-    middle = _middle(_coloured_and_moved(images, generator, padding="reflect"), images)
+    middle = _crop_middle(_jitter_and_move(images, generator, padding="reflect"), images)
     is_mirrored = torch.rand(1, generator=generator).item() < 0.5
     return (middle.flip(3) if is_mirrored else middle).clamp(0, 1)
 
 
-def _uniform(low: float, high: float, generator: torch.Generator) -> float:
+def _draw_uniform(low: float, high: float, generator: torch.Generator) -> float:
     return torch.empty(1).uniform_(low, high, generator=generator).item()
 
 
-def _coloured_and_moved(
+def _jitter_and_move(
     images: torch.Tensor, generator: torch.Generator, *, padding: Literal["replicate", "reflect"]
 ) -> torch.Tensor:
     """Return *images* in other colours, padded to twice their size, turned, zoomed and shifted."""
     images = images.clamp(0, 1)
     for step in torch.randperm(len(_COLOUR_STEPS), generator=generator).tolist():
         change, low, high = _COLOUR_STEPS[step]
-        images = change(images, _uniform(low, high, generator))
+        images = change(images, _draw_uniform(low, high, generator))
     top, left = images.shape[2] // 2, images.shape[3] // 2
     padded = pad(images, (left, left, top, top), mode=padding)
-    (maps,) = sent([_drawn_map(padded, generator)], images.device)
+    (maps,) = copy_to_device([_draw_map(padded, generator)], images.device)
     return warp(padded, maps.expand(len(images), -1, -1), padding="zeros")
 
 
-def _drawn_map(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _draw_map(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the map (1, 2, 3) of a turn by at most 15 degrees, a shift by whole pixels, and a zoom."""
     height, width = images.shape[2:]
-    angle = math.radians(_uniform(-15, 15, generator))
-    across, down = (round(_uniform(-side / 16, side / 16, generator)) for side in (width, height))
-    zoom = _uniform(0.9, 1.1, generator)
+    angle = math.radians(_draw_uniform(-15, 15, generator))
+    across, down = (round(_draw_uniform(-side / 16, side / 16, generator)) for side in (width, height))
+    zoom = _draw_uniform(0.9, 1.1, generator)
     cosine, sine = math.cos(angle) / zoom, math.sin(angle) / zoom
     shift_across, shift_down = -cosine * across - sine * down, sine * across - cosine * down
     rows = (
@@ -90,7 +90,7 @@ def _drawn_map(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     return torch.tensor([rows])
 
 
-def _middle(padded: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+def _crop_middle(padded: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     """Return the middle of *padded*, cropped to the size of *images*."""
     height, width = images.shape[2:]
     return padded[:, :, height // 2 :, width // 2 :][:, :, :height, :width]

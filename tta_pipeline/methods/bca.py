@@ -26,7 +26,7 @@ class Bca(Method):
     """Predicts by class embeddings and their priors, then updates both; logits are logarithms of probabilities."""
 
     name = "bca"
-    keeps = ("_embeddings", "_embedding_counts", "_priors", "_prior_counts")
+    state_attrs = ("_embeddings", "_embedding_counts", "_priors", "_prior_counts")
 
     def __init__(self, model: nn.Module, hyperparameters: BcaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -50,14 +50,14 @@ class Bca(Method):
         posterior = likelihoods @ self._priors
         sureness, nearest = likelihoods.max(0, keepdim=True)
         is_moved, is_changed = sureness > settings.embedding_threshold, sureness > settings.prior_threshold
-        _enter(self._embeddings, self._embedding_counts, nearest, feature, is_moved)
-        _enter(self._priors, self._prior_counts, nearest, posterior, is_changed)
+        _update_mean(self._embeddings, self._embedding_counts, nearest, feature, is_moved)
+        _update_mean(self._priors, self._prior_counts, nearest, posterior, is_changed)
         moved = self._embeddings.index_select(0, nearest)
         self._embeddings.index_copy_(0, nearest, normalize(moved, dim=1))
         return posterior.clamp(min=torch.finfo(posterior.dtype).eps).log()
 
 
-def _enter(
+def _update_mean(
     means: torch.Tensor, counts: torch.Tensor, row: torch.Tensor, value: torch.Tensor, enters: torch.Tensor
 ) -> None:
     """Add *value* (N,) to the running mean in *row* (1,) of *means* (K, N) if *enters* (1,) is true."""

@@ -19,7 +19,7 @@ class BnEma(Method):
     """Updates the running statistics with each batch, and then predicts with them."""
 
     name = "bn_ema"
-    keeps = ("model",)
+    state_attrs = ("model",)
 
     def __init__(self, model: torch.nn.Module, hyperparameters: BnEmaHyperparameters, **kwargs: Any) -> None:
         require_batch_norm(model, self.name)
@@ -30,10 +30,10 @@ class BnEma(Method):
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            self._follow(images)
+            self._update_statistics(images)
             return self._forward(images)
 
-    def _follow(self, images: torch.Tensor) -> None:
+    def _update_statistics(self, images: torch.Tensor) -> None:
         for layer in self._layers:
             layer.training = True  # not its submodules, which may be dropout
         self._forward(images)

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.util.sections import MOST, Section
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
 from tta_pipeline.util.source_code import load_reference
 
 
-class Hyperparameters(Section):
+class Hyperparameters(ConfigModel):
     """Hyperparameters of a method; a method without any uses this class itself."""
 
     takes_gradients: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class GradientHyperparameters(Hyperparameters):
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight decay of the adapted parameters, towards zero."""
-    steps: int = Field(default=1, ge=1, le=MOST)
+    steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each batch."""
     episodic: bool = False
     """Whether the method is reset before every batch."""
@@ -88,13 +88,13 @@ class EntropyHyperparameters(GradientHyperparameters):
     params: Literal["norm", "last", "all", "lora", "adapters"] = "norm"
     """Parameters that adapt: weight and bias of the norm layers, the last linear layer, all parameters, or parameters
     added to a transformer: low-rank updates of its linear layers, or an adapter after each feed-forward network."""
-    lora_rank: int = Field(default=8, ge=1, le=MOST)
+    lora_rank: int = Field(default=8, ge=1, le=MAX_COUNT)
     """Rank of the updates with `params` lora."""
-    adapter_size: int = Field(default=64, ge=1, le=MOST)
+    adapter_size: int = Field(default=64, ge=1, le=MAX_COUNT)
     """Size of the bottleneck of each adapter with `params` adapters."""
     reset: Literal["never", "periodic", "asr"] = "never"
     """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
-    reset_every: int = Field(default=1000, ge=1, le=MOST)
+    reset_every: int = Field(default=1000, ge=1, le=MAX_COUNT)
     """Number of steps after which the rule `periodic` resets."""
     asr_alpha: float = Field(default=0.5, gt=0, le=1)
     """Share of the classes: ASR's average starts at the concentration of predictions spread evenly over this share."""
@@ -123,7 +123,7 @@ class EataHyperparameters(EtaHyperparameters):
 
     fisher_alpha: float = Field(default=2000.0, ge=0, allow_inf_nan=False)
     """Weight of the penalty on forgetting."""
-    fisher_size: int = Field(default=2000, ge=1, le=MOST)
+    fisher_size: int = Field(default=2000, ge=1, le=MAX_COUNT)
     """Number of clean samples that the Fisher information is computed from."""
 
 
@@ -162,7 +162,7 @@ class DeyoHyperparameters(TopHyperparameters):
     """Entropy at which a sample's weight is 1, as a fraction of ln K."""
     plpd_threshold: float = Field(default=0.2, ge=-1, le=1)
     """Drop in the label's probability, when patches are shuffled, above which the label depends on the shape."""
-    patch_len: int = Field(default=4, ge=2, le=MOST)
+    patch_len: int = Field(default=4, ge=2, le=MAX_COUNT)
     """Number of patches in a row and in a column."""
 
 
@@ -189,7 +189,7 @@ class SpaHyperparameters(GradientHyperparameters):
 class RemHyperparameters(TopHyperparameters):
     """Hyperparameters of REM."""
 
-    num_predictions: int = Field(default=3, ge=2, le=MOST)
+    num_predictions: int = Field(default=3, ge=2, le=MAX_COUNT)
     """Number of predictions of each image, including the prediction with all patches (n in the paper)."""
     mask_ratio: float = Field(default=0.1, gt=0, lt=1)
     """Share of the patches that each prediction masks in addition to the previous one (m in the paper)."""
@@ -211,16 +211,16 @@ class RemHyperparameters(TopHyperparameters):
 class FoaHyperparameters(Hyperparameters):
     """Hyperparameters of FOA."""
 
-    num_prompts: int = Field(default=3, ge=1, le=MOST)
+    num_prompts: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Number of prompt tokens."""
-    population_size: int = Field(default=28, ge=4, le=MOST)
+    population_size: int = Field(default=28, ge=4, le=MAX_COUNT)
     """Number of candidates that predict each batch, including the best of the previous batch (K in the paper)."""
     step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Standard deviation of the first candidates, in the units of a token."""
     fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
     """Weight of the discrepancy of activations for a batch of 64, and in proportion for other sizes; entropies are
     summed."""
-    source_size: int = Field(default=50_000, ge=1, le=MOST)
+    source_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
     """Number of source images for the statistics of activations, or all if there are fewer. The default is as many as
     the authors' program takes, the validation set of ImageNet."""
     shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -234,26 +234,26 @@ class LameHyperparameters(Hyperparameters):
 
     affinity: Literal["rbf", "knn"] = "rbf"
     """Affinity of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
-    knn: int = Field(default=5, ge=2, le=MOST)
+    knn: int = Field(default=5, ge=2, le=MAX_COUNT)
     """Number of neighbours; for "rbf", the width is the mean distance to the neighbour of this number. A sample is its
     own first neighbour."""
     force_symmetry: bool = False
     """Whether the affinity is made symmetric."""
-    max_steps: int = Field(default=100, ge=1, le=MOST)
+    max_steps: int = Field(default=100, ge=1, le=MAX_COUNT)
     """Largest number of steps of the assignment."""
 
 
 class T3aHyperparameters(Hyperparameters):
     """Hyperparameters of T3A."""
 
-    filter_k: int = Field(default=100, ge=1, le=MOST)
+    filter_k: int = Field(default=100, ge=1, le=MAX_COUNT)
     """Number of features of lowest entropy that are kept for each class (M in the paper)."""
 
 
-class ViewsHyperparameters(Hyperparameters):
+class TtaugHyperparameters(Hyperparameters):
     """Hyperparameters of test-time augmentation."""
 
-    num_augmentations: int = Field(default=32, ge=1, le=MOST)
+    num_augmentations: int = Field(default=32, ge=1, le=MAX_COUNT)
     """Number of random views of each image."""
     crop: Literal["resized", "padded"] = "resized"
     """First step of a view: at least 8% of the area resized to full size, or a shift by up to 4 pixels."""
@@ -261,7 +261,7 @@ class ViewsHyperparameters(Hyperparameters):
     """Weight of the source statistics in batch norm; those of one image and its views weigh 1."""
 
 
-class MemoHyperparameters(GradientHyperparameters, ViewsHyperparameters):
+class MemoHyperparameters(GradientHyperparameters, TtaugHyperparameters):
     """Hyperparameters of MEMO."""
 
     episodic: bool = True
@@ -284,7 +284,7 @@ class CottaHyperparameters(ViewHyperparameters):
     """Probability that a weight is restored to the source model's value after a step."""
     anchor_threshold: float = Field(default=0.92, ge=0, le=1)
     """Mean confidence of the source model below which the teacher uses views; 0.72 for CIFAR-100."""
-    num_augmentations: int = Field(default=32, ge=1, le=MOST)
+    num_augmentations: int = Field(default=32, ge=1, le=MAX_COUNT)
     """Number of random views of each batch."""
     symmetric: bool = False
     """Whether the cross entropy is symmetric."""
@@ -295,9 +295,9 @@ class RottaHyperparameters(ViewHyperparameters):
 
     steps: Literal[1] = 1
     """Number of updates for every `update_frequency` images."""
-    memory_size: int = Field(default=64, ge=1, le=MOST)
+    memory_size: int = Field(default=64, ge=1, le=MAX_COUNT)
     """Number of images in the memory bank."""
-    update_frequency: int = Field(default=64, ge=1, le=MOST)
+    update_frequency: int = Field(default=64, ge=1, le=MAX_COUNT)
     """Number of images of the stream from one update to the next."""
     nu: float = Field(default=0.001, ge=0, le=1)
     """Weight of the student in the teacher's moving average."""
@@ -355,11 +355,11 @@ class CmfHyperparameters(CertaintyHyperparameters):
 class AdaContrastHyperparameters(GradientHyperparameters):
     """Hyperparameters of AdaContrast."""
 
-    queue_size: int = Field(default=16384, ge=1, le=MOST)
+    queue_size: int = Field(default=16384, ge=1, le=MAX_COUNT)
     """Number of stored keys, and of stored features for neighbours."""
-    num_neighbors: int = Field(default=10, ge=1, le=MOST)
+    num_neighbors: int = Field(default=10, ge=1, le=MAX_COUNT)
     """Number of neighbours that vote on a pseudo label."""
-    min_seen: int = Field(default=1024, ge=1, le=MOST)
+    min_seen: int = Field(default=1024, ge=1, le=MAX_COUNT)
     """Number of images seen before neighbours vote."""
     temperature: float = Field(default=0.07, gt=0, allow_inf_nan=False)
     """Temperature of the contrastive loss."""
@@ -370,13 +370,13 @@ class AdaContrastHyperparameters(GradientHyperparameters):
 class TdaHyperparameters(Hyperparameters):
     """Hyperparameters of TDA."""
 
-    positive_size: int = Field(default=3, ge=1, le=MOST)
+    positive_size: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Number of images of each class in the positive cache."""
     positive_alpha: float = Field(default=2.0, ge=0, allow_inf_nan=False)
     """Weight of the positive cache's votes, in logits."""
     positive_beta: float = Field(default=5.0, ge=0, allow_inf_nan=False)
     """How fast a vote for a class falls with the distance of the image: exp(-beta (1 - cosine))."""
-    negative_size: int = Field(default=2, ge=1, le=MOST)
+    negative_size: int = Field(default=2, ge=1, le=MAX_COUNT)
     """Number of images of each class in the negative cache."""
     negative_alpha: float = Field(default=0.117, ge=0, allow_inf_nan=False)
     """Weight of the negative cache's votes, in logits."""
@@ -408,7 +408,7 @@ class BcaHyperparameters(Hyperparameters):
 class ZeroHyperparameters(Hyperparameters):
     """Hyperparameters of ZERO."""
 
-    num_views: int = Field(default=64, ge=2, le=MOST)
+    num_views: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of views of each image, including the image itself."""
     kept_share: float = Field(default=0.3, gt=0, le=1)
     """Share of the views, those of lowest entropy, that vote (gamma in the paper)."""
@@ -423,9 +423,9 @@ class TptHyperparameters(Hyperparameters):
     """Learning rate of AdamW on the context."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """Weight decay of the context."""
-    steps: int = Field(default=1, ge=1, le=MOST)
+    steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each image."""
-    num_views: int = Field(default=64, ge=2, le=MOST)
+    num_views: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of views of each image, including the image itself."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
     """Share of the views, those of lowest entropy, that enter the loss."""
@@ -438,7 +438,7 @@ class RmtHyperparameters(ViewHyperparameters):
     """Weight of the teacher before a step."""
     temperature: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Temperature of the contrastive loss."""
-    projection_dim: int = Field(default=128, ge=1, le=MOST)
+    projection_dim: int = Field(default=128, ge=1, le=MAX_COUNT)
     """Size of the features in the contrastive loss."""
     lambda_ce_src: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the cross entropy of source images."""
@@ -446,7 +446,7 @@ class RmtHyperparameters(ViewHyperparameters):
     """Weight of the cross entropy with the teacher."""
     lambda_cont: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the contrastive loss."""
-    num_samples_warm_up: int = Field(default=50_000, ge=0, le=MOST)
+    num_samples_warm_up: int = Field(default=50_000, ge=0, le=MAX_COUNT)
     """Number of source samples that train student and teacher before the stream."""
 
 
@@ -513,11 +513,11 @@ PRESETS = ("imagenet", "cifar", "imagenet_vit")
 PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 _RESNET = ("imagenet", "cifar")
-_NOTHING_TO_SET = dict.fromkeys(_RESNET, Hyperparameters())
-_NEVER_ANYTHING_TO_SET = dict.fromkeys(PRESETS, Hyperparameters())
+_NO_HYPERPARAMETERS = dict.fromkeys(_RESNET, Hyperparameters())
+_NO_HYPERPARAMETERS_IN_ANY_PRESET = dict.fromkeys(PRESETS, Hyperparameters())
 
 
-def _lr_of_vit(batch_size: int) -> float:
+def _vit_lr(batch_size: int) -> float:
     """Return the learning rate of SAR's and DeYO's authors for a ViT-B: 1e-3 for batches of 64, and in proportion.
 
     They use it for Tent, EATA and their own methods.
@@ -525,26 +525,26 @@ def _lr_of_vit(batch_size: int) -> float:
     return 1e-3 * batch_size / 64
 
 
-def _lr_of_vit_doubled_alone(batch_size: int) -> float:
+def _vit_lr_doubled_for_single_images(batch_size: int) -> float:
     """Return the same learning rate, doubled for single images, as these authors do for SAR and DeYO."""
-    return _lr_of_vit(batch_size) * (2 if batch_size == 1 else 1)
+    return _vit_lr(batch_size) * (2 if batch_size == 1 else 1)
 
 
-def _lr_of_vit_five_times(batch_size: int) -> float:
+def _vit_lr_times_five(batch_size: int) -> float:
     """Return the learning rate of ZeroSiam's authors for a ViT-B: five times the rate of the other methods."""
-    return 5 * _lr_of_vit(batch_size)
+    return 5 * _vit_lr(batch_size)
 
 
 METHODS: Mapping[str, MethodEntry] = {
     "source": MethodEntry(
         implementation="tta_pipeline.methods.source:Source",
         summary="The source model as it is, without adaptation.",
-        presets=_NEVER_ANYTHING_TO_SET,
+        presets=_NO_HYPERPARAMETERS_IN_ANY_PRESET,
     ),
     "norm": MethodEntry(
         implementation="tta_pipeline.methods.norm:Norm",
         summary="Batch norm with the statistics of the current batch (BN-1).",
-        presets=_NOTHING_TO_SET,
+        presets=_NO_HYPERPARAMETERS,
         min_batch_size=2,
     ),
     "bn_alpha": MethodEntry(
@@ -566,7 +566,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam"),
             "imagenet_vit": EntropyHyperparameters(lr=1e-3),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
     ),
     "come": MethodEntry(
         implementation="tta_pipeline.methods.tent:Tent",
@@ -576,7 +576,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
             "imagenet_vit": EntropyHyperparameters(lr=1e-3, loss="come"),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.methods.rpl:Rpl",
@@ -594,7 +594,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
             "imagenet_vit": EtaHyperparameters(lr=1e-3),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
     ),
     "eata": MethodEntry(
         implementation="tta_pipeline.methods.eata:Eata",
@@ -604,7 +604,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EataHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, fisher_alpha=1.0),
             "imagenet_vit": EataHyperparameters(lr=1e-3),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
         source_data="optional",
     ),
     "rdumb": MethodEntry(
@@ -631,7 +631,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": SarHyperparameters(lr=1e-3),
             "imagenet_vit": SarHyperparameters(lr=1e-3),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
+        lr_of_batch_size={"imagenet_vit": _vit_lr_doubled_for_single_images},
     ),
     "deyo": MethodEntry(
         implementation="tta_pipeline.methods.deyo:Deyo",
@@ -641,7 +641,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": DeyoHyperparameters(lr=1e-3, optimizer="adam"),
             "imagenet_vit": DeyoHyperparameters(lr=1e-3),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
+        lr_of_batch_size={"imagenet_vit": _vit_lr_doubled_for_single_images},
     ),
     "zerosiam": MethodEntry(
         implementation="tta_pipeline.methods.zerosiam:ZeroSiam",
@@ -651,7 +651,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
             "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit_five_times},
+        lr_of_batch_size={"imagenet_vit": _vit_lr_times_five},
     ),
     "spa": MethodEntry(
         implementation="tta_pipeline.methods.spa:Spa",
@@ -694,12 +694,12 @@ METHODS: Mapping[str, MethodEntry] = {
     "neo": MethodEntry(
         implementation="tta_pipeline.methods.neo:Neo",
         summary="The classifier applied to features minus the mean of the stream's features.",
-        presets=_NEVER_ANYTHING_TO_SET,
+        presets=_NO_HYPERPARAMETERS_IN_ANY_PRESET,
     ),
     "ttaug": MethodEntry(
         implementation="tta_pipeline.methods.ttaug:Ttaug",
         summary="The mean prediction over random views of each image, without adaptation.",
-        presets={"imagenet": ViewsHyperparameters(num_augmentations=64), "cifar": ViewsHyperparameters(crop="padded")},
+        presets={"imagenet": TtaugHyperparameters(num_augmentations=64), "cifar": TtaugHyperparameters(crop="padded")},
     ),
     "memo": MethodEntry(
         implementation="tta_pipeline.methods.memo:Memo",
@@ -769,7 +769,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "zero_shot": MethodEntry(
         implementation="tta_pipeline.methods.zero_shot:ZeroShot",
         summary="The zero-shot classifier of a CLIP as it is, without adaptation.",
-        presets=_NEVER_ANYTHING_TO_SET,
+        presets=_NO_HYPERPARAMETERS_IN_ANY_PRESET,
         needs="clip",
     ),
     "tda": MethodEntry(

@@ -12,16 +12,16 @@ import math
 
 import torch
 
-from tta_pipeline.methods.snapshot import Keeper
+from tta_pipeline.methods.stateful import Stateful
 
 
-class CmaEs(Keeper):
+class CmaEs(Stateful):
     """A search that starts around *mean*, float64 (n,), with the standard deviation *step_size* in every direction.
 
     Random numbers come from the generator passed to `ask`; the search does not keep the generator's state.
     """
 
-    keeps = (
+    state_attrs = (
         "_mean", "_step_size", "_covariance", "_path", "_path_of_step_size", "_axes", "_lengths", "_num_generations",
         "_decomposed_at",
     )  # fmt: skip
@@ -44,7 +44,7 @@ class CmaEs(Keeper):
         raw = math.log((population_size + 1) / 2) - torch.arange(1, population_size + 1, dtype=torch.float64).log()
         best, worst = raw[: self._mu], raw[self._mu :]
         self._weights = best / best.sum()
-        self._mu_eff = mu_eff = _effective(best)
+        self._mu_eff = mu_eff = _effective_number(best)
         self._c_sigma = (mu_eff + 2) / (n + mu_eff + 5)
         self._d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self._c_sigma
         self._c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)
@@ -52,7 +52,7 @@ class CmaEs(Keeper):
         self._c_mu = min(1 - self._c_1, 2 * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + mu_eff))
         self._weight_of_worst = min(
             1 + self._c_1 / self._c_mu,
-            1 + 2 * _effective(worst) / (mu_eff + 2),
+            1 + 2 * _effective_number(worst) / (mu_eff + 2),
             (1 - self._c_1 - self._c_mu) / (n * self._c_mu),
         )
         self._weights_of_worst = -self._weight_of_worst * worst / worst.sum()
@@ -113,6 +113,6 @@ class CmaEs(Keeper):
             self._decomposed_at = self._num_generations
 
 
-def _effective(weights: torch.Tensor) -> float:
+def _effective_number(weights: torch.Tensor) -> float:
     """Return the effective number of *weights* (the equations of mu_eff)."""
     return float(weights.sum() ** 2 / (weights**2).sum())

@@ -26,7 +26,7 @@ class Cmf(CertaintyMethod):
     """ROID with a Kalman-filtered hidden model."""
 
     name = "cmf"
-    keeps = ("_hidden", "_variance")
+    state_attrs = ("_hidden", "_variance")
 
     def __init__(self, model: nn.Module, hyperparameters: CmfHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -36,13 +36,13 @@ class Cmf(CertaintyMethod):
         self._variance = 0.0
 
     @torch.no_grad()
-    def _ensemble(self) -> None:
+    def _average_weights(self) -> None:
         """Filter the hidden model, and move the adapted parameters a little towards it."""
         torch._foreach_lerp_(self._hidden, self._source, 1 - self._filter.alpha)
-        torch._foreach_lerp_(self._hidden, self._adapted, 1 - self._gain())
+        torch._foreach_lerp_(self._hidden, self._adapted, 1 - self._update_gain())
         torch._foreach_lerp_(self._adapted, self._hidden, 1 - self._filter.gamma)
 
-    def _gain(self) -> float:
+    def _update_gain(self) -> float:
         """Return beta, and advance the filter's variance by one step."""
         self._variance = self._filter.alpha**2 * self._variance + self._q
         noise = 1 - self._q

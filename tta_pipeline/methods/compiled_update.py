@@ -13,7 +13,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 
-def compiled_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def compile_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     """Give each parameter of *optimizer*, an SGD or Adam, a state, and return a function that takes a compiled step.
 
     The state is zero, so the first step is the same as without a state.

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import cotta_views, sent
+from tta_pipeline.methods.augmentations import copy_to_device, cotta_views
 from tta_pipeline.methods.catalogue import CottaHyperparameters
-from tta_pipeline.methods.ema import follow, frozen_copy
+from tta_pipeline.methods.ema import frozen_copy, update_teacher
 from tta_pipeline.methods.losses import soft_cross_entropy, symmetric_cross_entropy
 from tta_pipeline.methods.norm_layers import use_batch_statistics
 from tta_pipeline.methods.view_method import ViewMethod
@@ -33,7 +33,7 @@ class Cotta(ViewMethod):
     """Trains all parameters of the student towards the teacher, and predicts with the teacher."""
 
     name = "cotta"
-    keeps = ("_teacher",)
+    state_attrs = ("_teacher",)
 
     def __init__(self, model: nn.Module, hyperparameters: CottaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -50,8 +50,8 @@ class Cotta(ViewMethod):
         target = self._target(images)
         cross_entropy = symmetric_cross_entropy if self._settings.symmetric else soft_cross_entropy
         self._step(cross_entropy(student, target).mean(), num_samples=len(images))
-        follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
-        self._restore_some()
+        update_teacher(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        self._restore_randomly()
         return target
 
     @torch.no_grad()
@@ -64,21 +64,21 @@ class Cotta(ViewMethod):
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)
-        for views in self._many_views(images, num_views):
+        for views in self._draw_views(images, num_views):
             total += self._forward(views, self._teacher)
         return total / num_views
 
-    def _many_views(self, images: torch.Tensor, num_views: int) -> Iterator[torch.Tensor]:
+    def _draw_views(self, images: torch.Tensor, num_views: int) -> Iterator[torch.Tensor]:
         if self._draws == "image":
             return cotta_views(images, self.generator, num_views=num_views)
         return (self._view(images) for _ in range(num_views))
 
     @torch.no_grad()
-    def _restore_some(self) -> None:
+    def _restore_randomly(self) -> None:
         parameters = list(self.model.parameters())
         drawn_on = self.generator.device
         chances = [torch.rand(each.shape, device=drawn_on, generator=self.generator) for each in parameters]
         if drawn_on != self.device:
-            chances = sent(chances, self.device)
+            chances = copy_to_device(chances, self.device)
         for parameter, source, chance in zip(parameters, self._anchor.parameters(), chances, strict=True):
             parameter.copy_(torch.where(chance < self._settings.restore_probability, source, parameter))

@@ -19,8 +19,8 @@ from tta_pipeline.methods.catalogue import DeyoHyperparameters
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import GradientMethod
 from tta_pipeline.methods.norm_layers import use_batch_statistics
-from tta_pipeline.methods.selection import affine_parameters
-from tta_pipeline.methods.top import top_layers
+from tta_pipeline.methods.selection import select_affine_parameters
+from tta_pipeline.methods.top_layers import top_layers
 
 
 class Deyo(GradientMethod):
@@ -36,13 +36,13 @@ class Deyo(GradientMethod):
         self._plpd_threshold = hyperparameters.plpd_threshold
         self._patch_len = hyperparameters.patch_len
 
-    def _compiled(self) -> list[tuple[object, str]]:
-        return [(self, "_weighted")]
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
+        return [(self, "_weighted_entropy")]
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
         self.frozen_layers = top_layers(model, self.name, named=self._named)
-        return affine_parameters(model, self.name, frozen=self.frozen_layers)
+        return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
@@ -52,11 +52,11 @@ class Deyo(GradientMethod):
             plpd = self._plpd(images[certain], logits[certain].detach())
             kept = (plpd > self._plpd_threshold).nonzero().squeeze(1)
             if len(kept):
-                loss = self._weighted(logits[certain[kept]], plpd[kept])
+                loss = self._weighted_entropy(logits[certain[kept]], plpd[kept])
                 self._step(loss, num_samples=len(images), num_adapted=len(kept))
         return logits
 
-    def _weighted(self, logits: torch.Tensor, plpd: torch.Tensor) -> torch.Tensor:
+    def _weighted_entropy(self, logits: torch.Tensor, plpd: torch.Tensor) -> torch.Tensor:
         entropies = entropy(logits)
         return ((torch.exp(self._e0 - entropies.detach()) + plpd.exp()) * entropies).mean()
 
@@ -75,16 +75,16 @@ def shuffle_patches(images: torch.Tensor, patch_len: int, generator: torch.Gener
     """
     count, channels, height, width = images.shape
     rows, columns = height // patch_len, width // patch_len
-    patches = _resized(images, rows * patch_len, columns * patch_len)
+    patches = _resize(images, rows * patch_len, columns * patch_len)
     patches = patches.reshape(count, channels, patch_len, rows, patch_len, columns).permute(0, 2, 4, 1, 3, 5)
     patches = patches.reshape(count, patch_len**2, channels, rows, columns)
     order = torch.rand(count, patch_len**2, generator=generator, device=images.device).argsort(1)
     patches = patches[torch.arange(count, device=images.device)[:, None], order]
     patches = patches.reshape(count, patch_len, patch_len, channels, rows, columns).permute(0, 3, 1, 4, 2, 5)
-    return _resized(patches.reshape(count, channels, rows * patch_len, columns * patch_len), height, width)
+    return _resize(patches.reshape(count, channels, rows * patch_len, columns * patch_len), height, width)
 
 
-def _resized(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
+def _resize(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
     if images.shape[2:] == (height, width):
         return images
     return interpolate(images, (height, width), mode="bilinear", antialias=True)

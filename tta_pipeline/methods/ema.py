@@ -13,7 +13,7 @@ def frozen_copy(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
+def update_teacher(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
     """Update the parameters of *teacher*: teacher = momentum * teacher + (1 - momentum) * student; buffers stay.
 
     Tarvainen and Valpola 2017, "Mean teachers are better role models", section 2.

@@ -15,12 +15,12 @@ from tta_pipeline.methods.asr import AdaptiveReset
 from tta_pipeline.methods.catalogue import EntropyHyperparameters
 from tta_pipeline.methods.come import opinion_entropy
 from tta_pipeline.methods.ema import frozen_copy
-from tta_pipeline.methods.features import classifier
+from tta_pipeline.methods.features import find_classifier
 from tta_pipeline.methods.losses import entropy, generalized_cross_entropy
 from tta_pipeline.methods.method import GradientMethod
 from tta_pipeline.methods.norm_layers import use_batch_statistics
 from tta_pipeline.methods.resets import PeriodicReset, ResetRule
-from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.selection import select_affine_parameters
 
 
 def _own_label(logits: torch.Tensor) -> torch.Tensor:
@@ -40,7 +40,7 @@ ENTROPIES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {**LOSSES, "gc
 class EntropyMethod(GradientMethod):
     """A gradient method whose loss, parameters and rule for resets are choices."""
 
-    keeps: ClassVar[tuple[str, ...]] = ("_reset_rule",)
+    state_attrs: ClassVar[tuple[str, ...]] = ("_reset_rule",)
 
     def __init__(self, model: nn.Module, hyperparameters: EntropyHyperparameters, **kwargs: Any) -> None:
         self._pieces = hyperparameters
@@ -56,7 +56,7 @@ class EntropyMethod(GradientMethod):
         model.requires_grad_(pieces.params == "all")
         match pieces.params:
             case "last":
-                last = classifier(model, num_classes=self.num_classes, method=f"{self.name}, params last")
+                last = find_classifier(model, num_classes=self.num_classes, method=f"{self.name}, params last")
                 last.requires_grad_(True)
             case "lora":
                 add_low_rank_updates(
@@ -68,7 +68,7 @@ class EntropyMethod(GradientMethod):
 
     def _norm_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """Freeze *model* except the norm layers that adapt, and return their parameters."""
-        return affine_parameters(model, self.name)
+        return select_affine_parameters(model, self.name)
 
     def _rule(self, hyperparameters: EntropyHyperparameters) -> ResetRule | None:
         match hyperparameters.reset:

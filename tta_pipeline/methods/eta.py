@@ -24,7 +24,7 @@ class Eta(EntropyMethod, SelectiveMethod):
     """Minimises the weighted entropy of chosen samples over the affine parameters of all norm layers."""
 
     name = "eta"
-    keeps: ClassVar[tuple[str, ...]] = ("_seen",)
+    state_attrs: ClassVar[tuple[str, ...]] = ("_seen",)
 
     def __init__(self, model: nn.Module, hyperparameters: EtaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)

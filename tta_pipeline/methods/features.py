@@ -7,11 +7,11 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 
-_OF_DISTILLATION = "head_dist"
+_DISTILLATION_HEAD = "head_dist"
 """Name of the second classifier in timm's and the authors' distilled DeiT."""
 
 
-def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
+def find_classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
     """Return the last linear layer of *model* with *num_classes* outputs.
 
     Raises:
@@ -28,9 +28,9 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
             f"{type(model).__name__} has no linear layer with {num_classes} outputs; {method} expects one, and uses "
             "its input as the features: use another model"
         )
-    if _OF_DISTILLATION in (name.rpartition(".")[2] for name in named):
+    if _DISTILLATION_HEAD in (name.rpartition(".")[2] for name in named):
         raise AdaptationError(
-            f"{type(model).__name__} has a second classifier, {_OF_DISTILLATION}, and returns the mean of both; "
+            f"{type(model).__name__} has a second classifier, {_DISTILLATION_HEAD}, and returns the mean of both; "
             f"{method} expects one, and uses its input as the features: use a model without a distillation token"
         )
     return layers[-1]

@@ -32,10 +32,10 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from tta_pipeline.methods.augmentations import sent
+from tta_pipeline.methods.augmentations import copy_to_device
 from tta_pipeline.methods.catalogue import FoaHyperparameters
 from tta_pipeline.methods.cma_es import CmaEs
-from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
@@ -47,7 +47,7 @@ class Foa(Method):
     """Searches prompts of a ViT by the fitness of candidates, and shifts the features towards the source's mean."""
 
     name = "foa"
-    keeps = ("_search", "_best", "_mean", "_num_batches")
+    state_attrs = ("_search", "_best", "_mean", "_num_batches")
 
     def __init__(self, model: nn.Module, hyperparameters: FoaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -55,9 +55,9 @@ class Foa(Method):
         self.generator = torch.Generator().manual_seed(self.seed)  # CMA-ES draws on the host.
         self._tokens = Tokens(model, self.name)
         self._class_tokens = ClassTokens(self._tokens.attentions[1:])
-        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._classifier = find_classifier(model, num_classes=self.num_classes, method=self.name)
         self._features = Features(self._classifier)
-        self._source = self._of_source()
+        self._source = self._source_moments()
         self._best = torch.zeros(hyperparameters.num_prompts * self._tokens.width, dtype=torch.float64)
         self._search = CmaEs(
             torch.zeros_like(self._best),
@@ -68,14 +68,16 @@ class Foa(Method):
         self._num_batches = 0
 
     @torch.no_grad()
-    def _of_source(self) -> "_Moments":
+    def _source_moments(self) -> "_Moments":
         """Return the moments of each activation over the first `source_size` source images."""
         source = self._require_source_data("the statistics of its activations")
         # Compilation takes long, and compiled code is needed only for images with prompts.
         with torch.compiler.set_stance("force_eager"):
-            return reduce(_joined, map(self._passed, self._first_images(source, self._settings.source_size)))
+            return reduce(
+                _merge_moments, map(self._image_moments, self._first_images(source, self._settings.source_size))
+            )
 
-    def _passed(self, images: torch.Tensor) -> "_Moments":
+    def _image_moments(self, images: torch.Tensor) -> "_Moments":
         """Return the moments of each activation over source *images*."""
         self.model(images)
         return _moments(self._activations())
@@ -92,17 +94,17 @@ class Foa(Method):
             bound = math.sqrt(6 / (3 * self._tokens.patch_area + self._tokens.width))
             self._best.uniform_(-bound, bound, generator=self.generator)
         candidates = torch.cat([self._search.ask(self.generator), self._best.unsqueeze(0)])
-        (prompts,) = sent([candidates.view(len(candidates), -1, self._tokens.width).float()], self.device)
-        found = [self._try(images, each) for each in prompts]
+        (prompts,) = copy_to_device([candidates.view(len(candidates), -1, self._tokens.width).float()], self.device)
+        found = [self._evaluate_prompts(images, each) for each in prompts]
         # The host waits for the device, since the values decide the next candidates and the prediction.
         values = torch.stack([value for value, _ in found]).cpu().double()
         self._search.tell(candidates, values)
         # `argmin` takes a NaN for the smallest number.
         best = int(values.nan_to_num(torch.inf).argmin())
         self._best.copy_(candidates[best])
-        return self._shifted([features for _, features in found], best)
+        return self._predict_shifted([features for _, features in found], best)
 
-    def _try(self, images: torch.Tensor, prompts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _evaluate_prompts(self, images: torch.Tensor, prompts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the fitness of *prompts* (N, D), a scalar, and the features (B, D) with these prompts."""
         with self._tokens.prompted(prompts):
             logits = self._forward(images)
@@ -112,7 +114,7 @@ class Foa(Method):
         weight = self._settings.fitness_lambda * len(images) / _BATCH_SIZE_OF_LAMBDA
         return entropy(logits).sum().float() + weight * discrepancy, activations[:, -len(self._mean) :]
 
-    def _shifted(self, features: Sequence[torch.Tensor], best: int) -> torch.Tensor:
+    def _predict_shifted(self, features: Sequence[torch.Tensor], best: int) -> torch.Tensor:
         """Return the logits of the *best* of *features*, (B, D) each, after the shift; update mu with all of them."""
         shifted = features[best]
         if self._num_batches:
@@ -142,7 +144,7 @@ def _moments(rows: torch.Tensor) -> _Moments:
     return _Moments(len(rows), mean, ((rows - mean) ** 2).sum(0))
 
 
-def _joined(first: _Moments, second: _Moments) -> _Moments:
+def _merge_moments(first: _Moments, second: _Moments) -> _Moments:
     """Return the moments of the rows of both (Chan et al. 1979), exact in float32 over any number of rows."""
     count = first.num_rows + second.num_rows
     gap = second.mean - first.mean

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from tta_pipeline.methods.catalogue import LameHyperparameters
-from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.method import Method
 
 
@@ -29,7 +29,7 @@ class Lame(Method):
     def __init__(self, model: nn.Module, hyperparameters: LameHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
-        self._features = Features(classifier(model, num_classes=self.num_classes, method=self.name))
+        self._features = Features(find_classifier(model, num_classes=self.num_classes, method=self.name))
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

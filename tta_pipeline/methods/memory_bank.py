@@ -5,10 +5,10 @@ from dataclasses import astuple, dataclass
 
 import torch
 
-from tta_pipeline.methods.snapshot import Keeper, StateDict
+from tta_pipeline.methods.stateful import StateDict, Stateful
 
 
-class Queue(Keeper):
+class Queue(Stateful):
     """The latest *capacity* rows of several parallel tensors, in memory that is allocated once."""
 
     def __init__(self, capacity: int, *, device: torch.device | None = None) -> None:
@@ -62,7 +62,7 @@ class _Entry:
     age: int = 0
 
 
-class BalancedBank(Keeper):
+class BalancedBank(Stateful):
     """At most *capacity* images, about equally many of each predicted class; recent and certain images are preferred.
 
     Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3.3 (category-balanced sampling with

@@ -11,7 +11,8 @@ What all methods share:
   method uses it.
 - **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
   starts from the seed; never the global generator.
-- **State.** A method that keeps state between batches names the attributes once, in `keeps` (`snapshot`). These names
+- **State.** A method that keeps state between batches names the attributes once,
+in `state_attrs` (`snapshot`). These names
   give `state_dict()` and `load_state_dict()`, with which a killed run continues where it stopped, and `reset()`, which
   restores model, optimiser, memory and generator to the moment after building. When the method resets itself (episodic,
   RDumb, SAR), it calls `_start_over()`: the reset is counted, but the generator continues, so that no two batches share
@@ -34,16 +35,16 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.catalogue import GradientHyperparameters, Hyperparameters
-from tta_pipeline.methods.compiled_update import compiled_update
+from tta_pipeline.methods.compiled_update import compile_update
 from tta_pipeline.methods.norm_layers import use_batch_statistics
-from tta_pipeline.methods.selection import affine_parameters
-from tta_pipeline.methods.snapshot import Keeper, StateDict
+from tta_pipeline.methods.selection import select_affine_parameters
+from tta_pipeline.methods.stateful import StateDict, Stateful
 
 SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
 """Clean batches: images, float (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
 
 
-class Method(Keeper, ABC):
+class Method(Stateful, ABC):
     """A model that may change while it predicts.
 
     Counters start with the first prediction and continue over resets. `num_forwards` and `num_backwards` count samples
@@ -58,7 +59,7 @@ class Method(Keeper, ABC):
     reads_only_features: ClassVar[bool] = False
     """Whether nothing before the classifier is changed or read, so that cached features can replace images."""
 
-    keeps: ClassVar[tuple[str, ...]] = (
+    state_attrs: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
         "_num_nonfinite_batches",
     )  # fmt: skip
@@ -102,7 +103,7 @@ class Method(Keeper, ABC):
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""
         self._remember_start()
-        return self._checked(self._predict(images))
+        return self._count_nonfinite(self._predict(images))
 
     def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) of the network as it is now for *images*, without adaptation; counted as in `predict`.
@@ -111,7 +112,7 @@ class Method(Keeper, ABC):
         """
         self._remember_start()
         with torch.inference_mode():
-            return self._checked(self._forward(images))
+            return self._count_nonfinite(self._forward(images))
 
     def compile_step(self) -> None:
         """Compile the loss and the update of a step, but not the network. Call this before the first prediction.
@@ -136,9 +137,9 @@ class Method(Keeper, ABC):
         Raises:
             AdaptationError: *state* belongs to another method or model.
         """
-        if set(state) != set(self.all_kept()):
+        if set(state) != set(self.all_state_attrs()):
             raise AdaptationError(
-                f"found the state {sorted(state)}; expected {sorted(self.all_kept())}: it is another method's"
+                f"found the state {sorted(state)}; expected {sorted(self.all_state_attrs())}: it is another method's"
             )
         self._remember_start()
         try:
@@ -149,18 +150,18 @@ class Method(Keeper, ABC):
     def _remember_start(self) -> None:
         """Copy the state that resets restore, after all constructors and before any change."""
         if self._start is None:
-            self._start = {name: value for name, value in self.state_dict().items() if name not in Method.keeps}
+            self._start = {name: value for name, value in self.state_dict().items() if name not in Method.state_attrs}
 
     def _start_over(self) -> None:
         """Return to the state after building, at the method's own request; random draws and counters continue."""
         self.num_resets += 1
         if self._start is not None:  # otherwise nothing was predicted yet
-            Keeper.load_state_dict(self, self._start)
+            Stateful.load_state_dict(self, self._start)
 
     @abstractmethod
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
 
-    def _checked(self, logits: torch.Tensor) -> torch.Tensor:
+    def _count_nonfinite(self, logits: torch.Tensor) -> torch.Tensor:
         """Return *logits* (B, K) unchanged; if any of them is not finite, count the batch."""
         self._num_nonfinite_batches += ~torch.isfinite(logits).all()
         return logits
@@ -211,7 +212,7 @@ class Method(Keeper, ABC):
 class GradientMethod(Method):
     """A method that takes gradient steps on some of the model's parameters."""
 
-    keeps: ClassVar[tuple[str, ...]] = ("model", "_optimizer")
+    state_attrs: ClassVar[tuple[str, ...]] = ("model", "_optimizer")
 
     def __init__(
         self,
@@ -225,16 +226,16 @@ class GradientMethod(Method):
         super().__init__(model, hyperparameters, num_classes=num_classes, source_data=source_data, seed=seed)
         self._episodic = hyperparameters.episodic
         self._steps = hyperparameters.steps
-        self._optimizer = _optimizer(self._select(self.model), hyperparameters)
+        self._optimizer = _make_optimizer(self._select(self.model), hyperparameters)
         self._move: Callable[[], object] = self._optimizer.step
 
     def compile_step(self) -> None:
         """Compile the loss and the update of a step; the network stays as it is."""
-        self._move = compiled_update(self._optimizer)
-        for owner, name in self._compiled():
+        self._move = compile_update(self._optimizer)
+        for owner, name in self._functions_to_compile():
             setattr(owner, name, torch.compile(getattr(owner, name)))
 
-    def _compiled(self) -> list[tuple[object, str]]:
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
         """Return owner and name of each function that `compile_step` compiles besides the update."""
         return [(self, "_loss")]
 
@@ -244,7 +245,7 @@ class GradientMethod(Method):
         The default is Tent's: batch statistics, and the affine parameters of all norm layers.
         """
         use_batch_statistics(model)
-        return affine_parameters(model, self.name)
+        return select_affine_parameters(model, self.name)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the loss, a scalar, of *logits* (B, K); a method that overrides `_adapt` need not define it."""
@@ -300,7 +301,7 @@ class SelectiveMethod(GradientMethod):
         return logits
 
 
-def _optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
+def _make_optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
     options: StateDict = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     if settings.optimizer == "adam":
         return torch.optim.Adam(parameters, betas=(settings.momentum, 0.999), **options)

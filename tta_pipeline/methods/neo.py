@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from tta_pipeline.methods.catalogue import Hyperparameters
-from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.method import Method
 
 
@@ -23,11 +23,11 @@ class Neo(Method):
 
     name = "neo"
     reads_only_features = True
-    keeps = ("_mean", "_num_seen")
+    state_attrs = ("_mean", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._classifier = find_classifier(model, num_classes=self.num_classes, method=self.name)
         self._features = Features(self._classifier)
         self._mean = torch.zeros(self._classifier.in_features, device=self.device)
         self._num_seen = 0

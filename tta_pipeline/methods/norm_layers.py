@@ -46,7 +46,7 @@ def replace_batch_norm(model: nn.Module, replacement: Callable[[_BatchNorm], nn.
                 setattr(parent, name, replacement(layer))
 
 
-class OwnBatchNorm(_BatchNorm):
+class CustomBatchNorm(_BatchNorm):
     """A batch norm layer for any number of dimensions, with weight, bias and running statistics from *layer*.
 
     The output passes through the child layers of *layer*, as in timm's `BatchNormAct2d`, which ends with an activation.
@@ -66,12 +66,12 @@ class OwnBatchNorm(_BatchNorm):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return *inputs* (B, C, ...), normalised and passed through the child layers."""
-        outputs = self._normalized(inputs)
+        outputs = self._normalize(inputs)
         for layer in self.children():
             outputs = layer(outputs)
         return outputs
 
-    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _normalize(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return *inputs* (B, C, ...) normalised."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class OwnBatchNorm(_BatchNorm):
         """Accept any number of dimensions."""
 
 
-class MixedBatchNorm(OwnBatchNorm):
+class MixedBatchNorm(CustomBatchNorm):
     """Normalises with a mixture of source and batch statistics; gradients do not flow through them.
 
     Mean and variance are (1 - alpha) * source + alpha * batch: Schneider et al. 2020, "Improving robustness against
@@ -91,7 +91,7 @@ class MixedBatchNorm(OwnBatchNorm):
         super().__init__(layer)
         self._alpha = alpha
 
-    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _normalize(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
         mean, var = self.running_mean.clone(), self.running_var.clone()

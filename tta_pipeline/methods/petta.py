@@ -24,10 +24,10 @@ from torch import nn
 from torch.nn.functional import cosine_similarity
 
 from tta_pipeline.methods.catalogue import PettaHyperparameters
-from tta_pipeline.methods.ema import follow, frozen_copy
-from tta_pipeline.methods.features import Features, class_moments, classifier
+from tta_pipeline.methods.ema import frozen_copy, update_teacher
+from tta_pipeline.methods.features import Features, class_moments, find_classifier
 from tta_pipeline.methods.losses import soft_cross_entropy, symmetric_cross_entropy
-from tta_pipeline.methods.rotta import Rotta, follow_statistics
+from tta_pipeline.methods.rotta import Rotta, set_statistics_updates
 
 _MEAN_MOMENTUM = 0.05
 _LEAST_VARIANCE = 1e-6
@@ -37,13 +37,13 @@ class Petta(Rotta):
     """RoTTA that adapts less, and stays closer to the source, the more the teacher's features diverge."""
 
     name = "petta"
-    keeps = ("_source_model", "_means", "_divergence")
+    state_attrs = ("_source_model", "_means", "_divergence")
 
     def __init__(self, model: nn.Module, hyperparameters: PettaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._persistence = hyperparameters
         source = self._require_source_data("the means and variances of each class's features")
-        layer = classifier(self._teacher, num_classes=self.num_classes, method=self.name)
+        layer = find_classifier(self._teacher, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
         self._source_means, variances = class_moments(self._teacher, layer, self._features, source, method=self.name)
         self._scales = variances + _LEAST_VARIANCE
@@ -53,12 +53,12 @@ class Petta(Rotta):
         self._adapted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._start_values = [parameter.detach().clone() for parameter in self._adapted]
 
-    def _taught(self, images: torch.Tensor) -> torch.Tensor:
-        logits = super()._taught(images)
-        self._sense(self._features.take().float(), logits.argmax(1))
+    def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
+        logits = super()._predict_with_teacher(images)
+        self._update_divergence(self._features.take().float(), logits.argmax(1))
         return logits
 
-    def _sense(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+    def _update_divergence(self, features: torch.Tensor, labels: torch.Tensor) -> None:
         """Set the divergence of a batch from its *labels* (B,), and add its *features* (B, D) to the class means."""
         counts = torch.zeros_like(self._means[:, 0]).index_add_(0, labels, torch.ones_like(features[:, 0]))
         is_seen = counts > 0
@@ -69,24 +69,24 @@ class Petta(Rotta):
         of_batch = totals / counts.clamp(min=1).unsqueeze(1)
         self._means.lerp_(of_batch, (_MEAN_MOMENTUM * is_seen).unsqueeze(1))
 
-    def _compiled(self) -> list[tuple[object, str]]:
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
         return [(self, "_persistent_loss")]
 
     def _learn(self) -> None:
         images = self._bank.images()
         models = (self._teacher, self.model, self._source_model)
-        follow_statistics(*models, follows=True)
+        set_statistics_updates(*models, follows=True)
         with torch.no_grad():
             target = self._forward(images, self._teacher)
             anchor = self._forward(images, self._source_model)
         # The student's statistics follow first the images and then the view, as in the authors' code.
         seen = [self._forward(images)] if self._persistence.symmetric else []
         seen.append(self._forward(self._view(images)))
-        follow_statistics(*models, follows=False)
+        set_statistics_updates(*models, follows=False)
         loss = self._persistent_loss(seen, target, anchor)
         self._step(loss, num_samples=len(seen) * len(images), num_adapted=len(images))
         divergence = float(self._divergence)  # The host waits: the average over many tensors takes a Python number.
-        follow(self._teacher, self.model, momentum=1 - self._persistence.nu * (1 - divergence))
+        update_teacher(self._teacher, self.model, momentum=1 - self._persistence.nu * (1 - divergence))
 
     def _persistent_loss(self, seen: list[torch.Tensor], target: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
         """Return the loss; *seen* are the student's logits for the images, if used, and then for the views, (M, K)."""

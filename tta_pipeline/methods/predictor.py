@@ -7,23 +7,23 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from tta_pipeline.methods.features import Features, classifier
-from tta_pipeline.methods.snapshot import Keeper
+from tta_pipeline.methods.features import Features, find_classifier
+from tta_pipeline.methods.stateful import Stateful
 
 
-class Predictor(Keeper):
+class Predictor(Stateful):
     """A predictor in front of the classifier of *model*; *optimizer* trains it with the learning rate *lr*.
 
     Raises:
         AdaptationError: *model* has no classifier with *num_classes* outputs, or has two.
     """
 
-    keeps = ("_layer",)
+    state_attrs = ("_layer",)
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, *, num_classes: int, lr: float, method: str
     ) -> None:
-        self._classifier = classifier(model, num_classes=num_classes, method=method)
+        self._classifier = find_classifier(model, num_classes=num_classes, method=method)
         self._features = Features(self._classifier)
         size, device = self._classifier.in_features, self._classifier.weight.device
         self._layer = nn.Linear(size, size, bias=False, device="meta").to_empty(device=device)

@@ -24,9 +24,9 @@ from torch import nn
 from tta_pipeline.methods.catalogue import RemHyperparameters
 from tta_pipeline.methods.losses import entropy, soft_cross_entropy
 from tta_pipeline.methods.method import GradientMethod
-from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.selection import select_affine_parameters
 from tta_pipeline.methods.tokens import Tokens
-from tta_pipeline.methods.top import top_layers
+from tta_pipeline.methods.top_layers import top_layers
 
 
 class Rem(GradientMethod):
@@ -42,10 +42,10 @@ class Rem(GradientMethod):
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         self.frozen_layers = top_layers(model, self.name, named=self._named)
-        return affine_parameters(model, self.name, frozen=self.frozen_layers)
+        return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
-    def _compiled(self) -> list[tuple[object, str]]:
-        return [(self, "_ranked")]
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
+        return [(self, "_ranking_loss")]
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
@@ -55,10 +55,10 @@ class Rem(GradientMethod):
             kept = int(attention.shape[1] * (1 - number * self._settings.mask_ratio))
             with self._tokens.only(attention.topk(kept, largest=False).indices):
                 chain.append(self._forward_some(images))
-        self._step(self._ranked(chain), num_samples=len(chain) * len(images), num_adapted=len(images))
+        self._step(self._ranking_loss(chain), num_samples=len(chain) * len(images), num_adapted=len(images))
         return logits
 
-    def _ranked(self, chain: list[torch.Tensor]) -> torch.Tensor:
+    def _ranking_loss(self, chain: list[torch.Tensor]) -> torch.Tensor:
         """Return the loss of a batch; *chain* holds logits (B, K), from the whole images to the fewest patches."""
         margin = self._settings.margin * log(self.num_classes)
         loss = torch.zeros((), device=self.device)

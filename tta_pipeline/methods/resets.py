@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import torch
 
-from tta_pipeline.methods.snapshot import Keeper
+from tta_pipeline.methods.stateful import Stateful
 
 
-class ResetRule(Keeper, ABC):
+class ResetRule(Stateful, ABC):
     """Calls *start_over*, which restores the whole state of the method, including this rule, when it is time."""
 
     def __init__(self, start_over: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class ResetRule(Keeper, ABC):
 class PeriodicReset(ResetRule):
     """Starts over every *every* steps; a step without a sample to adapt on counts too."""
 
-    keeps = ("_num_steps",)
+    state_attrs = ("_num_steps",)
 
     def __init__(self, start_over: Callable[[], None], *, every: int) -> None:
         super().__init__(start_over)

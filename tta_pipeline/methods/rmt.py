@@ -25,12 +25,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
 from tta_pipeline.methods.catalogue import RmtHyperparameters
-from tta_pipeline.methods.ema import follow
-from tta_pipeline.methods.features import Features, class_moments, classifier
+from tta_pipeline.methods.ema import update_teacher
+from tta_pipeline.methods.features import Features, class_moments, find_classifier
 from tta_pipeline.methods.losses import symmetric_cross_entropy
 from tta_pipeline.methods.method import SourceData
 from tta_pipeline.methods.norm_layers import use_batch_statistics
-from tta_pipeline.methods.snapshot import Keeper, StateDict
+from tta_pipeline.methods.stateful import StateDict, Stateful
 from tta_pipeline.methods.view_method import ViewMethod
 
 
@@ -38,18 +38,18 @@ class Rmt(ViewMethod):
     """Trains all parameters towards the teacher's predictions, source prototypes and labels of source images."""
 
     name = "rmt"
-    keeps = ("_teacher", "_projector", "_replay")
+    state_attrs = ("_teacher", "_projector", "_replay")
 
     def __init__(self, model: nn.Module, hyperparameters: RmtHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._source = self._require_source_data("its prototypes, its warm-up and the replay")
         self._teacher = deepcopy(self.model)
-        layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
+        layer = find_classifier(self.model, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
         self._prototypes, _ = class_moments(self.model, layer, self._features, self._source, method=self.name)
         self._directions = normalize(self._prototypes, dim=1)
-        self._projector = _projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
+        self._projector = _make_projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
         self._optimizer.add_param_group({"params": list(self._projector.parameters())})
         self._warm_up()
         self._replay = _Replay(self._source, self.device)
@@ -59,14 +59,14 @@ class Rmt(ViewMethod):
         return list(model.requires_grad_(True).parameters())
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
-        logits, features = self._seen(images)
-        of_view, features_of_view = self._seen(self._view(images))
+        logits, features = self._forward_with_features(images)
+        of_view, features_of_view = self._forward_with_features(self._view(images))
         with torch.no_grad():
             target = self._forward(images, self._teacher)
         taught = (symmetric_cross_entropy(logits, target) + symmetric_cross_entropy(of_view, target)).mean() / 2
         alike = self._contrastive_loss(features, features_of_view)
-        source_images, labels = self._replay.take()
-        replayed = cross_entropy(self._seen(source_images)[0], labels)
+        source_images, labels = self._replay.next_batch()
+        replayed = cross_entropy(self._forward_with_features(source_images)[0], labels)
         self._step(
             self._settings.lambda_ce_trg * taught
             + self._settings.lambda_cont * alike
@@ -74,10 +74,10 @@ class Rmt(ViewMethod):
             num_samples=2 * len(images) + len(source_images),
             num_adapted=len(images),
         )
-        follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        update_teacher(self._teacher, self.model, momentum=self._settings.teacher_momentum)
         return logits.detach() + target
 
-    def _seen(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward_with_features(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the student's logits (B, K) and features (B, D) for *images*."""
         return self._forward(images), self._features.take().float()
 
@@ -100,7 +100,7 @@ class Rmt(ViewMethod):
         groups = self._optimizer.param_groups
         batches = _Replay(self._source, self.device)
         while seen < planned:
-            images, _ = batches.take()
+            images, _ = batches.next_batch()
             seen += len(images)
             for group in groups:
                 group["lr"] = self._settings.lr * min(seen / planned, 1)
@@ -111,12 +111,12 @@ class Rmt(ViewMethod):
             self._features.take()
             self._optimizer.step()
             self._optimizer.zero_grad()
-            follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+            update_teacher(self._teacher, self.model, momentum=self._settings.teacher_momentum)
         for group in groups:
             group["lr"] = self._settings.lr
 
 
-class _Replay(Keeper):
+class _Replay(Stateful):
     """Source batches on *device*, repeated endlessly; the state is the position in the source data."""
 
     def __init__(self, source: SourceData, device: torch.device) -> None:
@@ -124,7 +124,7 @@ class _Replay(Keeper):
         self._device = device
         self._go_to(0)
 
-    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the next batch: images (B, 3, H, W) and labels (B,)."""
         batch = next(self._batches, None)
         if batch is None:
@@ -147,7 +147,7 @@ class _Replay(Keeper):
         self._place = place
 
 
-def _projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:
+def _make_projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:
     """Return two linear layers with PyTorch's default initialisation, drawn from *seed*."""
     generator = torch.Generator(device).manual_seed(seed)
     layers = []

@@ -35,7 +35,7 @@ from tta_pipeline.methods.view_method import ViewMethod
 class CertaintyMethod(ViewMethod):
     """Common part of ROID and CMF: everything except the model that weights are averaged with."""
 
-    keeps: ClassVar[tuple[str, ...]] = ("_marginal",)
+    state_attrs: ClassVar[tuple[str, ...]] = ("_marginal",)
     views = {"image": roid_view, "batch": roid_batch_view}  # noqa: RUF012 - a ClassVar of the base class
 
     def __init__(self, model: nn.Module, hyperparameters: CertaintyHyperparameters, **kwargs: Any) -> None:
@@ -47,39 +47,39 @@ class CertaintyMethod(ViewMethod):
         self._source = [parameter.detach().clone() for parameter in self._adapted]
         self._marginal = torch.full((self.num_classes,), 1 / self.num_classes, device=self.device)
 
-    def _compiled(self) -> list[tuple[object, str]]:
-        return [(self, "_weights"), (self, "_weighted"), (self, "_corrected")]
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
+        return [(self, "_weigh_samples"), (self, "_weighted_loss"), (self, "_correct_prior")]
 
     @abstractmethod
-    def _ensemble(self) -> None:
+    def _average_weights(self) -> None:
         """Move the adapted parameters back slightly after a step."""
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images).float()
-        weights, is_kept = self._weights(logits.detach())
+        weights, is_kept = self._weigh_samples(logits.detach())
         # The host waits for the indices: the view of the kept samples is a separate batch, with its own statistics.
         kept = is_kept.nonzero().squeeze(1)
         of_view = self._forward_some(self._view(images[kept])).float()
-        loss = self._weighted(logits[kept], of_view, weights[kept]) / len(images)
+        loss = self._weighted_loss(logits[kept], of_view, weights[kept]) / len(images)
         self._step(loss, num_samples=len(images) + len(kept), num_adapted=len(kept))
-        self._ensemble()
-        return self._corrected(logits.detach())
+        self._average_weights()
+        return self._correct_prior(logits.detach())
 
-    def _weighted(self, logits: torch.Tensor, of_view: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def _weighted_loss(self, logits: torch.Tensor, of_view: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Return the sum of the weighted losses of the kept samples, from the logits (M, K) of images and views."""
         return (weights * (soft_likelihood_ratio(logits) + symmetric_cross_entropy(of_view, logits))).sum()
 
-    def _corrected(self, logits: torch.Tensor) -> torch.Tensor:
+    def _correct_prior(self, logits: torch.Tensor) -> torch.Tensor:
         """Return *logits* (B, K) corrected by the class prior of their batch."""
         prior = smoothed_prior(logits)
         return logits * prior if self._weighting.prior_correction == "logits" else logits + prior.log()
 
     @torch.no_grad()
-    def _weights(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _weigh_samples(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weights (B,) and a mask (B,) of the samples to adapt on, and update the moving average."""
         probabilities = logits.softmax(1)
-        diversity = _scaled(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
-        certainty = _scaled(-entropy(logits))
+        diversity = _scale_to_unit(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
+        certainty = _scale_to_unit(-entropy(logits))
         self._marginal.lerp_(probabilities.mean(0), 1 - self._weighting.momentum_probs)
         is_kept = ~(diversity < diversity.mean())  # all, if a collapse makes it NaN
         return (diversity * certainty / self._weighting.temperature).exp(), is_kept
@@ -95,7 +95,7 @@ class Roid(CertaintyMethod):
         self._momentum = hyperparameters.momentum_src
 
     @torch.no_grad()
-    def _ensemble(self) -> None:
+    def _average_weights(self) -> None:
         torch._foreach_lerp_(self._adapted, self._source, 1 - self._momentum)
 
 
@@ -113,7 +113,7 @@ def smoothed_prior(logits: torch.Tensor) -> torch.Tensor:
     return (prior + smoothing) / (1 + smoothing * num_classes)
 
 
-def _scaled(values: torch.Tensor) -> torch.Tensor:
+def _scale_to_unit(values: torch.Tensor) -> torch.Tensor:
     """Scale *values* (B,) to [0, 1]; if all are equal, as in a batch of one, to 0."""
     low, high = values.aminmax()
     return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)

@@ -23,11 +23,11 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tta_pipeline.methods.catalogue import RottaHyperparameters
-from tta_pipeline.methods.ema import follow
+from tta_pipeline.methods.ema import update_teacher
 from tta_pipeline.methods.losses import entropy, soft_cross_entropy
 from tta_pipeline.methods.memory_bank import BalancedBank
-from tta_pipeline.methods.norm_layers import OwnBatchNorm, replace_batch_norm
-from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.norm_layers import CustomBatchNorm, replace_batch_norm
+from tta_pipeline.methods.selection import select_affine_parameters
 from tta_pipeline.methods.view_method import ViewMethod
 
 
@@ -35,7 +35,7 @@ class Rotta(ViewMethod):
     """Trains the student towards the teacher on images in memory, and predicts with the teacher."""
 
     name = "rotta"
-    keeps = ("_teacher", "_bank", "_num_seen")
+    state_attrs = ("_teacher", "_bank", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: RottaHyperparameters, **kwargs: Any) -> None:
         replace_batch_norm(model, lambda layer: RobustBatchNorm(layer, alpha=hyperparameters.alpha))
@@ -52,11 +52,11 @@ class Rotta(ViewMethod):
         self._num_seen = 0
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        return affine_parameters(model, self.name)
+        return select_affine_parameters(model, self.name)
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            logits = self._taught(images)
+            logits = self._predict_with_teacher(images)
             # One row of labels, exact up to 2**24, and one of entropies, so that the host waits only once.
             labels, uncertainties = torch.stack([logits.argmax(1).float(), entropy(logits).float()]).tolist()
         for image, label, uncertainty in zip(images, labels, uncertainties, strict=True):
@@ -66,7 +66,7 @@ class Rotta(ViewMethod):
                 self._learn()
         return logits
 
-    def _taught(self, images: torch.Tensor) -> torch.Tensor:
+    def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
         """Return the teacher's logits (B, K) for a batch of the stream."""
         return self._forward(images, self._teacher)
 
@@ -74,23 +74,23 @@ class Rotta(ViewMethod):
         """Take one step on the memory."""
         images = self._bank.images()
         weights = torch.sigmoid(-self._bank.ages()).to(images.device)
-        follow_statistics(self._teacher, self.model, follows=True)
+        set_statistics_updates(self._teacher, self.model, follows=True)
         with torch.no_grad():
             target = self._forward(images, self._teacher)
         logits = self._forward(self._view(images))
-        follow_statistics(self._teacher, self.model, follows=False)
+        set_statistics_updates(self._teacher, self.model, follows=False)
         self._step((weights * soft_cross_entropy(logits, target)).mean(), num_samples=len(images))
-        follow(self._teacher, self.model, momentum=1 - self._settings.nu)
+        update_teacher(self._teacher, self.model, momentum=1 - self._settings.nu)
 
 
-class RobustBatchNorm(OwnBatchNorm):
+class RobustBatchNorm(CustomBatchNorm):
     """Normalises with running statistics; in training mode the batch first updates them, with gradients."""
 
     def __init__(self, layer: _BatchNorm, *, alpha: float) -> None:
         super().__init__(layer)
         self._alpha = alpha
 
-    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _normalize(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
         if not self.training:
@@ -107,7 +107,7 @@ class RobustBatchNorm(OwnBatchNorm):
         return scaled.to(inputs.dtype)
 
 
-def follow_statistics(*models: nn.Module, follows: bool) -> None:
+def set_statistics_updates(*models: nn.Module, follows: bool) -> None:
     """Set whether robust batch norm in *models* updates its running statistics with each batch."""
     for model in models:
         for layer in model.modules():

@@ -24,16 +24,16 @@ from torch import nn
 
 from tta_pipeline.methods.catalogue import SarHyperparameters
 from tta_pipeline.methods.entropy_method import EntropyMethod
-from tta_pipeline.methods.sam import Ascent
-from tta_pipeline.methods.selection import affine_parameters
-from tta_pipeline.methods.top import top_layers
+from tta_pipeline.methods.selection import select_affine_parameters
+from tta_pipeline.methods.sharpness_ascent import Ascent
+from tta_pipeline.methods.top_layers import top_layers
 
 
 class Sar(EntropyMethod):
     """Minimises the entropy of reliable samples over the norm layers below the top, towards flat minima."""
 
     name = "sar"
-    keeps = ("_mean_entropy",)
+    state_attrs = ("_mean_entropy",)
 
     def __init__(self, model: nn.Module, hyperparameters: SarHyperparameters, **kwargs: Any) -> None:
         self._named = hyperparameters.frozen_layers
@@ -46,9 +46,9 @@ class Sar(EntropyMethod):
 
     def _norm_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         self.frozen_layers = top_layers(model, self.name, named=self._named)
-        return affine_parameters(model, self.name, frozen=self.frozen_layers)
+        return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
-    def _compiled(self) -> list[tuple[object, str]]:
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
         return [(self, "_loss"), (self._ascent, "climb")]
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
@@ -66,10 +66,10 @@ class Sar(EntropyMethod):
         logits = self._forward(images)[reliable]
         kept = self._reliable(logits)
         if not len(kept):
-            self._ascent.come_back()
+            self._ascent.restore()
             return
         self._backward(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
-        self._ascent.come_back()
+        self._ascent.restore()
         self._update()
         self._notice_collapse(float(self._entropies(logits[kept].detach()).mean()))
 

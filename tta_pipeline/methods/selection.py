@@ -7,10 +7,10 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.snapshot import Keeper
+from tta_pipeline.methods.stateful import Stateful
 
 
-def affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] = ()) -> list[nn.Parameter]:
+def select_affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] = ()) -> list[nn.Parameter]:
     """Freeze *model* except weight and bias of its norm layers that are not *frozen*, and return these parameters.
 
     Raises:
@@ -34,7 +34,7 @@ def affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] 
     return parameters
 
 
-class DiverseSamples(Keeper):
+class DiverseSamples(Stateful):
     """Chooses samples whose predictions are unlike earlier ones: EATA's redundancy filter.
 
     Niu et al. 2022, "Efficient test-time model adaptation without forgetting": a sample is kept if the absolute cosine
@@ -42,7 +42,7 @@ class DiverseSamples(Keeper):
     probabilities; then m = 0.9 m + 0.1 mean(kept). The first samples are kept, and initialise m.
     """
 
-    keeps = ("_mean", "_is_empty")
+    state_attrs = ("_mean", "_is_empty")
 
     def __init__(self, *, num_classes: int, d_margin: float, device: torch.device) -> None:
         self._d_margin = d_margin

@@ -31,7 +31,7 @@ from tta_pipeline.methods.catalogue import SpaHyperparameters
 from tta_pipeline.methods.losses import soft_cross_entropy
 from tta_pipeline.methods.method import GradientMethod
 from tta_pipeline.methods.predictor import Predictor
-from tta_pipeline.methods.snapshot import Keeper
+from tta_pipeline.methods.stateful import Stateful
 
 _NUM_PATCHES = 14
 """Number of patches in a row and in a column, each with its own share of noise; the authors' patches have sides of 16
@@ -42,7 +42,7 @@ class Spa(GradientMethod):
     """Trains the affine parameters of all norm layers, and a predictor, to predict an image from its worse views."""
 
     name = "spa"
-    keeps = ("_predictor", "_shares")
+    state_attrs = ("_predictor", "_shares")
 
     def __init__(self, model: nn.Module, hyperparameters: SpaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -56,13 +56,13 @@ class Spa(GradientMethod):
         )
         self._shares = NoiseShares(hyperparameters.noise_ratio, self.device)
 
-    def _compiled(self) -> list[tuple[object, str]]:
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
         return [(self, "_bootstrapping_loss")]
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             logits = self._forward(images)
-        weak = torch.stack([self._through_predictor(view) for view in self._views(images)])
+        weak = torch.stack([self._predict_view(view) for view in self._views(images)])
         # The host waits for the indices: the step, including momentum, and the counters depend on them.
         is_chosen = _confidence(logits) > _confidence(weak.detach())
         views, rows = is_chosen.nonzero(as_tuple=True)
@@ -75,13 +75,13 @@ class Spa(GradientMethod):
     def _views(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         settings = self._settings
         return (
-            low_frequencies_masked(
+            mask_low_frequencies(
                 images, self.generator, region=settings.mask_region, mask_ratio=settings.mask_ratio
             ),
-            with_noise(images, self.generator, shares=self._shares.over(images.shape[2:])),
+            add_noise(images, self.generator, shares=self._shares.per_pixel(images.shape[2:])),
         )  # fmt: skip
 
-    def _through_predictor(self, images: torch.Tensor) -> torch.Tensor:
+    def _predict_view(self, images: torch.Tensor) -> torch.Tensor:
         self._forward(images)
         return self._predictor.logits()
 
@@ -100,7 +100,7 @@ def _confidence(logits: torch.Tensor) -> torch.Tensor:
 
 
 @in_float32
-def low_frequencies_masked(
+def mask_low_frequencies(
     images: torch.Tensor, generator: torch.Generator, *, region: float, mask_ratio: float
 ) -> torch.Tensor:
     """Return *images* (B, 3, H, W) without a share *mask_ratio* of their low frequencies; values may leave [0, 1].
@@ -123,7 +123,7 @@ def _is_low(side: int, region: float, device: torch.device) -> torch.Tensor:
     return torch.minimum(cycles, side - cycles) <= region * side / 2
 
 
-def with_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torch.Tensor) -> torch.Tensor:
+def add_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torch.Tensor) -> torch.Tensor:
     """Return *images* (B, 3, H, W) mixed with normal noise and clipped to [0, 1].
 
     *shares* (H, W) is the share of noise in each pixel; gradients reach it. All images have the same noise.
@@ -133,7 +133,7 @@ def with_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torc
         return torch.lerp(images.float(), noise, shares).clamp(0, 1)
 
 
-class NoiseShares(Keeper):
+class NoiseShares(Stateful):
     """The share of noise in each patch of a view; it starts at *mean_share*, and learns to raise the loss.
 
     The learned parameters are the roots of the shares. SGD with learning rate 1 and momentum 0.9 moves them up the
@@ -141,14 +141,14 @@ class NoiseShares(Keeper):
     [-1, 1]. All this is as in the authors' program.
     """
 
-    keeps = ("_roots", "_ascent")
+    state_attrs = ("_roots", "_ascent")
 
     def __init__(self, mean_share: float, device: torch.device) -> None:
         self._mean_share = mean_share
         self._roots = nn.Parameter(torch.full((_NUM_PATCHES, _NUM_PATCHES), math.sqrt(mean_share), device=device))
         self._ascent = torch.optim.SGD([self._roots], lr=1, momentum=0.9, maximize=True)
 
-    def over(self, size: torch.Size) -> torch.Tensor:
+    def per_pixel(self, size: torch.Size) -> torch.Tensor:
         """Return the share of noise in each pixel of an image of *size*, (H, W), with a gradient."""
         with torch.autocast(self._roots.device.type, enabled=False):
             return nn.functional.interpolate(self._roots[None, None] ** 2, size=tuple(size), mode="nearest")[0, 0]

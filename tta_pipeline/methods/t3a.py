@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from tta_pipeline.methods.catalogue import T3aHyperparameters
-from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
 
@@ -24,12 +24,12 @@ class T3a(Method):
 
     name = "t3a"
     reads_only_features = True
-    keeps = ("_supports", "_entropies")
+    state_attrs = ("_supports", "_entropies")
 
     def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._size = hyperparameters.filter_k
-        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._classifier = find_classifier(model, num_classes=self.num_classes, method=self.name)
         self._features = Features(self._classifier)
         self._supports, self._entropies = self._first_supports()
 
@@ -48,12 +48,12 @@ class T3a(Method):
         with torch.inference_mode():
             logits = self._forward(images).float()
             features = self._features.take().float()
-            self._take_in(normalize(features, dim=1), logits)
+            self._update_supports(normalize(features, dim=1), logits)
             kept = torch.isfinite(self._entropies).unsqueeze(2)
             centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
             return features @ centroids.T
 
-    def _take_in(self, features: torch.Tensor, logits: torch.Tensor) -> None:
+    def _update_supports(self, features: torch.Tensor, logits: torch.Tensor) -> None:
         """Add *features* (B, D) to the supports of their classes, and keep those of lowest entropy."""
         classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
         candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))

@@ -23,7 +23,7 @@ class Tda(Method):
     """Adds the votes of the positive cache to the zero-shot logits, and subtracts those of the negative cache."""
 
     name = "tda"
-    keeps = (
+    state_attrs = (
         "_positive_features", "_positive_entropies", "_negative_features", "_negative_entropies", "_negative_classes",
     )  # fmt: skip
 
@@ -45,9 +45,9 @@ class Tda(Method):
             logits = self._forward(images).float()
             features = self._towers.take_image_features()
             rows = zip(features, logits, logits.softmax(1), logits.argmax(1), entropy(logits), strict=True)
-            return torch.stack([self._corrected(*row) for row in rows])
+            return torch.stack([self._correct_logits(*row) for row in rows])
 
-    def _corrected(
+    def _correct_logits(
         self,
         feature: torch.Tensor,
         logits: torch.Tensor,
@@ -60,8 +60,8 @@ class Tda(Method):
         share = uncertainty / math.log2(self.num_classes)
         is_middling = (settings.entropy_lower < share) & (share < settings.entropy_upper)
         is_probable = (settings.mask_lower < probabilities) & (probabilities < settings.mask_upper)
-        _take_in(self._positive_entropies, label, uncertainty, (self._positive_features, feature))
-        _take_in(
+        _update_cache(self._positive_entropies, label, uncertainty, (self._positive_features, feature))
+        _update_cache(
             self._negative_entropies,
             label,
             uncertainty.where(is_middling, math.inf),
@@ -74,7 +74,7 @@ class Tda(Method):
         return logits + settings.positive_alpha * votes.sum(1) - settings.negative_alpha * objections
 
 
-def _take_in(
+def _update_cache(
     entropies: torch.Tensor,
     label: torch.Tensor,
     uncertainty: torch.Tensor,

@@ -26,7 +26,7 @@ class Tokens:
     """
 
     def __init__(self, model: nn.Module, method: str) -> None:
-        self.blocks, self.num_prefix, self.patch_area = _found(model, method)
+        self.blocks, self.num_prefix, self.patch_area = _find_blocks(model, method)
         """Blocks, number of tokens before the patches (the class token is the first), and pixels of a patch."""
         self.attentions = [_attention(block) for block in self.blocks]
         self._kept: torch.Tensor | None = None
@@ -34,7 +34,7 @@ class Tokens:
         self._latest: torch.Tensor | None = None
         self._attention: Any = self.attentions[-1]
         # Hooks are permanent, since compiled code ignores hooks added later.
-        self.blocks[0].register_forward_pre_hook(self._change)
+        self.blocks[0].register_forward_pre_hook(self._change_tokens)
         self._attention.register_forward_pre_hook(self._keep)
 
     @property
@@ -84,7 +84,7 @@ class Tokens:
         attended: torch.Tensor = scores.softmax(-1).mean(1)
         return attended[:, self.num_prefix :]
 
-    def _change(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+    def _change_tokens(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
         tokens, *others = inputs
         if self._prompts is not None:
             prompts = self._prompts.to(tokens.dtype).expand(len(tokens), -1, -1)
@@ -120,7 +120,7 @@ def _attention(block: Any) -> nn.Module:
     return attention
 
 
-def _found(model: nn.Module, method: str) -> tuple[list[nn.Module], int, int]:
+def _find_blocks(model: nn.Module, method: str) -> tuple[list[nn.Module], int, int]:
     module: Any
     for module in model.modules():
         if "VisionTransformer" not in {base.__name__ for base in type(module).__mro__}:

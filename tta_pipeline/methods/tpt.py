@@ -43,11 +43,11 @@ class Tpt(Method):
         with torch.no_grad():
             self._forward(views)
             features = self._towers.take_image_features()
-        context = self._tuned_context(features)
+        context = self._tune_context(features)
         with torch.no_grad():
             return self._logits(features[:1], context)[0]
 
-    def _tuned_context(self, features: torch.Tensor) -> nn.Parameter:
+    def _tune_context(self, features: torch.Tensor) -> nn.Parameter:
         """Return the context after all steps on views with *features* (V, D); the first step chooses the kept views."""
         settings = self._settings
         context = nn.Parameter(self._prompts.get_buffer("context").clone())

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.augmentations import augmix_views
-from tta_pipeline.methods.catalogue import ViewsHyperparameters
+from tta_pipeline.methods.catalogue import TtaugHyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import use_mixed_statistics
 
@@ -21,7 +21,7 @@ class Ttaug(Method):
 
     name = "ttaug"
 
-    def __init__(self, model: nn.Module, hyperparameters: ViewsHyperparameters, **kwargs: Any) -> None:
+    def __init__(self, model: nn.Module, hyperparameters: TtaugHyperparameters, **kwargs: Any) -> None:
         use_mixed_statistics(model, alpha=1 / (hyperparameters.prior_strength + 1))
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters

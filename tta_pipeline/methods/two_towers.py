@@ -25,7 +25,7 @@ class TwoTowers:
 
     def __init__(self, model: nn.Module, method: str, *, num_classes: int) -> None:
         self._method = method
-        self._classifier = _found(model, method)
+        self._classifier = _find_zero_shot_classifier(model, method)
         self._features = Features(self._classifier.head)
         if (found := len(self._classifier.head.weight)) != num_classes:
             raise AdaptationError(
@@ -63,7 +63,7 @@ class TwoTowers:
         return self._features.take().float()
 
 
-def _found(model: nn.Module, method: str) -> Any:
+def _find_zero_shot_classifier(model: nn.Module, method: str) -> Any:
     for layer in model.modules():
         if all(hasattr(layer, name) for name in ("tower", "head", "scale", "prompts")):
             return layer

@@ -36,9 +36,9 @@ class Zero(Method):
         with torch.inference_mode():
             views = crop_views(images, self.generator, num_views=self._num_crops)
             pairs = zip(images, views, strict=True)
-            return torch.stack([self._voted(self._forward(torch.cat([image[None], of_it]))) for image, of_it in pairs])
+            return torch.stack([self._vote(self._forward(torch.cat([image[None], of_it]))) for image, of_it in pairs])
 
-    def _voted(self, logits: torch.Tensor) -> torch.Tensor:
+    def _vote(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logarithms (K,) of the classes' shares of votes, from the *logits* (V, K) of the views."""
         logits = logits.float()
         logits = logits[entropy(logits).argsort(stable=True)]
@@ -46,13 +46,13 @@ class Zero(Method):
         votes = logits.new_zeros(logits.shape[1])
         votes.index_add_(0, kept, torch.ones_like(kept, dtype=votes.dtype))
         is_tied = votes == votes.max()
-        winner = _first_of(is_tied, logits[self._num_kept :], others)
+        winner = _break_tie(is_tied, logits[self._num_kept :], others)
         votes.index_add_(0, winner, (is_tied.sum(0, keepdim=True) > 1).to(votes.dtype))
         shares = (votes / votes.sum()).clamp(min=torch.finfo(votes.dtype).eps)
         return shares.log().where(logits.isfinite().all(), torch.nan)  # a vote would hide it
 
 
-def _first_of(is_tied: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _break_tie(is_tied: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the label, as (1,), of the first view whose label is tied; *is_tied* (K,) marks the tied classes.
 
     If no view has such a label, return the tied class that the first view finds most probable. The host never waits.

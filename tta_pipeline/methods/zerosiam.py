@@ -26,7 +26,7 @@ class ZeroSiam(GradientMethod):
     """Trains the affine parameters of all norm layers, and a predictor between features and classifier."""
 
     name = "zerosiam"
-    keeps = ("_predictor",)
+    state_attrs = ("_predictor",)
 
     def __init__(self, model: nn.Module, hyperparameters: ZeroSiamHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -38,7 +38,7 @@ class ZeroSiam(GradientMethod):
             method=self.name,
         )
 
-    def _compiled(self) -> list[tuple[object, str]]:
+    def _functions_to_compile(self) -> list[tuple[object, str]]:
         return [(self, "_asymmetric_loss")]
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:

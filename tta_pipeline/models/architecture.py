@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.util.json_values import JsonObject
 
@@ -17,7 +17,7 @@ class Architecture:
 
     name: str
     """Library and architecture as in records, such as `timm resnet50`."""
-    called: str
+    display_name: str
     """Library and architecture in a sentence, such as `timm's resnet50`."""
     library: str
     """Package that defines the network, with its version, such as `timm 1.0.15`."""
@@ -28,7 +28,7 @@ class Architecture:
     code: JsonObject = field(default_factory=dict)
     """Other facts that determine the network, such as the hash of a factory's source; empty if there are none."""
 
-    def with_state(
+    def make_model(
         self,
         name: str,
         state: Mapping[str, torch.Tensor],
@@ -46,7 +46,7 @@ class Architecture:
         """
         return LoadedModel(
             name=name,
-            make_network=lambda: self._network(state, num_classes),
+            make_network=lambda: self._make_network(state, num_classes),
             num_classes=num_classes,
             weights=weights,
             weights_sha256=weights_sha256 or state_sha256(state),
@@ -56,7 +56,7 @@ class Architecture:
             code={**self.code, **({"state": key} if key else {})},
         )
 
-    def _network(self, state: Mapping[str, torch.Tensor], num_classes: int) -> nn.Module:
+    def _make_network(self, state: Mapping[str, torch.Tensor], num_classes: int) -> nn.Module:
         network = self.make(num_classes)
         network.load_state_dict(state)
         return network

@@ -14,16 +14,16 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.data.labels.label_files import read_classes
-from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.libraries import imported_library
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.text_features import text_features
-from tta_pipeline.models.trial import require_outputs
+from tta_pipeline.models.libraries import import_library
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.text_features import load_or_compute
+from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
 
 _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
@@ -72,12 +72,12 @@ class Prompts(nn.Module):
 
 
 @dataclass(frozen=True)
-class _Shared:
+class _SharedPrompts:
     """Holds the prompts that all copies of a classifier share, since nothing changes them."""
 
     prompts: nn.Module | None
 
-    def __deepcopy__(self, _: object) -> "_Shared":
+    def __deepcopy__(self, _: object) -> "_SharedPrompts":
         return self
 
 
@@ -100,7 +100,7 @@ class ZeroShotClassifier(nn.Module):
         self.tower = tower
         self.scale = scale
         # No submodule: the text tower stays on the host, and its parameters do not adapt.
-        self._shared = _Shared(prompts)
+        self._shared = _SharedPrompts(prompts)
         num_classes, width = text_features.shape
         self.head = nn.Linear(width, num_classes, bias=False)
         self.head.weight = nn.Parameter(scale * text_features)
@@ -116,7 +116,7 @@ class ZeroShotClassifier(nn.Module):
         return logits
 
 
-def clip_model(
+def load_clip_model(
     name: str,
     spec: OpenClipModel,
     *,
@@ -132,27 +132,27 @@ def clip_model(
         EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
             class has no name in words; or the image tower does not take images of *image_size*.
     """
-    open_clip = _imported_open_clip()
+    open_clip = _import_open_clip()
     class_names, templates = _class_names(spec, classes, open_clip), _templates(spec, open_clip)
-    clip = _made(open_clip, spec)
+    clip = _create_clip(open_clip, spec)
     weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
     settings = open_clip.get_model_preprocess_cfg(clip)
-    tokenizer = _tokenizer(open_clip, spec)
+    tokenizer = _load_tokenizer(open_clip, spec)
     texts_sha256 = _texts_sha256(class_names, templates)
-    features = text_features(
+    features = load_or_compute(
         kept_features,
         {
             "architecture": spec.architecture, "weights": weights_sha256, "texts": texts_sha256,
             "open_clip": version("open_clip_torch"), "torch": torch.__version__,
         },
-        lambda: _computed(open_clip, clip, tokenizer, class_names, templates),
+        lambda: _compute_text_features(open_clip, clip, tokenizer, class_names, templates),
     )  # fmt: skip
     tower, clip.visual = clip.visual, None
     network = ZeroShotClassifier(
         tower,
         features,
         scale=clip.logit_scale.detach().exp().item(),
-        prompts=_prompts(open_clip, clip, tokenizer, class_names),
+        prompts=_make_prompts(open_clip, clip, tokenizer, class_names),
     ).eval()
     if image_size is not None:
         called = f"model {name}, open_clip's {spec.architecture},"
@@ -171,8 +171,8 @@ def clip_model(
     )
 
 
-def _imported_open_clip() -> Any:
-    return imported_library("open_clip", extra="clip")
+def _import_open_clip() -> Any:
+    return import_library("open_clip", extra="clip")
 
 
 def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
-def _computed(
+def _compute_text_features(
     open_clip: Any, clip: nn.Module, tokenizer: Any, names: Sequence[str], templates: Sequence[Callable[[str], str]]
 ) -> torch.Tensor:
     """Return the mean text features of each class, (K, D); the features of each text and the means have length 1."""
@@ -216,7 +216,7 @@ def _computed(
     return features.T.contiguous()
 
 
-def _tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
+def _load_tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
     try:
         return open_clip.get_tokenizer(spec.architecture)
     except Exception as error:  # some are fetched from the hub, whose client raises errors of any kind
@@ -226,7 +226,7 @@ def _tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
         ) from error
 
 
-def _prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequence[str]) -> Prompts | None:
+def _make_prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequence[str]) -> Prompts | None:
     """Return the prompts of *clip*, or None if it does not use open_clip's own tokenizer and text tower."""
     if not (isinstance(clip, open_clip.CLIP) and isinstance(tokenizer, open_clip.SimpleTokenizer)):
         return None
@@ -234,7 +234,7 @@ def _prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequence[st
     return Prompts(clip, tokenizer([f"{_CONTEXT} {name}." for name in class_names]), num_words=num_words)
 
 
-def _made(open_clip: Any, spec: OpenClipModel) -> Any:
+def _create_clip(open_clip: Any, spec: OpenClipModel) -> Any:
     """Return the whole CLIP with its weights.
 
     Raises:
@@ -250,7 +250,7 @@ def _made(open_clip: Any, spec: OpenClipModel) -> Any:
         try:
             return open_clip.create_model(spec.architecture, pretrained=str(path)).eval()
         except Exception as error:  # of any kind: the file may hold anything
-            _explain_misfit(open_clip, spec.architecture, path, spec.sha256)
+            _raise_misfit(open_clip, spec.architecture, path, spec.sha256)
             raise EvaluationError(
                 f"open_clip cannot load {path} ({first_line(error)}); expected weights of {spec.architecture}"
             ) from error
@@ -264,11 +264,11 @@ def _made(open_clip: Any, spec: OpenClipModel) -> Any:
         ) from error
 
 
-def _explain_misfit(open_clip: Any, architecture: str, path: Path, sha256: str) -> None:
+def _raise_misfit(open_clip: Any, architecture: str, path: Path, sha256: str) -> None:
     """Raise an error that names the first weights that do not fit, if there are any."""
     whole = Architecture(
         name=f"open_clip {architecture}",
-        called=f"open_clip's {architecture}",
+        display_name=f"open_clip's {architecture}",
         library=f"open_clip {version('open_clip_torch')}",
         make=lambda _: open_clip.create_model(architecture),
         needs_storage=True,

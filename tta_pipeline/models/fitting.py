@@ -8,11 +8,11 @@ from torch import nn
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
 
-ANY_NUMBER = 7919
+PLACEHOLDER_CLASSES = 7919
 """A number of classes that no network has: weights whose shape contains it belong to the outputs."""
 _PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "net.")
 """Prefixes that DataParallel, `torch.compile` and usual training code put before the name of each weight."""
-_OF_WRAPPERS = frozenset({"n_averaged"})
+_WRAPPER_ENTRIES = frozenset({"n_averaged"})
 """Names that torch's `AveragedModel` stores beside the weights."""
 
 
@@ -37,22 +37,20 @@ def require_fitting(
         EvaluationError: weights are missing, unexpected or of another shape. The message has their number, and the
             first name of each kind.
     """
-    network = shaped(architecture, num_classes=num_classes or ANY_NUMBER)
-    renamed = _without_wrappers(state, network.state_dict())
-    misfits = _misfits(network, renamed)
+    network = make_without_storage(architecture, num_classes=num_classes or PLACEHOLDER_CLASSES)
+    renamed = _strip_wrappers(state, network.state_dict())
+    misfits = _describe_misfits(network, renamed)
     if misfits:
         classes = f" with {num_classes} classes" if num_classes else ""
         raise EvaluationError(
-            "\n  ".join([f"{what} fit {architecture.called}{classes}; expected its state dict{advice}", *misfits])
+            "\n  ".join([f"{what} fit {architecture.display_name}{classes}; expected its state dict{advice}", *misfits])
         )
     return renamed
 
 
-def _without_wrappers(
-    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def _strip_wrappers(state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return *state* without the prefixes and entries that training code added when it wrapped the network."""
-    renamed = {name: weights for name, weights in state.items() if name in expected or name not in _OF_WRAPPERS}
+    renamed = {name: weights for name, weights in state.items() if name in expected or name not in _WRAPPER_ENTRIES}
     while not renamed.keys() & expected.keys():
         prefix = next((each for each in _PREFIXES if renamed and all(name.startswith(each) for name in renamed)), None)
         if prefix is None:
@@ -61,13 +59,13 @@ def _without_wrappers(
     return renamed
 
 
-def _misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
+def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
     """Return up to three lines, on missing, unexpected and misshapen weights, each with number and first name."""
     expected = network.state_dict()
     others = [
         name
         for name, weights in expected.items()
-        if name in found and ANY_NUMBER not in weights.shape and not _is_alike(found[name], weights)
+        if name in found and PLACEHOLDER_CLASSES not in weights.shape and not _has_same_shape(found[name], weights)
     ]
     # torch knows which names older files may lack.
     absent = {name: expected[name] for name in (set(found) & set(expected))}
@@ -83,22 +81,22 @@ def _misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]
     return lines
 
 
-def shaped(architecture: Architecture, *, num_classes: int) -> nn.Module:
+def make_without_storage(architecture: Architecture, *, num_classes: int) -> nn.Module:
     """Return the network without storage for its weights, or with storage if the network needs it to be made.
 
     Raises:
         EvaluationError: the architecture does not exist.
     """
     if architecture.needs_storage:
-        return _drawn(architecture, num_classes)
+        return _make_with_storage(architecture, num_classes)
     try:
         with torch.device("meta"):
             return architecture.make(num_classes)
     except (RuntimeError, EvaluationError):  # networks that compute with tensors, such as RegNets, and in older timm
-        return _drawn(architecture, num_classes)
+        return _make_with_storage(architecture, num_classes)
 
 
-def _drawn(architecture: Architecture, num_classes: int) -> nn.Module:
+def _make_with_storage(architecture: Architecture, num_classes: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):  # reading shapes must not change the user's random numbers
         return architecture.make(num_classes)
 
@@ -106,12 +104,12 @@ def _drawn(architecture: Architecture, num_classes: int) -> nn.Module:
 def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]:
     """Return the shape of each weight that depends on the number of outputs, with None in place of this number."""
     return {
-        name: tuple(None if size == ANY_NUMBER else size for size in weights.shape)
-        for name, weights in shaped(architecture, num_classes=ANY_NUMBER).state_dict().items()
-        if ANY_NUMBER in weights.shape
+        name: tuple(None if size == PLACEHOLDER_CLASSES else size for size in weights.shape)
+        for name, weights in make_without_storage(architecture, num_classes=PLACEHOLDER_CLASSES).state_dict().items()
+        if PLACEHOLDER_CLASSES in weights.shape
     }
 
 
-def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def _has_same_shape(found: torch.Tensor, expected: torch.Tensor) -> bool:
     # torch accepts a vector of one element, from its first versions, as a number.
     return found.shape == expected.shape or (expected.ndim == 0 and found.shape == (1,))

@@ -19,18 +19,18 @@ def library_architecture(library: str, architecture: str) -> Architecture:
     """
     # Import before the network is made: both libraries import torch's compiler, which fails on torch 2.6's meta device.
     if library == "timm":
-        imported_timm()
+        import_timm()
     else:
         importlib.import_module("torchvision.models")
     return Architecture(
         name=f"{library} {architecture}",
-        called=f"{library}'s {architecture}",
+        display_name=f"{library}'s {architecture}",
         library=f"{library} {version(library)}",
-        make=lambda num_classes: bare_network(library, architecture, num_classes=num_classes),
+        make=lambda num_classes: make_untrained_network(library, architecture, num_classes=num_classes),
     )
 
 
-def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
+def make_untrained_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
     """Return the untrained network.
 
     Raises:
@@ -39,7 +39,7 @@ def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Mod
     network: nn.Module
     try:
         if library == "timm":
-            network = imported_timm().create_model(architecture, num_classes=num_classes)
+            network = import_timm().create_model(architecture, num_classes=num_classes)
         else:
             from torchvision.models import get_model
 
@@ -52,16 +52,16 @@ def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Mod
     return network
 
 
-def imported_timm() -> Any:
+def import_timm() -> Any:
     """Return the module timm.
 
     Raises:
         EvaluationError: timm is not installed.
     """
-    return imported_library("timm", extra="timm")
+    return import_library("timm", extra="timm")
 
 
-def imported_library(name: str, *, extra: str) -> Any:
+def import_library(name: str, *, extra: str) -> Any:
     """Return the module *name*, which the extra *extra* of this project installs.
 
     Raises:

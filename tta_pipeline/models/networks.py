@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.models import (
+from tta_pipeline.benchmarks.model_specs import (
     AnyNetwork,
     CheckpointModel,
     HubModel,
@@ -18,15 +18,15 @@ from tta_pipeline.benchmarks.models import (
 )
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
-from tta_pipeline.models.checkpoints import checkpoint_state
+from tta_pipeline.models.checkpoint_models import read_checkpoint_state
 from tta_pipeline.models.fitting import head_shapes
-from tta_pipeline.models.hub_models import hub_architecture, hub_model
+from tta_pipeline.models.hub_models import hub_architecture, load_hub_model
 from tta_pipeline.models.libraries import library_architecture
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.python_models import python_architecture, python_state
-from tta_pipeline.models.small import small_architecture
-from tta_pipeline.models.timm_models import timm_model, timm_weights
-from tta_pipeline.models.torchvision_models import named_weights, torchvision_model
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.python_models import python_architecture, read_python_state
+from tta_pipeline.models.small_network import small_architecture
+from tta_pipeline.models.timm_models import load_timm_model, timm_weights_identity
+from tta_pipeline.models.torchvision_models import find_weights, load_torchvision_model
 from tta_pipeline.util.json_values import JsonObject
 
 
@@ -59,7 +59,7 @@ def architecture_of(spec: AnyNetwork) -> Architecture:
     return python_architecture(spec)
 
 
-def untrained_network(spec: AnyNetwork, *, num_classes: int) -> nn.Module:
+def make_untrained(spec: AnyNetwork, *, num_classes: int) -> nn.Module:
     """Return the network of *spec*: logits (B, *num_classes*) of normalised images.
 
     Its weights are drawn from torch's global seed.
@@ -70,7 +70,7 @@ def untrained_network(spec: AnyNetwork, *, num_classes: int) -> nn.Module:
     return architecture_of(spec).make(num_classes)
 
 
-def network_with_weights(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
+def load_network(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
     """Return the network of *spec* with its weights; replace a head with another number of outputs by a fresh head.
 
     The weights of a fresh head are drawn from torch's global seed.
@@ -78,14 +78,14 @@ def network_with_weights(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
     Raises:
         EvaluationError: *spec* has no weights, or the weights are missing or not the expected ones.
     """
-    architecture, start = architecture_of(spec), _start(spec)
+    architecture, start = architecture_of(spec), _load_start(spec)
     network = architecture.make(num_classes)
     head, own = head_shapes(architecture), network.state_dict()
     is_fitting = all(own[name].shape == start.state[name].shape for name in head)
     kept = {name: weights for name, weights in start.state.items() if is_fitting or name not in head}
     network.load_state_dict(kept, strict=is_fitting)
     if not head:  # the architecture ignores the number of outputs
-        _replace_last_linear(network, num_classes=num_classes, called=architecture.called)
+        _replace_last_linear(network, num_classes=num_classes, called=architecture.display_name)
     return Pretrained(network=network, mean=start.mean, std=start.std, weights_sha256=start.weights_sha256)
 
 
@@ -112,8 +112,8 @@ def start_identity(spec: AnyNetwork) -> str:
         EvaluationError: its library is not installed, or has no such weights.
     """
     if isinstance(spec, TorchvisionModel):
-        return str(named_weights(spec).url)
-    return timm_weights(spec) if isinstance(spec, TimmModel) else ""
+        return str(find_weights(spec).url)
+    return timm_weights_identity(spec) if isinstance(spec, TimmModel) else ""
 
 
 class _Start(NamedTuple):
@@ -125,17 +125,17 @@ class _Start(NamedTuple):
     weights_sha256: str
 
 
-def _start(spec: AnyNetwork) -> _Start:
+def _load_start(spec: AnyNetwork) -> _Start:
     if isinstance(spec, TorchvisionModel):
-        return _start_of(torchvision_model(spec.architecture, spec))
+        return _start_of_model(load_torchvision_model(spec.architecture, spec))
     if isinstance(spec, TimmModel):
-        return _start_of(timm_model(spec.architecture, spec))
+        return _start_of_model(load_timm_model(spec.architecture, spec))
     if isinstance(spec, HubModel):
-        return _start_of(hub_model(spec.hf, spec))
+        return _start_of_model(load_hub_model(spec.hf, spec))
     if isinstance(spec, CheckpointModel):
-        return _Start(checkpoint_state(spec, num_classes=None), spec.mean, spec.std, spec.sha256)
+        return _Start(read_checkpoint_state(spec, num_classes=None), spec.mean, spec.std, spec.sha256)
     if isinstance(spec, PythonModel):
-        state = python_state(spec, num_classes=None)
+        state = read_python_state(spec, num_classes=None)
         assert spec.mean is not None
         assert spec.std is not None
         assert spec.sha256 is not None
@@ -143,7 +143,7 @@ def _start(spec: AnyNetwork) -> _Start:
     raise EvaluationError("a network of kind small has no weights to start from; expected another kind to fine-tune")
 
 
-def _start_of(loaded: LoadedModel) -> _Start:
+def _start_of_model(loaded: LoadedModel) -> _Start:
     with torch.random.fork_rng(devices=[]):
         state = loaded.make_network().state_dict()
     return _Start(state, loaded.mean, loaded.std, loaded.weights_sha256)

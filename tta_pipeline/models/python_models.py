@@ -7,33 +7,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.models import PythonModel
+from tta_pipeline.benchmarks.model_specs import PythonModel
+from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.source_code import source_sha256
 
 
-def python_model(name: str, spec: PythonModel, *, num_classes: int) -> LoadedModel:
+def load_python_model(name: str, spec: PythonModel, *, num_classes: int) -> LoadedModel:
     """Return the network of *spec* with the weights in its file.
 
     Raises:
-        EvaluationError: see `python_state` and `python_architecture`.
+        EvaluationError: see `read_python_state` and `python_architecture`.
     """
-    state = python_state(spec, num_classes=num_classes)
+    state = read_python_state(spec, num_classes=num_classes)
     assert spec.weights is not None
     assert spec.mean is not None
     assert spec.std is not None
-    return python_architecture(spec).with_state(
+    return python_architecture(spec).make_model(
         name, state, num_classes=num_classes, mean=spec.mean, std=spec.std, weights=spec.weights.name,
         weights_sha256=spec.sha256, key=spec.state,
     )  # fmt: skip
 
 
-def python_state(spec: PythonModel, *, num_classes: int | None) -> dict[str, torch.Tensor]:
+def read_python_state(spec: PythonModel, *, num_classes: int | None) -> dict[str, torch.Tensor]:
     """Return the weights in the file of *spec*, checked to fit its network.
 
     Args:
@@ -69,15 +69,15 @@ def python_architecture(spec: PythonModel) -> Architecture:
     arguments = ", ".join(f"{name}={value!r}" for name, value in spec.arguments.items())
     return Architecture(
         name=f"{spec.factory}({arguments})" if arguments else spec.factory,
-        called=f"the network of {spec.factory}",
+        display_name=f"the network of {spec.factory}",
         library=f"torch {torch.__version__}",
-        make=lambda num_classes: _made(spec, num_classes),
+        make=lambda num_classes: _call_factory(spec, num_classes),
         needs_storage=True,
         code={"factory": spec.factory, "arguments": spec.arguments, "source_sha256": sha256},
     )
 
 
-def _made(spec: PythonModel, num_classes: int) -> nn.Module:
+def _call_factory(spec: PythonModel, num_classes: int) -> nn.Module:
     """Return the network that the factory returns.
 
     Raises:
@@ -87,7 +87,7 @@ def _made(spec: PythonModel, num_classes: int) -> nn.Module:
         factory = load_function(spec.factory)
     except ShardError as error:
         raise EvaluationError(str(error)) from error
-    arguments = {**({"num_classes": num_classes} if _asks_for_classes(factory) else {}), **spec.arguments}
+    arguments = {**({"num_classes": num_classes} if _takes_num_classes(factory) else {}), **spec.arguments}
     try:
         network = factory(**arguments)
     except Exception as error:  # whatever a user's function raises
@@ -103,7 +103,7 @@ def _made(spec: PythonModel, num_classes: int) -> nn.Module:
     return network
 
 
-def _asks_for_classes(factory: Callable[..., Any]) -> bool:
+def _takes_num_classes(factory: Callable[..., Any]) -> bool:
     try:
         return "num_classes" in inspect.signature(factory).parameters
     except (TypeError, ValueError):  # for a function without Python source

@@ -17,11 +17,11 @@ from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.util.files import open_file, require_size, write_atomically
 
 _NAME = "features"
-_MOST_BYTES = 2**30
+_MAX_BYTES = 2**30
 """Largest size of a file of features in bytes; 21,841 classes with 1,280 numbers each take 0.1 GB."""
 
 
-def text_features(
+def load_or_compute(
     folder: Path | None, decided_by: Mapping[str, str], compute: Callable[[], torch.Tensor]
 ) -> torch.Tensor:
     """Return the result of *compute*, (K, D), from *folder* if it is cached there for the same *decided_by*.
@@ -44,7 +44,7 @@ def _read(path: Path) -> torch.Tensor | None:
     """Return the features in *path*; None if there is no file, or it is damaged."""
     try:
         with open_file(path) as file:
-            require_size(file, path, _MOST_BYTES)
+            require_size(file, path, _MAX_BYTES)
         with safe_open(path, framework="pt") as file:
             features, metadata = file.get_tensor(_NAME).clone(), file.metadata() or {}
     except (OSError, SafetensorError):

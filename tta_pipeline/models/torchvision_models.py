@@ -5,27 +5,27 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.benchmarks.models import TorchvisionModel
+from tta_pipeline.benchmarks.model_specs import TorchvisionModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.libraries import library_architecture
-from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loaded_model import LoadedModel
 
 
-def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
+def load_torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
     """Return torchvision's model with the weights that *spec* names, and with their normalisation.
 
     Raises:
         EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
     """
-    weights = named_weights(spec)
+    weights = find_weights(spec)
     transforms = weights.transforms()
-    return library_architecture("torchvision", spec.architecture).with_state(
-        name, _downloaded(weights), num_classes=len(weights.meta["categories"]),
+    return library_architecture("torchvision", spec.architecture).make_model(
+        name, _download(weights), num_classes=len(weights.meta["categories"]),
         mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
     )  # fmt: skip
 
 
-def named_weights(spec: TorchvisionModel) -> Any:
+def find_weights(spec: TorchvisionModel) -> Any:
     """Return the member of torchvision's enum that *spec* names; `url` has the first digits of the file's sha256.
 
     Raises:
@@ -45,7 +45,7 @@ def named_weights(spec: TorchvisionModel) -> Any:
     return choices[spec.weights]
 
 
-def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
+def _download(weights: Any) -> dict[str, torch.Tensor]:
     try:
         state: dict[str, torch.Tensor] = weights.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:

@@ -39,7 +39,7 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
             f"{path} cannot be read as weights ({first_line(error)}); expected safetensors or a saved state dict, "
             "without code"
         ) from error
-    return _only_state(content, path, key)
+    return _select_state(content, path, key)
 
 
 def require_file(path: Path, sha256: str) -> None:
@@ -58,9 +58,9 @@ def require_file(path: Path, sha256: str) -> None:
         raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
 
 
-def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:
+def _select_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:
     """Return the state dict in *content* of the file *path*, which may be the state dict itself."""
-    found = dict(_states(content)) if isinstance(content, Mapping) else {}
+    found = dict(_find_states(content)) if isinstance(content, Mapping) else {}
     if key is not None and key not in found:
         raise EvaluationError(f"{path} has no state dict {key!r}; expected one of {', '.join(found) or 'none'}")
     if len(found) > 1 and key is None:
@@ -77,14 +77,14 @@ def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch
     return dict(next(iter(found.values())) if key is None else found[key])
 
 
-def _states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
+def _find_states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
     """Yield each state dict in *content* after its keys, joined by dots."""
     if content and all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()):
         yield where, content
         return
     for key in _KEYS:
         if isinstance(content.get(key), Mapping):
-            yield from _states(content[key], f"{where}.{key}" if where else key)
+            yield from _find_states(content[key], f"{where}.{key}" if where else key)
 
 
 def state_sha256(state: Mapping[str, torch.Tensor]) -> str:

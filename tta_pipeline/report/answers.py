@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.tables import Table
-from tta_pipeline.results.database.database import OF_STATEMENTS
+from tta_pipeline.results.database.database import STATEMENT_ERRORS
 
 Result = TypeVar("Result")
 _ROWS_AT_ONCE = 10_000
 _ROWS_OF_A_BATCH = 122_880  # each batch is a row group of a Parquet file; this is DuckDB's size of row groups
-_QUESTIONS = frozenset(
+_QUERY_TYPES = frozenset(
     {
         duckdb.StatementType.SELECT,
         duckdb.StatementType.EXPLAIN,
@@ -40,7 +40,7 @@ class Answer:
         Raises:
             QuestionError: *sql* is not exactly one query.
         """
-        _require_one_question(connection, sql)
+        _require_one_query(connection, sql)
         self._connection, self._sql, self._parameters = connection, sql, list(parameters)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="question")
 
@@ -54,7 +54,7 @@ class Answer:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns; raises QuestionError if the database cannot answer."""
-        self._asked(lambda: self._connection.execute(self._sql, self._parameters))
+        self._run_interruptibly(lambda: self._connection.execute(self._sql, self._parameters))
         return tuple(column[0] for column in self._connection.description or ())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -64,7 +64,7 @@ class Answer:
             QuestionError: a row cannot be computed, or holds a value that Python cannot represent.
         """
         assert self.columns  # runs the query
-        while rows := self._asked(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
+        while rows := self._run_interruptibly(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
             yield from rows
 
     def table(self, limit: int | None) -> tuple[Table, bool]:
@@ -79,12 +79,12 @@ class Answer:
         Raises:
             QuestionError: see `rows`.
         """
-        reader: Any = self._asked(
+        reader: Any = self._run_interruptibly(
             lambda: self._connection.sql(self._sql, params=self._parameters).to_arrow_reader(_ROWS_OF_A_BATCH)
         )
-        return reader.schema, iter(lambda: self._asked(lambda: next(reader, None)), None)
+        return reader.schema, iter(lambda: self._run_interruptibly(lambda: next(reader, None)), None)
 
-    def _asked(self, work: Callable[[], Result]) -> Result:
+    def _run_interruptibly(self, work: Callable[[], Result]) -> Result:
         """Return the result of *work* in DuckDB; interrupt DuckDB if this thread is interrupted."""
         future = self._thread.submit(work)
         try:
@@ -95,7 +95,7 @@ class Answer:
                 self._connection.interrupt()
                 wait([future], timeout=0.05)
             raise
-        except (*OF_STATEMENTS, pa.ArrowException) as error:
+        except (*STATEMENT_ERRORS, pa.ArrowException) as error:
             raise QuestionError(_one_line(error)) from error
         except (OverflowError, ValueError) as error:
             raise QuestionError(
@@ -105,19 +105,19 @@ class Answer:
             del future  # else its error and this frame refer to each other, and keep the connection alive
 
 
-def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     try:
         sql.encode()
         statements = connection.extract_statements(sql)
     except UnicodeEncodeError:
         raise QuestionError("the query is not valid UTF-8; type it again") from None
-    except OF_STATEMENTS as error:
+    except STATEMENT_ERRORS as error:
         raise QuestionError(_one_line(error)) from error
     if len(statements) != 1:
         found = f"found {len(statements)} statements" if statements else "found no query"
         raise QuestionError(f"{found}; expected one, such as FROM leaderboard")
     (statement,) = statements
-    if statement.type not in _QUESTIONS:
+    if statement.type not in _QUERY_TYPES:
         raise QuestionError(f"found a statement of kind {statement.type.name}; expected a query, such as SELECT")
 
 

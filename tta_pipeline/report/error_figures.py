@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, PercentFormatter
 
-from tta_pipeline.report.drawing import COLOURS, HATCHES, colours_of, without_frame
+from tta_pipeline.report.figure_style import COLOURS, HATCHES, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
 
@@ -16,7 +16,7 @@ _MAPS_IN_A_ROW = 5
 _CURVES_IN_A_ROW = 5
 _PANELS_IN_A_ROW = 2
 _MAX_BARS = 6
-_FEWEST_TO_FIT = 3
+_MIN_POINTS_TO_FIT = 3
 """Fewest models through which a line is fitted: two points always lie on a line."""
 
 
@@ -68,7 +68,7 @@ def corruption_bars(
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axis = figure.subplots()
     positions, width = np.arange(len(corruptions)), 0.8 / len(shown)
-    for number, (experiment, colour) in enumerate(zip(shown, colours_of(len(shown)), strict=True)):
+    for number, (experiment, colour) in enumerate(zip(shown, pick_colours(len(shown)), strict=True)):
         cells = errors[experiment].items()
         heights = [_mean([error for cell, error in cells if cell.corruption == c]) for c in corruptions]
         known = mce.get(experiment)
@@ -80,7 +80,7 @@ def corruption_bars(
     axis.set_ylabel("mean top-1 error")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
-    without_frame(axis)
+    hide_frame(axis)
     return figure
 
 
@@ -129,7 +129,7 @@ def accuracy_against_clean(means: Table) -> Figure | None:
 
 def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]]) -> None:
     """Draw points of (experiment, method, clean error, error on the set)."""
-    dark, light = colours_of(2)
+    dark, light = pick_colours(2)
     clean, shifted = (
         np.clip(1 - np.array(errors, float), 0.005, 0.995) for errors in list(zip(*points, strict=True))[2:]
     )
@@ -137,7 +137,7 @@ def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]])
     least, most = 0.7 * min(clean.min(), shifted.min()), 1 - 0.7 * (1 - max(clean.max(), shifted.max()))
     line = np.linspace(least, most, 100)
     axis.plot(line, line, color="0.7", linewidth=0.8, zorder=1)
-    if len(set(clean[is_source])) >= _FEWEST_TO_FIT:
+    if len(set(clean[is_source])) >= _MIN_POINTS_TO_FIT:
         slope, intercept = np.polyfit(_logit(clean[is_source]), _logit(shifted[is_source]), 1)
         axis.plot(line, 1 / (1 + np.exp(-(slope * _logit(line) + intercept))), "--", color="0.4", linewidth=0.8)
     axis.scatter(
@@ -152,7 +152,7 @@ def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]])
         ticks.set_minor_formatter(NullFormatter())
     axis.set_xlabel("accuracy on clean images")
     axis.set_ylabel("accuracy on the shift set")
-    without_frame(axis)
+    hide_frame(axis)
 
 
 def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -167,7 +167,7 @@ def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:
     axes = _grid(figure, len(experiments), num_columns, sharex=True, sharey=True)
     columns = ("experiment", "confidence", "accuracy", "num_samples")
     rows = list(zip(*map(calibration.column, columns), strict=True))
-    dark, light = colours_of(2)
+    dark, light = pick_colours(2)
     for axis, experiment in zip(axes, experiments, strict=True):
         confidences, accuracies, counts = np.array([row[1:] for row in rows if row[0] == experiment], float).T
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
@@ -176,7 +176,7 @@ def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:
         gap = (counts * np.abs(accuracies - confidences)).sum() / counts.sum()
         axis.set_title(f"{experiment}\ngap {gap:.1%}", fontsize=9)
         axis.set_aspect("equal")
-        without_frame(axis)
+        hide_frame(axis)
     figure.supxlabel("confidence", fontsize=9)
     figure.supylabel("accuracy", fontsize=9)
     return figure
@@ -188,7 +188,7 @@ def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
         point for rank, point in enumerate(points) if all(point[1] < better[1] for better in points[:rank])
     ]  # fmt: skip
     axis.plot([point[1] for point in front], [point[2] for point in front], color="0.7", linewidth=1, zorder=1)
-    dark, light = colours_of(2)
+    dark, light = pick_colours(2)
     width = max(len(experiment) for experiment, _, _ in points)
     for rank, (experiment, milliseconds, error) in enumerate(points, start=1):
         is_best = (experiment, milliseconds, error) in front
@@ -208,7 +208,7 @@ def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
         frameon=False, loc="upper left", bbox_to_anchor=(1, 1.02), handlelength=0.6, labelspacing=0.25,
         prop={"family": "monospace", "size": 7},
     )  # fmt: skip
-    without_frame(axis)
+    hide_frame(axis)
 
 
 def _grid(figure: Figure, number: int, num_columns: int, **options: object) -> Sequence[Axes]:

@@ -15,8 +15,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
-from tta_pipeline.report.tables import Table, as_markdown, best_cells, formatted
-from tta_pipeline.util.names import repeated
+from tta_pipeline.report.tables import Table, as_markdown, best_cells, format_value
+from tta_pipeline.util.names import find_duplicates
 
 _WIDE = 10_000  # wide enough that no line is wrapped
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -27,13 +27,13 @@ def as_terminal(table: Table, *, width: int | None = None) -> str:
 
     Headings that do not fit side by side are split into words. Without a width the text is plain.
     """
-    lines = _aligned(table, " ", is_styled=width is not None)
-    if width is not None and _aligned(table, " ", is_styled=False).find("\n") > width:
-        lines = _aligned(table, "\n", is_styled=True)
+    lines = _align_columns(table, " ", is_styled=width is not None)
+    if width is not None and _align_columns(table, " ", is_styled=False).find("\n") > width:
+        lines = _align_columns(table, "\n", is_styled=True)
     return lines
 
 
-def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
+def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
     best = best_cells(table)
     shown = RichTable(box=None, pad_edge=False)
     for name in table.columns:
@@ -42,7 +42,7 @@ def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
     for number, row in enumerate(table.rows):
         shown.add_row(
             *(  # Text: brackets in a name are not markup
-                Text(formatted(name, value), style="bold" if (number, name) in best else "")
+                Text(format_value(name, value), style="bold" if (number, name) in best else "")
                 for name, value in zip(table.columns, row, strict=True)
             )
         )
@@ -62,7 +62,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
     best = best_cells(table)
 
     def cell(number: int, name: str, value: object) -> str:
-        text = _latex(formatted(name, value))
+        text = _escape_latex(format_value(name, value))
         text = rf"\textbf{{{text}}}" if (number, name) in best else text
         return rf"{text}$^\dagger$" if number in leading and name == "mean_error" else text
 
@@ -71,7 +71,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
         [cell(number, name, value) for name, value in zip(table.columns, row, strict=True)]
         for number, row in enumerate(table.rows)
     ]
-    head = [_latex(name.replace("_", " ")) for name in table.columns]
+    head = [_escape_latex(name.replace("_", " ")) for name in table.columns]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
@@ -89,12 +89,12 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
 
 def as_csv(table: Table) -> str:
     """Return *table* as `write_csv` writes it, without a trailing newline."""
-    return _written(write_csv, table)
+    return _write_to_string(write_csv, table)
 
 
 def as_json(table: Table) -> str:
     """Return *table* as `write_json` writes it, without a trailing newline."""
-    return _written(write_json, table)
+    return _write_to_string(write_json, table)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
@@ -107,7 +107,7 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextI
     # A carriage return ends a row for CSV readers, and Python's writer does not quote it by default.
     quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     for row in chain([columns], rows):
-        cells = [_no_formula(value) if isinstance(value, str) else value for value in row]
+        cells = [_escape_formula(value) if isinstance(value, str) else value for value in row]
         has_returns = any(isinstance(value, str) and "\r" in value for value in cells)
         (quoting if has_returns else writer).writerow(cells)
 
@@ -118,10 +118,10 @@ def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: Text
     Raises:
         QuestionError: two columns have the same name.
     """
-    require_different(columns)
+    require_unique_columns(columns)
     before = "["
     for row in rows:
-        text = json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}, indent=1)
+        text = json.dumps({name: _to_json_types(value) for name, value in zip(columns, row, strict=True)}, indent=1)
         file.write(f"{before}\n {text.replace(chr(10), chr(10) + ' ')}")
         before = ","
     file.write("[]\n" if before == "[" else "\n]\n")
@@ -133,7 +133,7 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Bi
     Raises:
         QuestionError: two columns have the same name, or Parquet lacks the type of a column.
     """
-    require_different(schema.names)
+    require_unique_columns(schema.names)
     try:
         with pq.ParquetWriter(file, schema) as writer:
             for batch in batches:
@@ -143,34 +143,34 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Bi
         raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error
 
 
-def require_different(columns: Sequence[str]) -> None:
+def require_unique_columns(columns: Sequence[str]) -> None:
     """Refuse two columns with the same name, since some formats would keep only one.
 
     Raises:
         QuestionError: two columns have the same name.
     """
-    if twice := sorted(repeated(columns)):
+    if twice := sorted(find_duplicates(columns)):
         raise QuestionError(f"two columns are called {twice[0]}; expected different names: rename one with AS")
 
 
-FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
+READER_FORMATS: Mapping[str, Callable[[Table], str]] = {
     "table": as_terminal,
     "latex": as_latex,
     "markdown": as_markdown,
 }
 """Formats for readers, which leave out obvious columns and hold a whole table in memory."""
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
-FOR_PROGRAMS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
+PROGRAM_FORMATS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
 """Text formats that are written row by row; Parquet has its own types and batches."""
 
 
-def _written(write: Write, table: Table) -> str:
+def _write_to_string(write: Write, table: Table) -> str:
     buffer = io.StringIO()
     write(table.columns, table.rows, buffer)
     return buffer.getvalue().rstrip("\n")
 
 
-def _no_formula(text: str) -> str:
+def _escape_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_BEGINS_A_FORMULA) else text
 
 
@@ -188,16 +188,16 @@ _LATEX = str.maketrans(
 )
 
 
-def _latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """Return *value* in JSON types: NaN and infinity become None, keys become text, other types become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _to_json_types(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_json_types(each) for each in value]
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tta_pipeline.loading.order import among, as_stored
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 
 _TILE = 96
@@ -43,7 +43,7 @@ def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image
     classes, first = shard_set.manifest.classes, row.first_samples
     stream = Stream(
         shard_set=shard_set,
-        order=among(np.array(first.positions, np.int64), shard_set.index, as_stored),
+        order=order_among(np.array(first.positions, np.int64), shard_set.index, stored_order),
         batch_size=len(first.predictions),
         image_size=image_size,
         num_threads=1,
@@ -139,7 +139,7 @@ def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> 
     return sheet
 
 
-def picture_png(image: Image.Image) -> bytes:
+def encode_png(image: Image.Image) -> bytes:
     """Return *image* as PNG bytes."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")

@@ -4,7 +4,7 @@ from itertools import groupby
 
 from matplotlib.figure import Figure
 
-from tta_pipeline.report.drawing import colours_of, without_frame
+from tta_pipeline.report.figure_style import hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 
 _MAX_PANELS = 6
@@ -20,7 +20,7 @@ def progress_lines(progress: Table) -> Figure:
     rows = list(zip(*map(progress.column, columns), strict=True))
     streams = [(name, list(of_it)) for name, of_it in groupby(rows, key=lambda row: row[0])][:_MAX_PANELS]
     experiments = list(dict.fromkeys((row[1], row[2]) for row in rows))
-    colours = dict(zip(experiments, colours_of(len(experiments)), strict=True))
+    colours = dict(zip(experiments, pick_colours(len(experiments)), strict=True))
     figure = Figure(figsize=(9, 0.6 + 2.4 * len(streams)), layout="constrained")
     for axis, (name, of_stream) in zip(figure.subplots(len(streams), squeeze=False)[:, 0], streams, strict=True):
         for (experiment, subset, _), line in groupby(of_stream, key=lambda row: row[1:4]):
@@ -45,6 +45,6 @@ def progress_lines(progress: Table) -> Figure:
         axis.set_ylabel("accuracy")
         named = {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
         axis.legend(named.values(), named.keys(), frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-        without_frame(axis)
+        hide_frame(axis)
     axis.set_xlabel("image of the stream")
     return figure

@@ -32,18 +32,18 @@ _CHANGE = ("change", "change_low", "change_high")
 _PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share")
 
 
-def formatted(column: str, value: object) -> str:
+def format_value(column: str, value: object) -> str:
     """Return *value* in readable form: errors and shares in percent, large numbers with separators."""
     if value is None:
         return "-"
     if isinstance(value, list):
-        return ", ".join(formatted(column, each) for each in value)
+        return ", ".join(format_value(column, each) for each in value)
     if isinstance(value, float):
-        return _formatted_float(column, value)
+        return _format_float(column, value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _formatted_float(column: str, value: float) -> str:
+def _format_float(column: str, value: float) -> str:
     if column.endswith(_PERCENT):
         return f"{value:.1%}"
     if column.endswith(_CHANGE):
@@ -100,7 +100,7 @@ _OBVIOUS: Mapping[str, object] = {
 }
 
 
-def without_obvious(table: Table) -> Table:
+def drop_obvious_columns(table: Table) -> Table:
     """Return *table* without columns that are empty or hold only the obvious value."""
     telling = [
         number
@@ -138,7 +138,7 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
         for number, row in enumerate(table.rows)
     )  # fmt: skip
     head = Markup("").join(
-        Markup('<th scope="col"{}>{}</th>').format(_class_of(["text"] if column in words else []), readable(column))
+        Markup('<th scope="col"{}>{}</th>').format(_class_of(["text"] if column in words else []), column_title(column))
         for column in table.columns
     )
     return Markup(
@@ -146,13 +146,13 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
     ).format(name, caption, head, body)
 
 
-def readable(column: str) -> str:
+def column_title(column: str) -> str:
     """Return the name of a column in words."""
     return column.replace("_", " ")
 
 
 def _html_cell(column: str, value: object, *, is_whole: bool, is_head: bool, classes: Sequence[str]) -> Markup:
-    text = formatted(column, value)
+    text = format_value(column, value)
     if is_head:
         return Markup('<th scope="row"{}>{}</th>').format(_class_of(classes), text)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -169,7 +169,7 @@ def as_markdown(table: Table) -> str:
     best = best_cells(table)
 
     def cell(number: int, name: str, value: object) -> str:
-        text = str(escape(formatted(name, value))).replace("|", "\\|").replace("\n", " ")
+        text = str(escape(format_value(name, value))).replace("|", "\\|").replace("\n", " ")
         return f"**{text}**" if (number, name) in best else text
 
     lines = [table.columns, tuple("---" for _ in table.columns)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from tta_pipeline.report.drawing import HATCHES, MARKERS, colours_of, without_frame
+from tta_pipeline.report.figure_style import HATCHES, MARKERS, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def stage_bars(times: Table) -> Figure:
     shares = seconds / seconds.sum(0)
     figure = Figure(figsize=(9, 1.3 + 0.24 * len(names)), layout="constrained")
     axis = figure.subplots()
-    colours = colours_of(len(_STAGES))
+    colours = pick_colours(len(_STAGES))
     for number, stage in enumerate(_STAGES.values()):
         bars = axis.barh(
             names, shares[number], left=shares[:number].sum(0), label=stage, color=colours[number],
@@ -49,7 +49,7 @@ def stage_bars(times: Table) -> Figure:
     axis.invert_yaxis()
     axis.margins(y=0.01)
     axis.legend(frameon=False, ncols=len(_STAGES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
-    without_frame(axis)
+    hide_frame(axis)
     return figure
 
 
@@ -76,7 +76,7 @@ def throughput_lines(history: Table) -> Figure | None:
     shown = shown[:_MAX_LINES]
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axis = figure.subplots()
-    for experiment, colour, marker in zip(shown, colours_of(len(shown)), MARKERS, strict=False):
+    for experiment, colour, marker in zip(shown, pick_colours(len(shown)), MARKERS, strict=False):
         numbers, images_per_s = zip(*sorted(speeds[experiment]), strict=True)
         axis.plot(numbers, images_per_s, label=experiment, color=colour, marker=marker, markersize=5)
     used = sorted({number for name in shown for number, _ in speeds[name]})
@@ -85,7 +85,7 @@ def throughput_lines(history: Table) -> Figure | None:
     axis.set_ylabel("median images/s")
     axis.set_xlabel("run")
     axis.legend(frameon=False, ncols=_MAX_LINES, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
-    without_frame(axis)
+    hide_frame(axis)
     return figure
 
 
@@ -96,7 +96,7 @@ def loader_comparison_bars(comparison: Table) -> Figure:
     columns = ("loader", "images_per_s", "data_wait_share")
     rows = list(zip(of_what, *map(comparison.column, columns), strict=True))
     names = [f"{name}: {_LOADERS[loader]}" for name, loader, _, _ in rows]
-    colours = dict(zip(_LOADERS, colours_of(len(_LOADERS)), strict=True))
+    colours = dict(zip(_LOADERS, pick_colours(len(_LOADERS)), strict=True))
     hatches = dict(zip(_LOADERS, HATCHES, strict=False))
     figure = Figure(figsize=(9, 1.1 + 0.3 * len(rows)), layout="constrained")
     speeds, waits = figure.subplots(1, 2, sharey=True)
@@ -109,7 +109,7 @@ def loader_comparison_bars(comparison: Table) -> Figure:
             )
             axis.bar_label(bar, [form.format(row[column])], padding=4, fontsize=8)
         axis.set_xlabel(label)
-        without_frame(axis)
+        hide_frame(axis)
     speeds.set_yticks(range(len(rows)), names)
     speeds.set_xlim(0, 1.18 * max(row[2] for row in rows))
     waits.set_xlim(0, 1.12)
@@ -126,10 +126,10 @@ def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
     speeds = np.array([row.images_per_s for row in rows])
     ranges = [[row.images_per_s_min for row in rows], [row.images_per_s_max for row in rows]]
     names = [f"{row.loader}, {row.num_threads} threads, {row.output}" for row in rows]
-    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=colours_of(3)[1])
+    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=pick_colours(3)[1])
     axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
     axis.set_xlim(0, 1.15 * max(ranges[1]))
     axis.invert_yaxis()
     axis.set_xlabel("images/s, median and range")
-    without_frame(axis)
+    hide_frame(axis)
     return figure

@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tta_pipeline.report.drawing import colours_of, without_frame
+from tta_pipeline.report.figure_style import hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
-from tta_pipeline.results.training import TrainingRun
+from tta_pipeline.results.training_record import TrainingRun
 
-_MARKED = 20
+_MAX_MARKED_EPOCHS = 20
 """Most epochs whose points are marked; more would hide the line."""
 _QUANTITIES = ("error", "loss")
 _COLUMNS = ("model", "epoch", *(f"{part}_{quantity}" for quantity in _QUANTITIES for part in ("train", "validation")))
@@ -31,10 +31,10 @@ def learning_curves(epochs: Table) -> Figure | None:
     axes = figure.subplots(len(models), len(_QUANTITIES), squeeze=False)
     for of_model, model in zip(axes, models, strict=True):
         numbers, *curves = zip(*(row[1:] for row in rows if row[0] == model), strict=True)
-        _draw(of_model[0], "error", numbers, curves[:2])
-        _draw(of_model[1], "loss", numbers, curves[2:])
+        _draw_curves(of_model[0], "error", numbers, curves[:2])
+        _draw_curves(of_model[1], "loss", numbers, curves[2:])
         of_model[0].yaxis.set_major_formatter(PercentFormatter(1))
-        of_model[0].set_title(_named(model, numbers, curves[1]), loc="left", fontsize=9)
+        of_model[0].set_title(_model_title(model, numbers, curves[1]), loc="left", fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("epoch")
     lines = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
@@ -42,7 +42,7 @@ def learning_curves(epochs: Table) -> Figure | None:
     return figure
 
 
-def curves_of(run: TrainingRun) -> Figure:
+def learning_curves_of_run(run: TrainingRun) -> Figure:
     """Return error and loss of one run by epoch."""
     rows = tuple((run.model, *(getattr(each, name) for name in _COLUMNS[1:])) for each in run.epochs)
     figure = learning_curves(Table(columns=_COLUMNS, rows=rows))
@@ -50,7 +50,7 @@ def curves_of(run: TrainingRun) -> Figure:
     return figure
 
 
-def _named(model: str, epochs: Sequence[int], errors: Sequence[float | None]) -> str:
+def _model_title(model: str, epochs: Sequence[int], errors: Sequence[float | None]) -> str:
     """Return the name of *model* with its lowest validation error, if known."""
     known = [(error, epoch) for error, epoch in zip(errors, epochs, strict=True) if error is not None]
     if not known:
@@ -59,10 +59,10 @@ def _named(model: str, epochs: Sequence[int], errors: Sequence[float | None]) ->
     return f"{model}: lowest validation error {error:.1%}, epoch {epoch}"
 
 
-def _draw(axis: Axes, quantity: str, epochs: Sequence[int], curves: Sequence[Sequence[float | None]]) -> None:
+def _draw_curves(axis: Axes, quantity: str, epochs: Sequence[int], curves: Sequence[Sequence[float | None]]) -> None:
     """Draw the *curves* of a quantity on training and on validation images, from zero upwards."""
-    dark, _, light = colours_of(3)
-    marker = "o" if len(epochs) <= _MARKED else None
+    dark, _, light = pick_colours(3)
+    marker = "o" if len(epochs) <= _MAX_MARKED_EPOCHS else None
     highest = 0.0
     styles = (("training", light, "--"), ("validation", dark, "-"))
     for (label, colour, line), values in zip(styles, curves, strict=True):
@@ -73,4 +73,4 @@ def _draw(axis: Axes, quantity: str, epochs: Sequence[int], curves: Sequence[Seq
     axis.set_ylim(0, 1.08 * highest or 1)
     axis.set_ylabel(quantity)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    without_frame(axis)
+    hide_frame(axis)

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from tta_pipeline.report.drawing import COLOURS, colours_of, without_frame
-from tta_pipeline.results.tuning import Trial, TuningRun, Value
+from tta_pipeline.report.figure_style import COLOURS, hide_frame, pick_colours
+from tta_pipeline.results.tuning_record import Trial, TuningRun, Value
 
 _CHOSEN = "#b2182b"
 _LOGARITHMIC_FROM = 10.0
@@ -24,27 +24,27 @@ def error_over_grid(run: TuningRun) -> Figure:
     varied = [name for name, values in run.grid_values.items() if len(values) > 1] or list(run.grid_values)
     if len(varied) == 1:
         figure = Figure(figsize=(7.5, 4), layout="constrained")
-        _curve(figure.subplots(), run, varied[0])
+        _draw_curve(figure.subplots(), run, varied[0])
     elif len(varied) == 2 and run.num_trials == run.num_combinations:
-        figure = _map(run, *varied)
+        figure = _draw_map(run, *varied)
     else:
         figure = Figure(figsize=(1 + 3.2 * len(varied), 3.6), layout="constrained")
         panels = figure.subplots(1, len(varied), squeeze=False, sharey=True)[0]
         for axis, name in zip(panels, varied, strict=True):
-            _points(axis, run, name)
+            _draw_points(axis, run, name)
         panels[0].set_ylabel("mean top-1 error")
     chosen = ", ".join(f"{name} {value}" for name, value in run.values.items())
     figure.suptitle(f"{run.experiment} on {', '.join(run.shifts)}\nchosen: {chosen}, error {run.error:.1%}", fontsize=9)
     return figure
 
 
-def _curve(axis: Axes, run: TuningRun, name: str) -> None:
+def _draw_curve(axis: Axes, run: TuningRun, name: str) -> None:
     """Draw the error over the values of one hyperparameter."""
-    place = _placed(axis, run, name)
+    place = _prepare_axis(axis, run, name)
     trials = sorted(run.trials, key=lambda each: place(each.values[name]))
     at = [place(each.values[name]) for each in trials]
-    for shift, colour in zip(run.shifts, colours_of(len(run.shifts)), strict=True):
-        means = [_mean_of(each, shift) for each in trials]
+    for shift, colour in zip(run.shifts, pick_colours(len(run.shifts)), strict=True):
+        means = [_mean_error(each, shift) for each in trials]
         axis.plot(at, means, color=colour, linewidth=1, linestyle="--", label=shift)
     axis.plot(at, [each.error for each in trials], color="black", linewidth=2, marker="o", label="mean")
     axis.plot(place(run.values[name]), run.error, color=_CHOSEN, marker="o", markersize=11, fillstyle="none",
@@ -53,16 +53,16 @@ def _curve(axis: Axes, run: TuningRun, name: str) -> None:
     axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _points(axis: Axes, run: TuningRun, name: str) -> None:
+def _draw_points(axis: Axes, run: TuningRun, name: str) -> None:
     """Draw a point for each trial over the values of one of several hyperparameters."""
-    place = _placed(axis, run, name)
+    place = _prepare_axis(axis, run, name)
     axis.plot([place(each.values[name]) for each in run.trials], [each.error for each in run.trials],
-              color=colours_of(1)[0], marker="o", linestyle="none", alpha=0.6)  # fmt: skip
+              color=pick_colours(1)[0], marker="o", linestyle="none", alpha=0.6)  # fmt: skip
     axis.plot(place(run.values[name]), run.error, color=_CHOSEN, marker="o", markersize=11, fillstyle="none",
               markeredgewidth=2, linestyle="none")  # fmt: skip
 
 
-def _map(run: TuningRun, down: str, along: str) -> Figure:
+def _draw_map(run: TuningRun, down: str, along: str) -> Figure:
     """Return a heat map of the error over two hyperparameters."""
     rows, columns = run.grid_values[down], run.grid_values[along]
     errors = {(each.values[down], each.values[along]): each.error for each in run.trials}
@@ -84,12 +84,12 @@ def _map(run: TuningRun, down: str, along: str) -> Figure:
     return figure
 
 
-def _placed(axis: Axes, run: TuningRun, name: str) -> Callable[[Value], float]:
+def _prepare_axis(axis: Axes, run: TuningRun, name: str) -> Callable[[Value], float]:
     """Prepare *axis* for the values of *name*, and return their coordinates: the number itself, or its grid index."""
     values = run.grid_values[name]
     axis.set_xlabel(name)
     axis.yaxis.set_major_formatter(PercentFormatter(1))
-    without_frame(axis)
+    hide_frame(axis)
     numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(numbers) < len(values):
         axis.set_xticks(range(len(values)), [str(each) for each in values])
@@ -101,7 +101,7 @@ def _placed(axis: Axes, run: TuningRun, name: str) -> Callable[[Value], float]:
     return lambda value: float(str(value))
 
 
-def _mean_of(trial: Trial, shift: str) -> float:
+def _mean_error(trial: Trial, shift: str) -> float:
     """Return the mean error of *trial* over the cells of *shift*."""
     own = [error for cell, error in zip(trial.cells, trial.errors, strict=True) if cell.partition("|")[0] == shift]
     return sum(own) / len(own)

@@ -65,13 +65,13 @@ def as_digests(digests: Iterable[bytes], size_bytes: int = CHECKSUM_BYTES) -> Di
     return np.frombuffer(b"".join(digests), f"V{size_bytes}")
 
 
-def encoded_checksums(checksums: Digests, samples_sha256: str) -> bytes:
+def encode_checksums(checksums: Digests, samples_sha256: str) -> bytes:
     """Return the bytes of `checksums.xxh64` for the sample index with the hash *samples_sha256*."""
     body = bytes.fromhex(samples_sha256) + checksums.tobytes()
     return body + _sha256(body)
 
 
-def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Digests | None:
+def decode_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Digests | None:
     """Return the checksums in *data*, or None if *data* is not an intact file for that sample index."""
     body, digest = data[:-_SHA256_BYTES], data[-_SHA256_BYTES:]
     is_whole = len(body) == _SHA256_BYTES + num_samples * CHECKSUM_BYTES and _sha256(body) == digest
@@ -80,7 +80,7 @@ def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Dig
     return np.frombuffer(body, f"V{CHECKSUM_BYTES}", offset=_SHA256_BYTES)
 
 
-def checksums_bytes(num_samples: int) -> int:
+def checksum_file_bytes(num_samples: int) -> int:
     """Return the size in bytes of the checksum file for *num_samples* samples."""
     return 2 * _SHA256_BYTES + num_samples * CHECKSUM_BYTES
 
@@ -89,10 +89,10 @@ def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Diges
     """Return the checksums in *folder*, or None if there is no intact file for that sample index."""
     path = folder / CHECKSUMS_FILE
     try:
-        data = read_file(path, limit_bytes=checksums_bytes(num_samples))
+        data = read_file(path, limit_bytes=checksum_file_bytes(num_samples))
     except OSError:
         return None
-    return decoded_checksums(data, samples_sha256, num_samples)
+    return decode_checksums(data, samples_sha256, num_samples)
 
 
 def _sha256(data: bytes) -> bytes:

@@ -10,12 +10,12 @@ from typing import NamedTuple, Self
 from pydantic import JsonValue
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.open_source import load_class_map, open_source
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.shards.manifest import WriterRecord
-from tta_pipeline.shards.writing import Target, unchanged, write_shards
+from tta_pipeline.shards.shard_set_writing import Target, find_unchanged, write_shards
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
@@ -23,7 +23,7 @@ from tta_pipeline.util.progress import Reporter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converted:
+class ConversionResult:
     """The result of converting one cell."""
 
     record: WriterRecord
@@ -32,7 +32,7 @@ class Converted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class CellTask:
     """The work on one cell."""
 
     existing: WriterRecord | None
@@ -67,9 +67,9 @@ class Conversion:
         """Return a session that prepares the work on each of *cells*; no other cell may be requested."""
         return Session(self, cells)
 
-    def task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
+    def task(self, cell: Cell, version: str, existing: WriterRecord | None) -> CellTask:
         """Return the work on *cell*; its images must be prepared unless *existing* describes its shards."""
-        return Task(
+        return CellTask(
             existing=existing,
             listing=self.source.listing(cell) if existing is None else None,
             target=self._target(cell),
@@ -78,9 +78,9 @@ class Conversion:
             settings=self.settings(cell),
         )
 
-    def unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
+    def find_unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
         """Return the record of the shards of *cell* if a conversion would write the same, else None."""
-        return unchanged(self._target(cell), cell, version, self.class_map, self.settings(cell))
+        return find_unchanged(self._target(cell), cell, version, self.class_map, self.settings(cell))
 
     def _target(self, cell: Cell) -> Target:
         return Target(
@@ -99,7 +99,7 @@ class Session:
         self._conversion = conversion
         self._cells = cells
         self._group: tuple[Cell, ...] = ()
-        self._standing: dict[Cell, _Standing] = {}
+        self._standing: dict[Cell, _CellState] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -115,9 +115,9 @@ class Session:
 
         If not, `task` closes the images of the previous group; nothing may read them any more.
         """
-        return cell in self._group or self._stands(cell).record is not None
+        return cell in self._group or self._get_state(cell).record is not None
 
-    def task(self, cell: Cell) -> Task:
+    def task(self, cell: Cell) -> CellTask:
         """Return the work on *cell*.
 
         Raises:
@@ -125,42 +125,42 @@ class Session:
         """
         if not self.has_images_of(cell):
             self._open_group_of(cell)
-        return self._conversion.task(cell, *self._stands(cell))
+        return self._conversion.task(cell, *self._get_state(cell))
 
     def _open_group_of(self, cell: Cell) -> None:
         self._stack.close()
         source = self._conversion.source
-        others = {other: self._look(other) for other in source.together(cell, self._cells) if other != cell}
+        others = {other: self._check_state(other) for other in source.together(cell, self._cells) if other != cell}
         # Take the version before the images are read. Cells whose shards exist now are checked again in their turn.
         self._standing |= {other: standing for other, standing in others.items() if standing.record is None}
         self._group = (cell, *(other for other, standing in others.items() if standing.record is None))
         self._stack.enter_context(source.prepared(self._group))
 
-    def _stands(self, cell: Cell) -> "_Standing":
+    def _get_state(self, cell: Cell) -> "_CellState":
         if cell not in self._standing:
-            self._standing[cell] = self._look(cell)
+            self._standing[cell] = self._check_state(cell)
         return self._standing[cell]
 
-    def _look(self, cell: Cell) -> "_Standing":
+    def _check_state(self, cell: Cell) -> "_CellState":
         version = self._conversion.source.version(cell)
-        return _Standing(version, self._conversion.unchanged(cell, version))
+        return _CellState(version, self._conversion.find_unchanged(cell, version))
 
 
-class _Standing(NamedTuple):
+class _CellState(NamedTuple):
     """The version of a cell's images, and the record of its shards if they are of that version."""
 
     version: str
     record: WriterRecord | None
 
 
-def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Converted:
+def convert(task: CellTask, progress: Reporter, workers: Workers | None = None) -> ConversionResult:
     """Write the shards of a cell, unless they exist.
 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
     if task.existing is not None:
-        return Converted(record=task.existing, was_written=False)
+        return ConversionResult(record=task.existing, was_written=False)
     assert task.listing is not None
     record = write_shards(
         task.listing,
@@ -171,7 +171,7 @@ def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> C
         progress=progress(task.listing.cell.key, len(task.listing.images)),
         workers=workers,
     )
-    return Converted(record=record, was_written=True, strays=task.listing.strays)
+    return ConversionResult(record=record, was_written=True, strays=task.listing.strays)
 
 
 def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
@@ -188,8 +188,8 @@ def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: R
         generated=benchmark.is_generated,
         recipe=benchmark.source.recipe,
         benchmark_name=benchmark.name,
-        class_map=benchmark_class_map(benchmark, locations, source),
-        settings=benchmark.settings_of,
+        class_map=load_class_map(benchmark, locations, source),
+        settings=benchmark.shard_settings_of,
         folder=lambda cell: locations.shards(benchmark.name, cell),
         progress=progress,
     )

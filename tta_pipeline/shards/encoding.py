@@ -8,8 +8,8 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import ShardError
 
@@ -20,8 +20,8 @@ Encode = Callable[[bytes], bytes]
 def encoder(settings: ShardSettings) -> Encode:
     """Return the function from an image file to its stored bytes; it raises ValueError for a damaged image."""
     if settings.changes_images:
-        return lambda data: _encoded(data, settings)
-    return _decoded_and_kept if settings.decode_all else _kept
+        return lambda data: _encode(data, settings)
+    return _decode_and_keep if settings.decode_all else _keep
 
 
 def stored_extension(file_name: str, settings: ShardSettings) -> str:
@@ -41,23 +41,23 @@ def _plain_extension(file_name: str) -> str:
     return f"{stem}{dot}{plain}" if dot else file_name
 
 
-def _kept(data: bytes) -> bytes:
+def _keep(data: bytes) -> bytes:
     read_image_header(data)
     return data
 
 
-def _decoded_and_kept(data: bytes) -> bytes:
+def _decode_and_keep(data: bytes) -> bytes:
     if read_image_header(data).encoding == "jpeg":
         # Strict: this also reports damage that Pillow silently decodes to grey.
         simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
     else:
-        _decoded(data)
+        _decode(data)
     return data
 
 
-def _encoded(data: bytes, settings: ShardSettings) -> bytes:
-    changed = _changed(_decoded(data), settings.function)
-    image = _cropped(_resized(changed, settings.resize), settings.center_crop)
+def _encode(data: bytes, settings: ShardSettings) -> bytes:
+    changed = _apply_function(_decode(data), settings.function)
+    image = _crop_centre(_resize(changed, settings.resize), settings.center_crop)
     buffer = io.BytesIO()
     if settings.format == "tensor":
         np.save(buffer, np.asarray(image), allow_pickle=False)
@@ -66,14 +66,14 @@ def _encoded(data: bytes, settings: ShardSettings) -> bytes:
     return buffer.getvalue()
 
 
-def _decoded(data: bytes) -> Image.Image:
+def _decode(data: bytes) -> Image.Image:
     """Return the pixels of an image file, or of a tensor that a shard holds."""
     if read_image_header(data).encoding in ARRAYS:
         return Image.fromarray(np.ascontiguousarray(read_array(data)))
     return decode_with_pillow(data)
 
 
-def _changed(image: Image.Image, reference: str | None) -> Image.Image:
+def _apply_function(image: Image.Image, reference: str | None) -> Image.Image:
     """Return *image* after the user's function, which gets a copy that it may change.
 
     Raises:
@@ -94,7 +94,7 @@ def _changed(image: Image.Image, reference: str | None) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:
+def _resize(image: Image.Image, shorter_side: int | None) -> Image.Image:
     """Resize like torchvision's Resize: bilinear, antialiased, with the longer side rounded down."""
     if shorter_side is None:
         return image
@@ -104,7 +104,7 @@ def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:
     return image.resize((int(shorter_side * width / height), shorter_side), Image.Resampling.BILINEAR)
 
 
-def _cropped(image: Image.Image, size: int | None) -> Image.Image:
+def _crop_centre(image: Image.Image, size: int | None) -> Image.Image:
     """Crop the centre like torchvision's CenterCrop."""
     if size is None:
         return image

@@ -26,17 +26,17 @@ import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, ValidationError
 
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
-from tta_pipeline.data.sources.shard_files import chosen_names
+from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
+from tta_pipeline.data.sources.shard_files import select_names
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.belonging import ANYTHING, Belonging
-from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
-from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.util.files import hash_file, read_file, read_proven, write_atomically
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
+from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.files import hash_file, read_file, read_if_sha256_matches, write_atomically
 from tta_pipeline.util.limits import MAX_FILE_BYTES
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.sections import Section
 
 MANIFEST_FILE = "manifest.json"
 SAMPLES_FILE = "samples.parquet"
@@ -50,7 +50,7 @@ _MOST_NOTE_BYTES = 2**11
 """Most bytes of a shard in `verified.json`: its name, 255 bytes that JSON may write as 6 each, and four values."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Record = TypeVar("Record", bound=Section)
+Record = TypeVar("Record", bound=ConfigModel)
 Count = Annotated[int, Field(ge=0)]
 ShardName = Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
 
@@ -67,7 +67,7 @@ SAMPLES_SCHEMA = pa.schema(
 )
 
 
-class ShardFacts(Section):
+class ShardFacts(ConfigModel):
     """One tar file."""
 
     name: ShardName
@@ -76,14 +76,14 @@ class ShardFacts(Section):
     sha256: Sha256
 
 
-class SkippedImage(Section):
+class SkippedImage(ConfigModel):
     """An image that was left out, and why."""
 
     name: str
     reason: str
 
 
-class SourceFacts(Section):
+class SourceFacts(ConfigModel):
     """Where the samples came from."""
 
     kind: str
@@ -109,7 +109,7 @@ class SourceFacts(Section):
         return self.num_images - len(self.skipped) - self.num_foreign
 
 
-class StoredOrder(Section):
+class StoredOrder(ConfigModel):
     """The order of the samples in the shards."""
 
     name: str
@@ -118,7 +118,7 @@ class StoredOrder(Section):
     """sha256 of the keys, one per line, in that order."""
 
 
-class StoredEncoding(Section):
+class StoredEncoding(ConfigModel):
     """Processing of the images before they were stored; a loader does not repeat it."""
 
     format: Literal["raw", "tensor"] = "raw"
@@ -131,7 +131,7 @@ class StoredEncoding(Section):
     """sha256 of the function's code without comments: its module, and the modules beside it that it imports."""
 
 
-class SetFacts(Section):
+class SetFacts(ConfigModel):
     """The facts about a shard set that the writer's record and the manifest share."""
 
     benchmark: str
@@ -182,7 +182,7 @@ class Manifest(SetFacts):
     files: tuple[str, ...] = ()
     """Patterns of the shards' names, if the set was adopted from a folder with other tars; else every tar counts."""
 
-    def encoded(self) -> bytes:
+    def serialise(self) -> bytes:
         """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""
         unsaid = {"files": not self.files, "source": {"recipe"} if self.source.recipe is None else False}
         content = self.model_dump(mode="json", exclude={name: what for name, what in unsaid.items() if what})
@@ -191,7 +191,7 @@ class Manifest(SetFacts):
     @cached_property
     def sha256(self) -> str:
         """Hash of `manifest.json`, the identity of the shard set."""
-        return hashlib.sha256(self.encoded()).hexdigest()
+        return hashlib.sha256(self.serialise()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ class SampleIndex:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def encoded(self) -> bytes:
+    def serialise(self) -> bytes:
         """Return the bytes of `samples.parquet`."""
         sink = pa.BufferOutputStream()
         pq.write_table(self.table, sink, compression="zstd", write_statistics=False)
@@ -252,7 +252,7 @@ class ShardSet:
     """URLs of the shards, if they are not in the folder."""
 
     @classmethod
-    def open(cls, folder: Path, belonging: Belonging = ANYTHING) -> Self:
+    def open(cls, folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Self:
         """Read the manifest and the sample index of *folder*.
 
         Raises:
@@ -264,7 +264,7 @@ class ShardSet:
         try:
             _require_file(path)
             limit_bytes = _LEAST_BYTES + manifest.num_samples * _MOST_ROW_BYTES
-            data = read_proven(path, manifest.samples_sha256, limit_bytes=limit_bytes)
+            data = read_if_sha256_matches(path, manifest.samples_sha256, limit_bytes=limit_bytes)
         except OSError as error:
             raise ManifestError(
                 f"{path} cannot be read ({error.strerror}); expected the sample index: materialize the shard_manifest "
@@ -276,7 +276,7 @@ class ShardSet:
                 "materialize the shard_manifest of this cell again"
             )
         try:
-            table = read_table(data, num_rows=manifest.num_samples, row_bytes=_MOST_ROW_BYTES)
+            table = read_bounded_table(data, num_rows=manifest.num_samples, row_bytes=_MOST_ROW_BYTES)
             index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
         except (pa.ArrowException, ValueError) as error:
             raise ManifestError(
@@ -284,10 +284,10 @@ class ShardSet:
             ) from error
         _require_consistent(path, manifest, index)
         checksums = read_checksums(folder, manifest.samples_sha256, len(index))
-        remote = remote_cell(folder)
+        remote = read_remote_cell(folder)
         return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
 
-    def of(self, positions: npt.NDArray[np.int64]) -> Self:
+    def select_samples(self, positions: npt.NDArray[np.int64]) -> Self:
         """Return this set with only the samples at *positions*, shape (M,), in its index."""
         checksums = None if self.checksums is None else self.checksums[positions]
         return replace(self, index=SampleIndex(table=self.index.table.take(positions)), checksums=checksums)
@@ -320,10 +320,10 @@ class ShardSet:
             elif verified.get(shard.name) != _stamp(path, shard.sha256) and hash_file(path) != shard.sha256:
                 problems.append(f"{path} does not hash to {shard.sha256}")
         if problems:
-            raise ManifestError(f"{some(problems, '; ')}; materialize the tar_shards of this cell again")
-        self.remember_verified()
+            raise ManifestError(f"{abbreviate_list(problems, '; ')}; materialize the tar_shards of this cell again")
+        self.note_verified()
 
-    def remember_verified(self) -> None:
+    def note_verified(self) -> None:
         """Note that the shards on this machine match the hashes in the manifest.
 
         Without this note the shards are hashed again before the next run, so a failure to write it does no harm.
@@ -338,13 +338,13 @@ class ShardSet:
     def _require_same_on_server(self, remote: RemoteCell) -> None:
         stated = {shard.name: shard.shard_bytes for shard in self.manifest.shards}
         located = {shard.name: shard.size_bytes for shard in remote.shards}
-        problems = list(remote.problems())
+        problems = list(remote.find_changes())
         if stated != located:
             problems.append(f"{self.folder / REMOTE_FILE} has other shards than {MANIFEST_FILE}")
         if problems:
             raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
 
-    def with_checksums(self, checksums: Digests) -> Self:
+    def add_checksums(self, checksums: Digests) -> Self:
         """Write the *checksums* of the samples in the index, and return the set with them.
 
         Raises:
@@ -354,22 +354,22 @@ class ShardSet:
         return replace(self, checksums=checksums)
 
 
-def present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
+def find_present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
     """Return the tars in *folder* that belong to the set of *manifest* by their names, sorted by name."""
     there = tuple(sorted(folder.glob("[!.]*.tar")))
-    chosen = chosen_names({path.name for path in there}, manifest.files) if manifest.files else None
+    chosen = select_names({path.name for path in there}, manifest.files) if manifest.files else None
     return tuple(path for path in there if chosen is None or path.name in chosen)
 
 
 def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests | None) -> ShardSet:
     """Write the sample index, the checksums if they are known and, last, the manifest into *folder*."""
-    write_atomically(folder / SAMPLES_FILE, index.encoded())
+    write_atomically(folder / SAMPLES_FILE, index.serialise())
     if checksums is not None:
         write_checksums(folder, checksums, manifest.samples_sha256)
-    write_atomically(folder / MANIFEST_FILE, manifest.encoded())
-    remote = remote_cell(folder)
+    write_atomically(folder / MANIFEST_FILE, manifest.serialise())
+    remote = read_remote_cell(folder)
     shard_set = ShardSet(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
-    shard_set.remember_verified()
+    shard_set.note_verified()
     return shard_set
 
 
@@ -381,12 +381,12 @@ def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> No
     """
     path = folder / CHECKSUMS_FILE
     try:
-        write_atomically(path, encoded_checksums(checksums, samples_sha256))
+        write_atomically(path, encode_checksums(checksums, samples_sha256))
     except OSError as error:
         raise ManifestError(f"{path} cannot be written ({error.strerror}); expected a file of this project") from error
 
 
-def read_manifest(folder: Path, belonging: Belonging = ANYTHING) -> Manifest:
+def read_manifest(folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Manifest:
     """Read the manifest of *folder*.
 
     Raises:

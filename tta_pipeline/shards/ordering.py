@@ -23,7 +23,7 @@ def permuted(names: Sequence[str], *, seed: int) -> Indices:
     return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), np.int64)
 
 
-def generator(seed: int) -> np.random.Generator:
+def random_generator(seed: int) -> np.random.Generator:
     """Return the random generator for *seed*, -2^63 to 2^63 - 1.
 
     NumPy takes no negative seeds: they become the upper half of the 64-bit range, as in the key of `permuted`.
@@ -46,7 +46,7 @@ def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float)
     grouped = _sorted_by(labels, ranked)
     _, starts = np.unique(labels[grouped], return_index=True)
     num_slots = min(len(starts), _MAX_SLOTS)
-    rng = generator(seed)
+    rng = random_generator(seed)
     slot_of = np.empty(len(names), np.int64)
     for members in np.split(grouped, starts)[1:]:
         shares = rng.dirichlet(np.full(num_slots, delta))

@@ -8,7 +8,7 @@ _FEW_ROWS = 2**20
 _LEAST_BYTES = 2**20
 
 
-def read_table(data: bytes, *, num_rows: int | None, row_bytes: int) -> pa.Table:
+def read_bounded_table(data: bytes, *, num_rows: int | None, row_bytes: int) -> pa.Table:
     """Return the table in *data*, the bytes of a Parquet file, if its footer claims no more than the limits.
 
     Args:

@@ -13,18 +13,19 @@ import pyarrow as pa
 
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import (
-    FROM_1,
-    class_of,
+    ONE_BASED_ADVICE,
     classes_in_label_order,
+    find_wrapper_folders,
+    name_of_class,
+    replace_number_by_name,
     version_with_ids,
-    with_name,
-    wrapper_folders,
 )
-from tta_pipeline.data.sources.shard_files import shard_files, shards_version, unpacked
+from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version, unpacked_path
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import as_digests
-from tta_pipeline.shards.completion import completed
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
+from tta_pipeline.shards.graphcore_metadata import require_metadata_matches
 from tta_pipeline.shards.manifest import (
     MANIFEST_FILE,
     SAMPLES_FILE,
@@ -39,25 +40,24 @@ from tta_pipeline.shards.manifest import (
     StoredEncoding,
     StoredOrder,
     WriterRecord,
+    find_present_shards,
     keys_sha256,
-    present_shards,
     publish_manifest,
     read_manifest,
     read_record,
 )
-from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.shards.stated_checksum import require_stated_checksum
-from tta_pipeline.util.files import changing
-from tta_pipeline.util.names import some
+from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
+from tta_pipeline.util.files import locked_folder
+from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
-_TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
+_COPIED_FIELDS = set(SetFacts.model_fields) - {"payload_bytes"}
 """Fields that a manifest copies from the writer's record."""
 _NUM_LOOKS = 20
 _LOOK_EVERY_S = 0.1
-INSTEAD_OF_ADOPTING = (
+ADOPTION_REFUSED_ADVICE = (
     "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "
     f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
     "materialize tar_shards, then shard_manifest)"
@@ -65,7 +65,7 @@ INSTEAD_OF_ADOPTING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedShardSet:
     """A shard set with its manifest, and how the manifest came about."""
 
     shard_set: ShardSet
@@ -120,9 +120,9 @@ def publish_shard_set(
     progress: Progress,
     workers: Workers | None = None,
     *,
-    belonging: Belonging = ANYTHING,
+    belonging: ExpectedShardSet = ANYTHING,
     record: WriterRecord | None = None,
-) -> Published:
+) -> PublishedShardSet:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
     A manifest that already describes these shards stays as it is, and gets checksums if it has none.
@@ -141,40 +141,40 @@ def publish_shard_set(
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
-    record = record or _writer_record(folder)
+    record = record or _read_writer_record(folder)
     belonging.require(record, folder / WRITER_FILE)
-    shard_set = _described(folder, class_map)
-    if shard_set is not None and _is_of(shard_set.manifest, record):
-        shard_set = completed(shard_set)
+    shard_set = _find_described_set(folder, class_map)
+    if shard_set is not None and _matches_record(shard_set.manifest, record):
+        shard_set = backfill_checksums(shard_set)
         progress.advance(record.num_samples, record.shard_bytes)
-        return Published(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
+        return PublishedShardSet(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
     try:
-        contents = _read(sorted(folder.glob("[!.]*.tar")), progress, workers, is_foreign=False)
-        _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
+        contents = _read_shards(sorted(folder.glob("[!.]*.tar")), progress, workers, is_foreign=False)
+        _refuse_problems(folder, [*_differences(record, contents), *_find_duplicate_keys(contents)])
     except (ManifestError, FileNotFoundError):
-        if _is_written_anew(folder, record):
+        if _was_replaced(folder, record):
             return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
         raise
-    facts = record.model_dump(include=_TAKEN_OVER)
-    with changing(folder):
-        is_anew = _is_written_anew(folder, record)
+    facts = record.model_dump(include=_COPIED_FIELDS)
+    with locked_folder(folder):
+        is_anew = _was_replaced(folder, record)
         shard_set = None if is_anew else _publish(folder, contents, class_map, facts)
     if shard_set is None:
         return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
-    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
+    return PublishedShardSet(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
 
 
-def _is_of(manifest: Manifest, record: WriterRecord) -> bool:
+def _matches_record(manifest: Manifest, record: WriterRecord) -> bool:
     """Return whether *manifest* says the same about the set as *record*."""
-    return manifest.model_dump(include=_TAKEN_OVER) == record.model_dump(include=_TAKEN_OVER)
+    return manifest.model_dump(include=_COPIED_FIELDS) == record.model_dump(include=_COPIED_FIELDS)
 
 
-def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
+def _was_replaced(folder: Path, record: WriterRecord) -> bool:
     """Return whether another process has replaced the shards that were read with its own."""
-    return _writer_record(folder) != record
+    return _read_writer_record(folder) != record
 
 
-def _writer_record(folder: Path) -> WriterRecord:
+def _read_writer_record(folder: Path) -> WriterRecord:
     """Return the writer's record in *folder*; try for two seconds, since another process may be replacing the folder.
 
     On a file system that cannot swap names, the folder is missing for a moment, and other hosts see it with a delay.
@@ -200,7 +200,7 @@ def adopt(
     names_by_id: Mapping[int, str] | None = None,
     version: str | None = None,
     workers: Workers | None = None,
-) -> Published:
+) -> PublishedShardSet:
     """Build the manifest of third-party shards, reading every byte and rewriting none.
 
     A sample is the members with one key: an image, and its class. The class is the folder in the image's name, the text
@@ -227,26 +227,30 @@ def adopt(
         ClassMapError: a sample's class is not in the class map, or its label is not the label of its class.
     """
     started = time.perf_counter()
-    stated = _stated_before(folder, Belonging(cell=cell, class_map_sha256=class_map.sha256 if class_map else None))
-    shard_set = _described(folder, class_map) if stated else None
+    stated = _read_existing_manifest(
+        folder, ExpectedShardSet(cell=cell, class_map_sha256=class_map.sha256 if class_map else None)
+    )
+    shard_set = _find_described_set(folder, class_map) if stated else None
     is_of_these = shard_set is not None and files in ((), shard_set.manifest.files)
     if shard_set is not None and is_of_these and _is_version(shard_set.manifest, version, names_by_id):
-        return Published(shard_set=completed(shard_set), was_built=False, wall_s=time.perf_counter() - started)
+        return PublishedShardSet(
+            shard_set=backfill_checksums(shard_set), was_built=False, wall_s=time.perf_counter() - started
+        )
     if stated is not None and (folder / WRITER_FILE).exists():
         raise ManifestError(
-            f"{folder}: found shards or an index that its manifest does not describe. {INSTEAD_OF_ADOPTING}"
+            f"{folder}: found shards or an index that its manifest does not describe. {ADOPTION_REFUSED_ADVICE}"
         )
     files = files or (stated.files if stated else ())
-    shards = _uncompressed(shard_files(folder, files))
+    shards = _require_uncompressed(find_shard_files(folder, files))
     before = shards_version(shards)
-    contents = _read(shards, progress, workers, is_foreign=True)
-    if shards_version(_uncompressed(shard_files(folder, files))) != before:
+    contents = _read_shards(shards, progress, workers, is_foreign=True)
+    if shards_version(_require_uncompressed(find_shard_files(folder, files))) != before:
         raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
-    if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
-        raise ManifestError(f"{folder}: {some(other, '; ')}. {INSTEAD_OF_ADOPTING}")
-    require_stated_checksum(shards, len(contents.samples))
+    if stated is not None and (other := [*_shard_differences(stated.shards, contents)]):
+        raise ManifestError(f"{folder}: {abbreviate_list(other, '; ')}. {ADOPTION_REFUSED_ADVICE}")
+    require_metadata_matches(shards, len(contents.samples))
     if names_by_id is not None:
-        contents = _named(folder, contents, names_by_id)
+        contents = _replace_numbers(folder, contents, names_by_id)
     return publish_adopted(
         folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map,
         version=_version(version, names_by_id, contents.facts), files=files, started=started,
@@ -264,7 +268,7 @@ def publish_adopted(
     version: str,
     files: tuple[str, ...] = (),
     like: Manifest | None = None,
-) -> Published:
+) -> PublishedShardSet:
     """Publish in *folder* the manifest of third-party *shards*, which were read in full or have their own manifest.
 
     Args:
@@ -282,12 +286,14 @@ def publish_adopted(
         ManifestError: a key appears twice, or there is no sample.
         ClassMapError: see `adopt`.
     """
-    contents = _with_shard_names(_Contents(shards=shards))
-    _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
+    contents = _prefix_numbered_keys(_Contents(shards=shards))
+    _refuse_problems(
+        folder, [*_find_duplicate_keys(contents)] if contents.samples else ["found no sample; expected shards, *.tar"]
+    )
     stated = (sample.stated for sample in contents.samples)
     class_map = class_map or ClassMap(classes=classes_in_label_order(stated, where=folder))
     left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
-    contents = _labelled_contents(folder, contents, class_map)
+    contents = _assign_classes(folder, contents, class_map)
     facts = {
         "benchmark": benchmark_name,
         "corruption": cell.corruption,
@@ -308,7 +314,9 @@ def publish_adopted(
         "files": files,
     }
     shard_set = _publish(folder, contents, class_map, facts)
-    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started, left_out=left_out)
+    return PublishedShardSet(
+        shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started, left_out=left_out
+    )
 
 
 def _is_version(manifest: Manifest, version: str | None, names_by_id: Mapping[int, str] | None) -> bool:
@@ -323,18 +331,19 @@ def _version(version: str | None, names_by_id: Mapping[int, str] | None, shards:
     return version_with_ids(version, names_by_id)
 
 
-def _uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
+def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
     """Return *shards* unless one is compressed: samples in a compressed shard cannot be read by offset."""
-    if compressed := [path.name for path in shards if unpacked(path) != path]:
+    if compressed := [path.name for path in shards if unpacked_path(path) != path]:
         raise ManifestError(
-            f"{shards[0].parent} has {len(compressed):,} compressed shards: {some(compressed)}; expected plain tars, "
-            "since samples in a compressed shard cannot be read by offset: give `tta-pipeline adopt` the option "
-            "--unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into the data root"
+            f"{shards[0].parent} has {len(compressed):,} compressed shards: {abbreviate_list(compressed)}; expected "
+            "plain tars, since samples in a compressed shard cannot be read by offset: give `tta-pipeline adopt` the "
+            "option --unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into the data "
+            "root"
         )
     return shards
 
 
-def _with_shard_names(contents: _Contents) -> _Contents:
+def _prefix_numbered_keys(contents: _Contents) -> _Contents:
     """Return *contents* with the shard's name in each key, if every shard numbers its keys anew, as in CCC.
 
     The shards do so if each begins with the keys of the longest shard. If two shards have the same image under the same
@@ -349,19 +358,19 @@ def _with_shard_names(contents: _Contents) -> _Contents:
         return contents
     return _Contents(
         shards=tuple(
-            shard._replace(samples=[_in_shard(Path(shard.name).stem, sample) for sample in shard.samples])
+            shard._replace(samples=[_prefix_key(Path(shard.name).stem, sample) for sample in shard.samples])
             for shard in contents.shards
         )
     )
 
 
-def _in_shard(shard_name: str, sample: Sample) -> Sample:
+def _prefix_key(shard_name: str, sample: Sample) -> Sample:
     folder, _, file_name = sample.source_name.rpartition("/")
     source_name = f"{folder}/{shard_name}_{file_name}" if folder else f"{shard_name}_{file_name}"
     return sample._replace(key=f"{shard_name}/{sample.key}", source_name=source_name)
 
 
-def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
+def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manifest | None:
     """Return the manifest that *folder* already has, or None.
 
     Raises:
@@ -378,10 +387,10 @@ def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
     try:
         return read_manifest(folder, belonging)
     except ManifestError as error:
-        raise ManifestError(f"{error}. {INSTEAD_OF_ADOPTING}") from None
+        raise ManifestError(f"{error}. {ADOPTION_REFUSED_ADVICE}") from None
 
 
-def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
+def _find_described_set(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
     """Return the shard set in *folder* if its manifest describes the present shards, else None."""
     if not (folder / MANIFEST_FILE).exists():
         return None
@@ -390,20 +399,20 @@ def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
         shard_set.require_intact()
     except ManifestError:
         return None
-    names = {path.name for path in present_shards(folder, shard_set.manifest)}
+    names = {path.name for path in find_present_shards(folder, shard_set.manifest)}
     same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
     return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
 
 
 def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
-    class_map.require({sample.class_name for sample in contents.samples}, where=folder)
+    class_map.require_known({sample.class_name for sample in contents.samples}, where=folder)
     index = SampleIndex(table=_table(contents, class_map))
     manifest = Manifest.model_validate(
         {
             **facts,
             "payload_bytes": contents.payload_bytes,
             "classes": class_map.classes,
-            "samples_sha256": hashlib.sha256(index.encoded()).hexdigest(),
+            "samples_sha256": hashlib.sha256(index.serialise()).hexdigest(),
         }
     )
     is_checked = all(sample.checksum for sample in contents.samples)
@@ -411,10 +420,10 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
     return publish_manifest(folder, manifest, index, checksums)
 
 
-def _read(paths: Sequence[Path], progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
+def _read_shards(paths: Sequence[Path], progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
     shards = [ShardToRead(path, is_foreign) for path in paths]
     num_bytes = sum(shard.path.stat().st_size for shard in shards)
-    if workers is None or not workers.are_worth(num_bytes):
+    if workers is None or not workers.are_worth_starting(num_bytes):
         return _Contents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))
     contents = []
     for shard in workers.map(read_shard, shards):
@@ -423,11 +432,11 @@ def _read(paths: Sequence[Path], progress: Progress, workers: Workers | None, *,
     return _Contents(shards=tuple(contents))
 
 
-def _named(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) -> _Contents:
+def _replace_numbers(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) -> _Contents:
     """Return *contents* with the class name in place of each number."""
 
     def named(sample: Sample) -> Sample:
-        stated = with_name(sample.stated, names_by_id, where=folder)
+        stated = replace_number_by_name(sample.stated, names_by_id, where=folder)
         return sample._replace(label=stated.label, text=stated.text)
 
     return _Contents(
@@ -435,16 +444,16 @@ def _named(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) ->
     )
 
 
-def _labelled_contents(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:
-    wrappers = _wrappers(contents, class_map)
+def _assign_classes(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:
+    wrappers = _find_wrappers(contents, class_map)
     shards = (
-        shard._replace(samples=[_labelled(folder, sample, class_map, wrappers) for sample in shard.samples])
+        shard._replace(samples=[_assign_class(folder, sample, class_map, wrappers) for sample in shard.samples])
         for shard in contents.shards
     )
     return _Contents(shards=tuple(shards))
 
 
-def _wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
+def _find_wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
     """Return the folders that are not classes.
 
     Such a folder is not in the class map, and its samples have several labels or the class map has only numbers.
@@ -452,12 +461,12 @@ def _wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
     stated = {sample.stated for sample in contents.samples}
     folders = {one.name for one in stated if one.label is not None or one.text} - class_map.labels.keys()
     has_labels_only = class_map.classes == tuple(str(label) for label in range(len(class_map.classes)))
-    return frozenset(folders if has_labels_only else folders & wrapper_folders(stated))
+    return frozenset(folders if has_labels_only else folders & find_wrapper_folders(stated))
 
 
-def _labelled(folder: Path, sample: Sample, class_map: ClassMap, wrappers: frozenset[str]) -> Sample:
+def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: frozenset[str]) -> Sample:
     """Return *sample* with its class name, from its label if it has one."""
-    name = class_of(sample.stated, wrappers)
+    name = name_of_class(sample.stated, wrappers)
     if sample.label is None:
         if not name:
             raise ManifestError(
@@ -475,25 +484,25 @@ def _labelled(folder: Path, sample: Sample, class_map: ClassMap, wrappers: froze
         raise ClassMapError(
             f"{folder}: sample {sample.key} has the label {sample.label} in its label member and "
             f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: give the class map "
-            f"these shards were made with; or {FROM_1}"
+            f"these shards were made with; or {ONE_BASED_ADVICE}"
         )
     return sample._replace(class_name=named)
 
 
-def _refuse(folder: Path, problems: Sequence[str]) -> None:
+def _refuse_problems(folder: Path, problems: Sequence[str]) -> None:
     if problems:
         raise ManifestError(
-            f"{folder}: {some(problems, '; ')}. Nothing was published: make the shards of this cell again"
+            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: make the shards of this cell again"
         )
 
 
 def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
     """Yield the differences between the shards and the writer's record."""
-    yield from _other_shards(record.shards, contents)
+    yield from _shard_differences(record.shards, contents)
     yield from _count_differences(record, contents)
 
 
-def _other_shards(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator[str]:
+def _shard_differences(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator[str]:
     """Yield the differences between the shards that were read and *shards*."""
     expected_by_name = {shard.name: shard for shard in shards}
     found_by_name = {shard.name: shard for shard in contents.facts}
@@ -504,7 +513,7 @@ def _other_shards(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator
         elif found is None:
             yield f"{name} is missing; expected {expected.shard_bytes} bytes"
         elif found != expected:
-            yield f"found {_described_shard(found)}; expected {_described_shard(expected)}"
+            yield f"found {_describe_shard(found)}; expected {_describe_shard(expected)}"
 
 
 def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
@@ -517,13 +526,13 @@ def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[st
         yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were written"
 
 
-def _doubled(contents: _Contents) -> Iterator[str]:
+def _find_duplicate_keys(contents: _Contents) -> Iterator[str]:
     for key, count in Counter(contents.keys).items():
         if count > 1:
             yield f"key {key} appears {count} times; expected once"
 
 
-def _described_shard(shard: ShardFacts) -> str:
+def _describe_shard(shard: ShardFacts) -> str:
     return f"{shard.name} with {shard.num_samples} samples, {shard.shard_bytes} bytes, sha256 {shard.sha256}"
 
 

@@ -4,18 +4,20 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import Published, publish_shard_set
+from tta_pipeline.shards.read_back import PublishedShardSet, publish_shard_set
+from tta_pipeline.shards.shard_set_writing import Target, equal_bounds, write_shards
 from tta_pipeline.shards.stored_images import stored_images
-from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
 from tta_pipeline.util.progress import Reporter, Step
 
 
-def split(folder: Path, output: Path, num_instances: int, progress: Reporter) -> Iterator[Step[Published]]:
+def split_shard_set(
+    folder: Path, output: Path, num_instances: int, progress: Reporter
+) -> Iterator[Step[PublishedShardSet]]:
     """Write the samples of a shard set, in order and byte for byte, as *num_instances* equal shard sets.
 
     Raises:

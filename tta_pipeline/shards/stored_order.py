@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, permuted
 
 
-def ordered(images: Sequence[SourceImage], settings: ShardSettings) -> list[SourceImage]:
+def order_images(images: Sequence[SourceImage], settings: ShardSettings) -> list[SourceImage]:
     """Return *images*, given sorted by name, in the order that *settings* ask for."""
     if settings.order == "source":
         return list(images)

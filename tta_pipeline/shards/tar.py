@@ -19,8 +19,8 @@ from tta_pipeline.data.formats.tar_format import (
     MAX_EXTENSION_BYTES,
     PAX,
     Header,
-    extension,
-    padded,
+    padded_size,
+    parse_extension,
     read_header,
 )
 from tta_pipeline.errors import ManifestError
@@ -109,7 +109,7 @@ class TarReader:
             offset = self._offset
             if size_bytes > _MAX_MEMBER_BYTES:
                 raise self._error(f"{name} of {size_bytes} bytes at byte {offset}", f"{_MAX_MEMBER_BYTES} at most")
-            body = self._read(padded(size_bytes), f"the data of {name} at byte {offset}")
+            body = self._read(padded_size(size_bytes), f"the data of {name} at byte {offset}")
             self._refuse_unsafe(name, start)
             yield Member(name, offset, body[:size_bytes])
 
@@ -136,7 +136,7 @@ class TarReader:
         while True:
             start = self._offset
             block = self._read(BLOCK_BYTES, f"a header at byte {start}")
-            header = self._understood(start, read_header, block)
+            header = self._parse(start, read_header, block)
             if header is None:
                 return None, 0
             if header.kind in FILE_KINDS:
@@ -153,10 +153,10 @@ class TarReader:
             raise self._error(
                 f"a long name of {header.size_bytes} bytes at byte {start}", f"{MAX_EXTENSION_BYTES} at most"
             )
-        data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
-        return self._understood(start, partial(extension, header.kind), data[: header.size_bytes])
+        data = self._read(padded_size(header.size_bytes), f"a long name at byte {start}")
+        return self._parse(start, partial(parse_extension, header.kind), data[: header.size_bytes])
 
-    def _understood(self, start: int, read: Callable[[bytes], T], data: bytes) -> T:
+    def _parse(self, start: int, read: Callable[[bytes], T], data: bytes) -> T:
         try:
             return read(data)
         except ValueError as error:

@@ -5,30 +5,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.benchmarks.shard_settings import Transform
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import ShardError
-from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import ShardSet, WriterRecord
-from tta_pipeline.shards.read_back import Published, publish_shard_set
+from tta_pipeline.shards.read_back import PublishedShardSet, publish_shard_set
+from tta_pipeline.shards.shard_set_writing import Target, find_unchanged, write_shards
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
-from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.util.processes import Workers
-from tta_pipeline.util.progress import Reporter, Step, quiet
+from tta_pipeline.util.progress import Reporter, Step, quiet_reporter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformed:
+class TransformResult:
     """The shard set that was made or already existed."""
 
     record: WriterRecord
     was_written: bool
-    published: Published
+    published: PublishedShardSet
 
 
-class _Work(NamedTuple):
+class _TransformTask(NamedTuple):
     """One shard set to transform, in any process."""
 
     source: Path
@@ -43,8 +43,8 @@ def transform_shard_set(
     progress: Reporter,
     workers: Workers | None = None,
     *,
-    belonging: Belonging = ANYTHING,
-) -> Transformed:
+    belonging: ExpectedShardSet = ANYTHING,
+) -> TransformResult:
     """Write the samples of the shard set in *source*, changed, as a shard set into *target*, unless it exists.
 
     Args:
@@ -67,7 +67,7 @@ def transform_shard_set(
     place = Target(
         folder=target, benchmark_name=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
     )
-    record = unchanged(place, manifest.cell, manifest.sha256, class_map, settings)
+    record = find_unchanged(place, manifest.cell, manifest.sha256, class_map, settings)
     was_written = record is None
     if record is None:
         record = write_shards(
@@ -81,12 +81,12 @@ def transform_shard_set(
         )
     report = progress(f"{manifest.cell.key} manifest", record.num_samples)
     published = publish_shard_set(target, class_map, report, workers)
-    return Transformed(record=record, was_written=was_written, published=published)
+    return TransformResult(record=record, was_written=was_written, published=published)
 
 
-def transform_everything(
+def transform_shard_sets(
     root: Path, output: Path, transform: Transform, *, jobs: int, progress: Reporter
-) -> Iterator[Step[Transformed]]:
+) -> Iterator[Step[TransformResult]]:
     """Transform every shard set at or under *root* into the same relative path under *output*.
 
     With enough sets each process takes a whole set, otherwise one shard at a time.
@@ -100,10 +100,10 @@ def transform_everything(
             f"{output} is inside {root}; expected a folder outside, so that these shard sets stay as they are"
         )
     folders = find_shard_sets([root])
-    pieces = [_Work(folder, output / folder.relative_to(root), transform) for folder in folders]
+    pieces = [_TransformTask(folder, output / folder.relative_to(root), transform) for folder in folders]
     with Workers(jobs) as workers:
         every = (
-            workers.map(_transformed, pieces)
+            workers.map(_transform_in_worker, pieces)
             if 1 < jobs <= len(pieces)
             else (transform_shard_set(each.source, each.target, each.transform, progress, workers) for each in pieces)
         )
@@ -111,6 +111,6 @@ def transform_everything(
             yield Step(number, len(pieces), transformed)
 
 
-def _transformed(work: _Work) -> Transformed:
+def _transform_in_worker(work: _TransformTask) -> TransformResult:
     """Transform one shard set in a worker process."""
-    return transform_shard_set(work.source, work.target, work.transform, quiet)
+    return transform_shard_set(work.source, work.target, work.transform, quiet_reporter)

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
+from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
-from tta_pipeline.shards.completion import completed
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_at_path
 from tta_pipeline.shards.manifest import (
     MANIFEST_FILE,
     SAMPLES_FILE,
     WRITER_FILE,
     ShardFacts,
     ShardSet,
-    present_shards,
+    find_present_shards,
 )
 from tta_pipeline.util.files import hash_file, is_unpublished
-from tta_pipeline.util.progress import Progress, Reporter, quiet
+from tta_pipeline.util.progress import Progress, Reporter, quiet_reporter
 
 _FILES_OF_A_SET = (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE)
 """Files that only shard sets have: each identifies a shard set even if its manifest is gone."""
@@ -54,38 +54,38 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def verify(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
+def verify_shard_sets(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
     """Yield the verdict on each shard set. Shards are hashed on all cores: hashlib releases Python's global lock.
 
     An intact set without checksums, made by an earlier version, gets them.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
-        yield from (_verdict(folder, pool, progress) for folder in folders)
+        yield from (_verify_one(folder, pool, progress) for folder in folders)
 
 
-def shard_problems(shard_set: ShardSet, belonging: Belonging = ANYTHING) -> tuple[str, ...]:
+def find_shard_problems(shard_set: ShardSet, belonging: ExpectedShardSet = ANYTHING) -> tuple[str, ...]:
     """Return every difference between the shards on disk, the manifest and *belonging*."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
-        return (*belonging.problems(shard_set.manifest), *_problems(shard_set, pool, quiet("", 0)))
+        return (*belonging.problems(shard_set.manifest), *_find_problems(shard_set, pool, quiet_reporter("", 0)))
 
 
-def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
+def find_missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
     """Return the classes of the class map that no sample has."""
     counts = np.bincount(shard_set.index.labels, minlength=len(shard_set.manifest.classes))
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
 
 
-def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verdict:
+def _verify_one(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verdict:
     try:
         shard_set = ShardSet.open(folder)
-        belonging = belonging_at(folder, shard_set.manifest.cell)
+        belonging = expected_at_path(folder, shard_set.manifest.cell)
         problems = [f"{folder}: {problem}" for problem in belonging.problems(shard_set.manifest)]
     except (ClassMapError, ManifestError) as error:
         return Verdict(folder=folder, num_shards=0, num_samples=0, shard_bytes=0, problems=(str(error),))
     manifest = shard_set.manifest
-    problems += _problems(shard_set, pool, progress(str(folder), manifest.num_samples))
+    problems += _find_problems(shard_set, pool, progress(str(folder), manifest.num_samples))
     if not problems:
-        problems += _problems_of_completion(shard_set)
+        problems += _backfill_checksums(shard_set)
     return Verdict(
         folder=folder,
         num_shards=len(manifest.shards),
@@ -95,32 +95,32 @@ def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verd
     )
 
 
-def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
+def _backfill_checksums(shard_set: ShardSet) -> Iterator[str]:
     """Add checksums to the intact *shard_set* if they are missing and its folder is writable; yield any problem."""
     if shard_set.checksums is None and os.access(shard_set.folder, os.W_OK):
         try:
-            completed(shard_set)
+            backfill_checksums(shard_set)
         except ManifestError as error:
             yield str(error)
 
 
-def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
-    yield from _wrong_totals(shard_set)
+def _find_problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
+    yield from _check_totals(shard_set)
     if shard_set.remote is not None:
-        yield from shard_set.remote.problems()
+        yield from shard_set.remote.find_changes()
         return
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
-    present = {path.name: path for path in present_shards(shard_set.folder, shard_set.manifest)}
+    present = {path.name: path for path in find_present_shards(shard_set.folder, shard_set.manifest)}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
     yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
     here = [(present[name], shard) for name, shard in expected.items() if name in present]
-    for (_, shard), problem in zip(here, pool.map(_wrong_bytes, here), strict=True):
+    for (_, shard), problem in zip(here, pool.map(_check_bytes, here), strict=True):
         progress.advance(shard.num_samples, shard.shard_bytes)
         if problem:
             yield problem
 
 
-def _wrong_totals(shard_set: ShardSet) -> Iterator[str]:
+def _check_totals(shard_set: ShardSet) -> Iterator[str]:
     manifest, index = shard_set.manifest, shard_set.index
     counted = np.bincount(index.shards, minlength=len(manifest.shards)).tolist()
     stated = [shard.num_samples for shard in manifest.shards]
@@ -131,7 +131,7 @@ def _wrong_totals(shard_set: ShardSet) -> Iterator[str]:
         )
 
 
-def _wrong_bytes(item: tuple[Path, ShardFacts]) -> str | None:
+def _check_bytes(item: tuple[Path, ShardFacts]) -> str | None:
     path, shard = item
     size_bytes = path.stat().st_size
     if size_bytes != shard.shard_bytes:

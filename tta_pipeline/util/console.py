@@ -41,7 +41,9 @@ class ConsoleReporter:
         if not self._is_quiet:
             self._print(line, is_answer=False)
 
-    def done(self, line: str, facts: JsonObject, *, number: int, total: int, what: str = "shard sets") -> None:
+    def report_finished(
+        self, line: str, facts: JsonObject, *, number: int, total: int, what: str = "shard sets"
+    ) -> None:
         """Report that item *number* of *total* is finished: *line* to the user, *facts* to a program."""
         self.facts.append(facts)
         if self._bars:

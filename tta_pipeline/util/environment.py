@@ -5,7 +5,7 @@ import os
 from tta_pipeline.errors import SettingsError
 
 
-def whole_number(name: str) -> int | None:
+def read_positive_int(name: str) -> int | None:
     """Return the value of the environment variable *name*, 1 or more; None if the variable is unset or empty.
 
     Raises:

@@ -90,7 +90,7 @@ def read_file(path: Path, *, limit_bytes: int) -> bytes:
         return _read_whole(file, path, limit_bytes)
 
 
-def read_proven(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
+def read_if_sha256_matches(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
     """Return the content of the regular file *path* if it hashes to *sha256*, else None.
 
     The file is hashed in pieces first, so a file with other content takes no memory, whatever its size.
@@ -107,9 +107,9 @@ def read_proven(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
 
 
 def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
-    """Return the data that `sealed` wrapped in *path*; None if the file has changed or is bound to other text.
+    """Return the data that `seal` wrapped in *path*; None if the file has changed or is bound to other text.
 
-    Like `read_proven`, this loads nothing into memory before the hash is verified.
+    Like `read_if_sha256_matches`, this loads nothing into memory before the hash is verified.
 
     Raises:
         OSError: see `read_file`.
@@ -125,7 +125,7 @@ def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
         return _read_whole(file, path, limit_bytes)
 
 
-def sealed(data: bytes, bound_to: str) -> bytes:
+def seal(data: bytes, bound_to: str) -> bytes:
     """Return *data* with the hex sha256 of *bound_to* and *data* in front."""
     return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
 
@@ -239,7 +239,7 @@ def write_once(path: Path, data: bytes) -> bool:
     return True
 
 
-def own_folder(path: Path) -> None:
+def make_cache_folder(path: Path) -> None:
     """Make the cache folder *path* and mark it as a cache of ours: https://bford.info/cachedir.
 
     Raises:
@@ -306,13 +306,13 @@ def published_folder(target: Path) -> Iterator[Path]:
     with temporary_folder(target) as beside:
         yield beside
         _fsync_tree(beside)
-        with changing(target):
-            _take_place(beside, target)
+        with locked_folder(target):
+            _replace_target(beside, target)
         fsync_path(target.parent)
 
 
 @contextlib.contextmanager
-def changing(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """Hold the right to replace *folder* or put files into it; the lock file is removed afterwards.
 
     Raises:
@@ -348,7 +348,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
     folder = _name_beside(target)
-    note = _noted(folder)
+    note = _write_note(folder)
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -391,7 +391,7 @@ def node_local_folder() -> Path:
     return folder
 
 
-def noted_places() -> Iterator[Path]:
+def find_noted_folders() -> Iterator[Path]:
     """Yield each unpublished folder that a process of this user began on this machine and that still exists.
 
     Only these notes lead to a leftover whose target nobody publishes again. Notes of vanished folders are removed.
@@ -405,7 +405,7 @@ def noted_places() -> Iterator[Path]:
                 note.unlink(missing_ok=True)
 
 
-def _noted(folder: Path) -> Path | None:
+def _write_note(folder: Path) -> Path | None:
     """Write a note that *folder* is about to be made, and return its path; None if notes cannot be written here."""
     with contextlib.suppress(OSError, StreamError):
         notes = node_local_folder() / _NOTES
@@ -506,17 +506,17 @@ def _fsync_tree(folder: Path) -> None:
         fsync_path(Path(parent))
 
 
-def _take_place(beside: Path, target: Path) -> None:
+def _replace_target(beside: Path, target: Path) -> None:
     """Put *beside* in the place of *target*; the old target then has the name *beside* or is removed."""
     asides = []
     # Where locks hold on one host only, another process may publish its folder at any moment: the last one stays.
-    while not _renamed(beside, target) and not _exchange(beside, target):
+    while not _try_rename(beside, target) and not _swap_names(beside, target):
         asides.append(_set_aside(target))
     for aside in asides:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _renamed(beside: Path, target: Path) -> bool:
+def _try_rename(beside: Path, target: Path) -> bool:
     """Rename *beside* to *target*; return False if *target* exists and is not an empty folder."""
     try:
         beside.rename(target)
@@ -527,7 +527,7 @@ def _renamed(beside: Path, target: Path) -> bool:
     return True
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _swap_names(one: Path, other: Path) -> bool:
     """Swap two names in one step, so that a reader always finds both; return whether the file system did so."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):

@@ -2,5 +2,5 @@
 
 MAX_FILE_BYTES = 2**30
 """Most bytes of an image file: the largest allowed image takes 0.6 GB as three float32 channels."""
-MOST_LISTED_BYTES = 2**28
+MAX_LIST_BYTES = 2**28
 """Most bytes of a list of samples; a list of ILSVRC's training set, with classes, takes 60 MB."""

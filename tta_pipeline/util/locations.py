@@ -58,7 +58,7 @@ class Locations:
             )
 
     @classmethod
-    def of(cls, root: str, store: str) -> "Locations":
+    def from_roots(cls, root: str, store: str) -> "Locations":
         """Return the locations at *root* and, unless empty, *store*; with an empty *root*, use the environment."""
         if not root:
             return cls.from_environment()
@@ -68,7 +68,7 @@ class Locations:
     @classmethod
     def from_environment(cls) -> "Locations":
         """Use `TTA_DATA_ROOT`, by default `data/` in the working directory, and `TTA_SHARDS_ROOT`, by default none."""
-        return cls.of(os.environ.get("TTA_DATA_ROOT") or "data", os.environ.get("TTA_SHARDS_ROOT", ""))
+        return cls.from_roots(os.environ.get("TTA_DATA_ROOT") or "data", os.environ.get("TTA_SHARDS_ROOT", ""))
 
     @property
     def roots(self) -> tuple[Path, ...]:
@@ -163,7 +163,7 @@ class Locations:
         """Folder of the submissions to a cluster: jobs, scripts, logs."""
         return self._of(benchmark_name, "submissions")
 
-    def spilled(self, benchmark_name: str) -> Path:
+    def spill_root(self, benchmark_name: str) -> Path:
         """Folder of a source's temporary files, such as the index of an archive."""
         return self.root / benchmark_name
 

@@ -31,17 +31,17 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
         ) from None
 
 
-def repeated(values: Iterable[T]) -> list[T]:
+def find_duplicates(values: Iterable[T]) -> list[T]:
     """Return each of *values* that occurs more than once, in order of its first occurrence."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def some(found: Sequence[str], separator: str = ", ") -> str:
+def abbreviate_list(found: Sequence[str], separator: str = ", ") -> str:
     """Return the first three of *found* on one line, with the number of the others."""
     more = [f"and {len(found) - 3:,} more"] if len(found) > 3 else []
     return separator.join([*found[:3], *more])
 
 
-def counted(extensions: Mapping[str, int]) -> str:
+def describe_extensions(extensions: Mapping[str, int]) -> str:
     """Return the number of files with each extension as text, such as `3 .jpg, 1 .png`."""
-    return some([f"{count:,} .{name}" for name, count in sorted(extensions.items())])
+    return abbreviate_list([f"{count:,} .{name}" for name, count in sorted(extensions.items())])

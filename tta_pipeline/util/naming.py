@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 """Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
-PART_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
+BENCHMARK_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
 """Names of benchmarks: the name of the file, or `<file>/<shift set>` for one of several shift sets in it."""
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
 _RESERVED_NAMES = {"benchmarks", "text_features", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
     "bool", "input", "output", "type",
@@ -21,7 +21,7 @@ _RESERVED_NAMES = {"benchmarks", "text_features", *map(str.lower, keyword.kwlist
 
 def is_name(text: str) -> bool:
     """Return whether *text* is a `Name`."""
-    return re.fullmatch(NAME_PATTERN, text) is not None and "\n" not in text and len(text) <= LONGEST_NAME
+    return re.fullmatch(NAME_PATTERN, text) is not None and "\n" not in text and len(text) <= MAX_NAME_LENGTH
 
 
 def is_benchmark_name(text: str) -> bool:

@@ -52,7 +52,7 @@ PartitionKey = Cell | StreamKey
 _K = TypeVar("_K", bound=PartitionKey)
 
 
-def cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Cell, ...]:
+def grid_of_cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Cell, ...]:
     """Return every cell, corruption by corruption in the order given."""
     return tuple(
         Cell(corruption=corruption, severity=severity) for corruption in corruptions for severity in severities
@@ -71,10 +71,10 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
     for key in allowed:
         if key.key == text:
             return key
-    raise PartitionKeyError(f"found partition key {text!r}; expected {_described(allowed)}")
+    raise PartitionKeyError(f"found partition key {text!r}; expected {_describe_keys(allowed)}")
 
 
-def _described(allowed: Sequence[PartitionKey]) -> str:
+def _describe_keys(allowed: Sequence[PartitionKey]) -> str:
     """Describe *allowed* in fewer words than a list: most cells combine any corruption with any severity."""
     grid = [key for key in allowed if isinstance(key, Cell) and key not in (CLEAN, TRAIN)]
     others = [key.key for key in allowed if key not in grid]

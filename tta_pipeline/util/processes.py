@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import IO, Any, ParamSpec, Self, TypeVar
 
 from tta_pipeline.errors import WorkerError
-from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.garbage_collection import gc_paused
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-MOST_PROCESSES = 1_024
+MAX_PROCESSES = 1_024
 """Largest number of processes that the user can ask for; no machine gains from more."""
 _COMMAND = (sys.executable, "-c", "from tta_pipeline.util.processes import serve; serve()")
 
 
-_WORTH_BYTES = 32 * 2**20
+_MIN_WORK_BYTES = 32 * 2**20
 """Work on fewer bytes is finished before a process has started and imported its modules."""
 
 
@@ -51,10 +51,10 @@ class Workers:
         for process in self._processes:
             process.communicate()
 
-    def are_worth(self, num_bytes: int) -> bool:
+    def are_worth_starting(self, num_bytes: int) -> bool:
         """Add *num_bytes* of images to the expected work; return whether that is worth starting the processes."""
         self._asked_bytes += num_bytes
-        return self.num_processes > 1 and self._asked_bytes >= _WORTH_BYTES
+        return self.num_processes > 1 and self._asked_bytes >= _MIN_WORK_BYTES
 
     def start(self, work: Callable[..., Any] | None = None) -> None:
         """Start the processes that are not running yet, and let them import the module of *work*."""
@@ -70,7 +70,7 @@ class Workers:
             self._processes.append(process)
             self._idle.put(process)
             if work:
-                self._threads.submit(self._ask, _imported, (work,), {})
+                self._threads.submit(self._run_in_worker, _import_only, (work,), {})
 
     def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
         """Run *work*, a module-level function, in one of the processes, and return the future of its result.
@@ -78,7 +78,7 @@ class Workers:
         The future raises the error of *work*, or `WorkerError` if the process ended before it answered.
         """
         self.start()
-        return self._threads.submit(self._ask, work, args, kwargs)
+        return self._threads.submit(self._run_in_worker, work, args, kwargs)
 
     def map(self, work: Callable[[Any], Result], pieces: Iterable[Any]) -> Iterator[Result]:
         """Yield the result of *work* on each of *pieces*, in their order."""
@@ -90,7 +90,7 @@ class Workers:
             for future in futures:
                 future.cancel()
 
-    def _ask(self, work: Callable[..., Result], args: Any, kwargs: Any) -> Result:
+    def _run_in_worker(self, work: Callable[..., Result], args: Any, kwargs: Any) -> Result:
         process = self._idle.get()
         try:
             assert process.stdin is not None
@@ -109,7 +109,7 @@ class Workers:
         return result  # type: ignore[no-any-return]
 
 
-def _imported(work: Callable[..., Any]) -> None:
+def _import_only(work: Callable[..., Any]) -> None:
     """Do nothing: a process that unpickles *work* has imported its module."""
     del work
 
@@ -123,7 +123,7 @@ def serve() -> None:
     os.dup2(2, 1)  # so that the output of `print` is not taken for an answer
     while True:
         try:
-            with uncollected():
+            with gc_paused():
                 work, args, kwargs = pickle.load(requests)  # noqa: S301 - from our own parent
         except EOFError:
             return

@@ -58,7 +58,7 @@ class Reporter(Protocol):
         ...
 
 
-def quiet(what: str, total: int, *, unit: str = "images") -> Progress:
+def quiet_reporter(what: str, total: int, *, unit: str = "images") -> Progress:
     """Return a progress that only counts, for a process without a terminal."""
     return Progress(lambda _: None, what=what, total=total, unit=unit)
 
@@ -72,7 +72,7 @@ def log_reporter(log: Callable[[str], None]) -> Reporter:
     return reporter
 
 
-class Pace:
+class SweepProgress:
     """Report every few seconds how many cells of a sweep are done, with a text on the latest; never omit the last."""
 
     def __init__(self, say: Callable[[str], None], *, num_cells: int, interval_s: float = 2.0) -> None:

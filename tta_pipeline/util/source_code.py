@@ -23,7 +23,9 @@ from tta_pipeline.util.files import hash_file, read_file
 
 _PROJECT = "tta_pipeline"
 _MOST_BYTES = 2**24
-_STATED_ELSEWHERE = frozenset({"tta_pipeline.methods.catalogue", "tta_pipeline.errors", "tta_pipeline.util.sections"})
+_DECLARATION_MODULES = frozenset(
+    {"tta_pipeline.methods.catalogue", "tta_pipeline.errors", "tta_pipeline.util.config_model"}
+)
 """Modules of declarations: the fingerprint has their values itself, so a new entry must not invalidate the others."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Folders of installed packages."""
@@ -44,13 +46,13 @@ def source_sha256(*references: str) -> str:
     """
     files: dict[str, str] = {}
     for reference in references:
-        for module in _reached(reference.partition(":")[0]):
-            _require_as_imported(module)
+        for module in _walk_imports(reference.partition(":")[0]):
+            _require_unedited(module)
             files[module.name] = module.code.sha256
     return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
 
 
-def _require_as_imported(module: "_Module") -> None:
+def _require_unedited(module: "_Module") -> None:
     if module.name not in sys.modules:
         _seen[module.name] = module.code.sha256
     elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
@@ -147,7 +149,7 @@ def _code(data: bytes) -> _Code:
     return _Code(sha256=digest.hexdigest(), imports=imports)
 
 
-def _reached(root: str) -> Iterator[_Module]:
+def _walk_imports(root: str) -> Iterator[_Module]:
     """Yield, each once, the module *root* and every module that it imports from the project or from beside *root*."""
     first = _module(root)
     if first is None or first.path.suffix != ".py":
@@ -157,8 +159,8 @@ def _reached(root: str) -> Iterator[_Module]:
     while todo:
         module = todo.pop()
         yield module
-        for name in (*_packages_around(module), *_imported(module)):
-            other = None if name in seen or name in _STATED_ELSEWHERE else _module(name)
+        for name in (*_packages_around(module), *_imported_names(module)):
+            other = None if name in seen or name in _DECLARATION_MODULES else _module(name)
             if other and other.name not in seen and _is_own(other, home, root):
                 seen.add(other.name)
                 todo.append(other)
@@ -188,7 +190,7 @@ def _is_own(module: _Module, home: Path, root: str) -> bool:
     return not INSTALLED & {home.name, *module.path.relative_to(home).parts}
 
 
-def _imported(module: _Module) -> Iterator[str]:
+def _imported_names(module: _Module) -> Iterator[str]:
     """Yield the names that *module* may import, anywhere in its code; names that are not modules are dropped later."""
     for node in module.code.imports:
         if isinstance(node, ast.Import):
@@ -218,7 +220,7 @@ def _tokens(tree: ast.AST) -> Iterator[str]:
             yield type(node).__name__
             stack.append(")")
             for field, value in reversed(list(ast.iter_fields(node))):
-                content = _said(value) if isinstance(value, list) else value
+                content = _without_docstrings(value) if isinstance(value, list) else value
                 if content is not None and content != []:  # newer versions have further fields, which are empty
                     stack += [content, field]
         elif isinstance(node, list):
@@ -227,7 +229,7 @@ def _tokens(tree: ast.AST) -> Iterator[str]:
             yield repr(node)
 
 
-def _said(nodes: Iterable[object]) -> Sequence[object]:
+def _without_docstrings(nodes: Iterable[object]) -> Sequence[object]:
     """Return *nodes* without docstrings and other strings that stand alone."""
     return [
         node

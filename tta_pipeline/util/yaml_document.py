@@ -19,7 +19,7 @@ except ImportError:
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import read_file
 
-LIMIT_BYTES = 1_000_000
+MAX_DOCUMENT_BYTES = 1_000_000
 _MOST_VALUES = 50_000
 _DEEPEST = 20
 _MOST_DIGITS = 100
@@ -83,7 +83,7 @@ def read_document(path: Path) -> dict[str, Any]:
             name that is not text, or holds no fields.
     """
     try:
-        text = read_file(path, limit_bytes=LIMIT_BYTES).decode("utf-8-sig")
+        text = read_file(path, limit_bytes=MAX_DOCUMENT_BYTES).decode("utf-8-sig")
         _require_small(text)
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except OSError as error:

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.loading import NOBODY_EXPECTED, load_all, load_benchmarks
+from tta_pipeline.benchmarks.load_files import UNEXPECTED_ERROR, load_all_benchmarks, load_benchmarks
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.mistakes import shortened
+from tta_pipeline.util.validation_errors import short_repr
 from tta_pipeline_tests.conftest import SMALL, Project
 
 HUGE = "0x" + "f" * 5_000
@@ -73,7 +73,7 @@ def test_a_number_that_cannot_be_printed_is_named(tmp_path: Path, field: str):
 @pytest.mark.parametrize("value", [16**5_000, [16**5_000], {"a": 16**5_000}], ids=["number", "list", "mapping"])
 def test_any_value_can_be_named(value: object):
     """Numbers come from JSON and from code too, where nothing has counted their digits."""
-    assert len(shortened(value)) <= 80
+    assert len(short_repr(value)) <= 80
 
 
 @pytest.mark.parametrize("place", ["pipe:curl x", "ftp://x/y", "~nobody_here/x"])
@@ -102,7 +102,7 @@ def test_a_folder_of_results_that_cannot_be_looked_at_is_of_its_benchmark(tmp_pa
     folder.parent.mkdir(parents=True)
     folder.symlink_to("a" * 300)
 
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
 
     assert ["digits_c"] == list(loaded.benchmarks)
     assert str(folder) in loaded.faults[0].sentence
@@ -118,10 +118,10 @@ def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[A
     locations.benchmark_files.mkdir(exist_ok=True)
     (locations.benchmark_files / "bad.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
 
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
 
     assert "digits_c" in loaded.benchmarks
-    assert all(fault.sentence.encode() and NOBODY_EXPECTED not in fault.sentence for fault in loaded.faults)
+    assert all(fault.sentence.encode() and UNEXPECTED_ERROR not in fault.sentence for fault in loaded.faults)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import Loaded, load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.load_files import LoadedBenchmarks, load_benchmark, load_benchmarks
 from tta_pipeline_tests.conftest import SMALL
 
 TWO_MODELS = SMALL.replace("experiments:", '  tv: {kind: torchvision, architecture: "resnet18"}\nexperiments:')
 
 
-def loaded(folder: Path, matrix: str, *, text: str = SMALL) -> Loaded:
+def loaded(folder: Path, matrix: str, *, text: str = SMALL) -> LoadedBenchmarks:
     """Return what is read of the small benchmark with *matrix*."""
     (folder / "mine.yaml").write_text(f"{text}matrix: {matrix}\n")
     return load_benchmarks(folder)
 
 
-def sentences(found: Loaded) -> dict[str | None, str]:
+def sentences(found: LoadedBenchmarks) -> dict[str | None, str]:
     """Return the sentence of each fault by its experiment."""
     return {fault.experiment: fault.sentence for fault in found.faults}
 

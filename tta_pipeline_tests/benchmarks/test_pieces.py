@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.loading import load_benchmarks
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline_tests.conftest import SMALL
 
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.benchmarks.streams import partition_keys, plans
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.partitions import StreamKey
 from tta_pipeline_tests.conftest import SMALL
@@ -54,17 +54,17 @@ def test_clean_images_come_where_they_are_asked_for():
         ("at_end", ["gaussian_noise|5", "contrast|5", "clean|0"]),
     ):
         own = benchmark(protocol={"shift": "continual", "clean": clean})
-        (plan,) = plans(own, "own", StreamKey(severity=5))
+        (plan,) = stream_plans(own, "own", StreamKey(severity=5))
         assert expected == [cell.key for segment in plan.segments for cell in segment.cells]
 
 
 def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
     """Over twenty seeds both orders of two corruptions come, each the same again."""
     own = benchmark(protocol={"shift": "continual", "corruption_order": "seeded"}, seeds=list(range(20)))
-    first = [plan.segments[0].cells[0].corruption for plan in plans(own, "own", StreamKey(severity=5))]
+    first = [plan.segments[0].cells[0].corruption for plan in stream_plans(own, "own", StreamKey(severity=5))]
 
     assert {"gaussian_noise", "contrast"} == set(first)
-    assert first == [plan.segments[0].cells[0].corruption for plan in plans(own, "own", StreamKey(severity=5))]
+    assert first == [plan.segments[0].cells[0].corruption for plan in stream_plans(own, "own", StreamKey(severity=5))]
 
 
 @pytest.mark.parametrize(

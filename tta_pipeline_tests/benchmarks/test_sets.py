@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_all, load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
@@ -83,10 +83,10 @@ def test_results_of_another_form_of_the_file_do_not_count_twice(tmp_path: Path, 
     locations = Locations(root=tmp_path)
     (tmp_path / "benchmarks").mkdir()
     written(tmp_path / "benchmarks", now)
-    assert name in load_all(locations).benchmarks
+    assert name in load_all_benchmarks(locations).benchmarks
 
     (tmp_path / "mine" / before).mkdir(parents=True)
-    loaded = load_all(locations)
+    loaded = load_all_benchmarks(locations)
 
     assert not [each for each in loaded.benchmarks if each.startswith("mine")]
     assert name in {fault.benchmark for fault in loaded.faults}

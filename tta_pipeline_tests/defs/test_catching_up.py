@@ -7,12 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.defs.catching_up import _evaluated, catch_up, covered_places
-from tta_pipeline.defs.evaluation import _of_stream
+from tta_pipeline.defs.evaluation import _stream_metadata
+from tta_pipeline.defs.sync_history import _evaluation_output, covered_places, sync_history
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated, results_of
@@ -30,13 +30,13 @@ PIECES = (
 
 @pytest.fixture(scope="module")
 def told(sweep: Project):
-    """Two new histories of the sweep: as its runs wrote it, and as `catch_up` tells an empty one."""
-    benchmark = load_all(sweep.locations).benchmark("small")
+    """Two new histories of the sweep: as its runs wrote it, and as `sync_history` tells an empty one."""
+    benchmark = load_all_benchmarks(sweep.locations).benchmark("small")
     graph = build_definitions(sweep.locations).resolve_asset_graph()
 
     def tell(instance: dg.DagsterInstance) -> int:
         places = [place for piece in PIECES for place in covered_places(benchmark, piece)]
-        return catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
+        return sync_history(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
 
     with dg.DagsterInstance.from_config(str(sweep.home)) as run, dg.DagsterInstance.ephemeral() as empty:
         yield run, empty, tell(empty), tell(empty)
@@ -52,12 +52,12 @@ def test_every_partition_is_news_once(told):
 
 def test_what_the_benchmark_file_no_longer_has_is_left_out(sweep: Project):
     """A cell, an experiment and a model that were renamed meanwhile: the others are told."""
-    benchmark = load_all(sweep.locations).benchmark("small")
+    benchmark = load_all_benchmarks(sweep.locations).benchmark("small")
     gone = [("evaluation/renamed", KEYS[0]), ("shard_manifest", "renamed|3"), ("source_model/renamed", "")]
     with dg.DagsterInstance.ephemeral() as instance:
         graph = build_definitions(sweep.locations).resolve_asset_graph()
         places = [*gone, ("shard_manifest", KEYS[0])]
-        assert 1 == catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
+        assert 1 == sync_history(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
     piece = Piece(stage="evaluations", assets=("evaluation/tent",), keys=("renamed|3", "renamed|5"))
     assert ["renamed|3", "renamed|5"] == [key for _, key in covered_places(benchmark, piece)]
 
@@ -93,12 +93,12 @@ def test_the_error_of_a_stream_is_the_one_that_a_run_shows(sweep: Project, tmp_p
     own = results_of(locations, protocol=protocol, subset={"first": 32})
     rows = [Evaluation.from_facts(json.loads(json.dumps(facts))) for facts in evaluated(own, SEVERITY_5)]
 
-    made = _evaluated(own.benchmark, locations, "own", SEVERITY_5.key)
+    made = _evaluation_output(own.benchmark, locations, "own", SEVERITY_5.key)
 
     assert made is not None
     shifted = [row.error for row in rows if row.corruption != "clean"]
     assert len(shifted) < len(rows)
-    assert sum(shifted) / len(shifted) == made.metadata["error"] == _of_stream(rows)["error"]
+    assert sum(shifted) / len(shifted) == made.metadata["error"] == _stream_metadata(rows)["error"]
 
 
 def version(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> str:

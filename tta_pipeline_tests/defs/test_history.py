@@ -3,10 +3,10 @@
 import dagster as dg
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.defs.history import DRIFT, THROUGHPUT, history_reports
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.defs.history_checks import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.defs.reporting import CheckReport
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.results.database.made import facts_of_version_1, record, write_version_1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.defs.new_cells_sensor import ranges
+from tta_pipeline.defs.new_cells_sensor import cell_ranges
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import Project, write_tree
@@ -97,6 +97,6 @@ def test_few_ranges_hold_exactly_the_cells(tmp_path: Path):
     wanted = {"snow": (1, 2, 5), "fog": (1, 2, 5), "contrast": (3, 5)}
     cells = [Cell(corruption=name, severity=severity) for name, numbers in wanted.items() for severity in numbers]
 
-    found = [(first.key, last.key) for first, last in ranges(benchmark, cells)]
+    found = [(first.key, last.key) for first, last in cell_ranges(benchmark, cells)]
 
     assert [("snow|1", "fog|2"), ("snow|5", "fog|5"), ("contrast|3", "contrast|5")] == found

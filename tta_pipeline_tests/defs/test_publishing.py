@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.files import record_paths
+from tta_pipeline.results.records import record_paths
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 
 LEAVES_RECORDS = json.dumps({"resources": {"metrics": {"config": {"publishes": False}}}})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.shards.manifest import ShardSet

@@ -12,10 +12,10 @@ import torch
 import webdataset
 from torchvision.models import ResNet18_Weights, resnet18
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
@@ -84,7 +84,7 @@ def _weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pixels(shard_set: ShardSet, size: int) -> np.ndarray:
     """Return the decoded images in stored order."""
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=size)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=size)
     return batch.images.numpy()
 
 

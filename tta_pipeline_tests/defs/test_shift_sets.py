@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchvision.models import shufflenet_v2_x0_5
 
-from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import Project, new_project, write_tree
 

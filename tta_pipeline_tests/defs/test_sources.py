@@ -9,7 +9,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell

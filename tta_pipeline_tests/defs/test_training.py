@@ -11,8 +11,8 @@ import yaml
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.extras.training.source_model import SourceTraining
-from tta_pipeline.results.training import TrainingRun
+from tta_pipeline.extras.training.source_training import SourceTraining
+from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 from tta_pipeline_tests.defs.test_launching import launched
 

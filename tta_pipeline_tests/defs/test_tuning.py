@@ -14,8 +14,8 @@ from tta_pipeline.errors import EvaluationError, ManifestError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.files import latest_record
-from tta_pipeline.results.tuning import TuningRun
+from tta_pipeline.results.records import latest_record
+from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, UNPUBLISHED, Project, new_project
 from tta_pipeline_tests.defs.test_command_lines import run_dg

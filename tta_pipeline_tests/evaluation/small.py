@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.locations import Locations

@@ -7,8 +7,8 @@ from torch import nn
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.shards.manifest import ShardSet
@@ -49,7 +49,7 @@ def model() -> nn.Module:
 def logits(method: str, shard_set: ShardSet, precision: Precision, *, lr: float) -> torch.Tensor:
     """Return what *method* predicts over the stream, (N, K)."""
     driver = Remembering(build(method, model(), num_classes=3, lr=lr, **SETTINGS[method]))
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=10, image_size=32)
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=10, image_size=32)
     run_pass(driver, stream, device=torch.device("cpu"), precision=precision, advance=lambda _: None)
     return torch.cat(driver.logits).float()
 

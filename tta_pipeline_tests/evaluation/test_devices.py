@@ -15,7 +15,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased, leased_device
-from tta_pipeline.evaluation.machine import decoding_threads
+from tta_pipeline.evaluation.machine import default_decode_threads
 
 HOLDER = """
 import sys, time
@@ -203,4 +203,4 @@ def test_decoding_threads_are_few_and_shared_by_processes(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(num_cores)))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(num_processes))
 
-    assert num_threads == decoding_threads()
+    assert num_threads == default_decode_threads()

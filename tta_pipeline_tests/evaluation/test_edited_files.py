@@ -12,17 +12,17 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.errors import ManifestError, RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, Known
-from tta_pipeline.results.database.database import open_metrics, publish_metrics, require_current
-from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
+from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, Project
 
 CONTENT = {
@@ -134,13 +134,13 @@ class Root:
     @property
     def benchmark(self) -> Benchmark:
         """The benchmark as its file is now."""
-        loaded = load_all(self.locations)
+        loaded = load_all_benchmarks(self.locations)
         assert not loaded.faults, loaded.faults
         return loaded.benchmark("small")
 
     def evaluate(self, which: Callable[[], bool] = lambda: True) -> Rows:
         """Evaluate the streams of the file for which *which* is true, publish, and return what counts."""
-        benchmark, known = self.benchmark, Known()
+        benchmark, known = self.benchmark, SharedCache()
         for name in benchmark.experiments:
             results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
             machine = Machine(device="cpu", decode_threads=1)
@@ -154,9 +154,12 @@ class Root:
 
     def counting(self) -> Rows:
         """Return the evaluations that count now, and their means, as the verb `metrics` does."""
-        require_current(self.locations)
+        ensure_current(self.locations)
         with open_metrics(self.locations.metrics) as connection:
-            if not load_all(self.locations).faults and "small" in load_all(self.locations).benchmarks:
+            if (
+                not load_all_benchmarks(self.locations).faults
+                and "small" in load_all_benchmarks(self.locations).benchmarks
+            ):
                 latest = connection.execute("SELECT folder, sequence FROM latest_evaluations").fetchall()
                 assert sorted(self.counting_on_disk()) == sorted(latest)
             return connection.execute(ROWS).fetchall(), connection.execute(MEANS).fetchall()
@@ -168,7 +171,7 @@ class Root:
             results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
             for place in (place for key in results.keys for place in results.places(key)):
                 with suppress(RecordError):
-                    record = results.asked_record(place)
+                    record = results.current_record(place)
                     yield str(record.path.parent.relative_to(self.locations.root)), record.sequence
 
 
@@ -297,15 +300,16 @@ def test_a_transformed_set_follows_the_file(root: Root):
     for cell in benchmark.cells:
         folder = root.locations.transformed("small", "little", cell)
         transform_shard_set(
-            root.locations.shards("small", cell), folder, benchmark.transforms["little"], quiet,
-            belonging=expected_of(benchmark, root.locations, cell),
+            root.locations.shards("small", cell), folder, benchmark.transforms["little"], quiet_reporter,
+            belonging=expected_for_benchmark(benchmark, root.locations, cell),
         )  # fmt: skip
 
     def expected(**edits: object) -> None:
         edited = Benchmark.model_validate({**content, **edits, "name": "small", "experiments": {}})
         cell = edited.cells[0]
         read_manifest(
-            root.locations.transformed("small", "little", cell), expected_of(edited, root.locations, cell, "little")
+            root.locations.transformed("small", "little", cell),
+            expected_for_benchmark(edited, root.locations, cell, "little"),
         )
 
     expected()

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.resolved import as_in_file
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.resolved_experiment import resolve_from_file
 from tta_pipeline.shards.manifest import ShardSet
 
 IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
@@ -44,7 +44,7 @@ def evaluator(
         benchmark_name="test",
         shift_set=shipped_sets()["imagenet_c"],
         experiment_name="own",
-        resolved=as_in_file(Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes)),
+        resolved=resolve_from_file(Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes)),
         model=LoadedModel(
             name="small",
             make_network=make,

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from tta_pipeline.evaluation.evaluator import Evaluator
-from tta_pipeline.evaluation.kept_features import KeptFeatures, capturing, head_of
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, capturing, find_head
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
 
@@ -21,17 +21,17 @@ READERS = ("source", "lame", "t3a", "neo")
 
 
 @pytest.fixture
-def cells(tmp_path: Path) -> DecodedCells:
+def cells(tmp_path: Path) -> DecodedCache:
     """Where features are kept."""
-    return DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**20)
+    return DecodedCache(folder=tmp_path / "decoded", limit_bytes=2**20)
 
 
-def with_features(cells: DecodedCells, method: str, **changes) -> Evaluator:
+def with_features(cells: DecodedCache, method: str, **changes) -> Evaluator:
     """Return an evaluator of *method* that keeps features and reads them."""
     return evaluator(method, kept_in=cells, **changes)
 
 
-def files(cells: DecodedCells) -> list[Path]:
+def files(cells: DecodedCache) -> list[Path]:
     """Return the files of features."""
     return sorted(cells.own_folder.glob("*.features")) if cells.own_folder.exists() else []
 
@@ -42,7 +42,7 @@ def outcome(row: Evaluation) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("first", READERS)
-def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, cells: DecodedCells, first: str):
+def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, cells: DecodedCache, first: str):
     """Bit for bit, whichever of them comes first; the record says what was read."""
     expected = {method: evaluated(evaluator(method), shard_set) for method in READERS}
     assert "indexed" == evaluated(with_features(cells, first), shard_set).loader
@@ -55,7 +55,7 @@ def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, cells: D
         assert outcome(expected[method]) == outcome(row)
 
 
-def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCells):
+def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCache):
     """Only its classifier does."""
     num_images = []
 
@@ -74,7 +74,7 @@ def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCells
     "changes",
     [{"precision": "bf16"}, {"subset": {"first": 6}}, {"seeds": (3,)}, {"deterministic": True}, {"seed": 1}],
 )
-def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: DecodedCells, changes: dict):
+def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: DecodedCache, changes: dict):
     """Of another precision, other batches, other algorithms, or other draws of a network that draws."""
     evaluated(with_features(cells, "source"), shard_set)
 
@@ -88,7 +88,7 @@ def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: Dec
 
 
 @pytest.mark.parametrize("method", ["norm", "tent"])
-def test_methods_that_change_the_network_see_images(shard_set: ShardSet, cells: DecodedCells, method: str):
+def test_methods_that_change_the_network_see_images(shard_set: ShardSet, cells: DecodedCache, method: str):
     """Nothing is kept of them, and nothing read."""
     evaluated(with_features(cells, "source"), shard_set)
 
@@ -143,7 +143,7 @@ def masked() -> nn.Module:
 
 @pytest.mark.parametrize("make", [scaled, headless, masked, WithClassToken])
 def test_features_of_a_network_that_does_not_end_in_its_classifier_are_not_kept(
-    shard_set: ShardSet, cells: DecodedCells, make: Callable[[], nn.Module]
+    shard_set: ShardSet, cells: DecodedCache, make: Callable[[], nn.Module]
 ):
     """Its predictions could not be made of them, or, of a copy of one token among many, not to the last bit."""
     evaluated(with_features(cells, "source", make=make), shard_set)
@@ -151,7 +151,7 @@ def test_features_of_a_network_that_does_not_end_in_its_classifier_are_not_kept(
     assert not files(cells)
 
 
-def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCells):
+def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCache):
     """One bit is enough; images are read in its place."""
     expected = evaluated(with_features(cells, "source"), shard_set)
     (path,) = files(cells)
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCells):
 
 def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Path):
     """The evaluation goes on without them."""
-    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=100)
+    cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=100)
 
     assert "indexed" == evaluated(with_features(cells, "source"), shard_set).loader
     assert not files(cells)
@@ -176,7 +176,7 @@ def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Pa
 def test_features_that_do_not_fit_take_no_memory():
     """Not while they are computed either."""
     method = build("source", small_model(), num_classes=3)
-    head = head_of(method)
+    head = find_head(method)
     assert head is not None
     with capturing(method, head, limit_bytes=2 * 6 * 16 * 4) as capture:
         method.predict(torch.rand(6, 3, 32, 32))
@@ -188,7 +188,7 @@ def test_features_that_do_not_fit_take_no_memory():
     assert capture.features() is None
 
 
-def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: ShardSet, cells: DecodedCells):
+def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: ShardSet, cells: DecodedCache):
     """What it inherits from `source` says nothing of what it does to images."""
     mine = "tta_pipeline_tests.methods.own_method:MIRRORED"
     expected = {method: outcome(evaluated(evaluator(method), shard_set)) for method in (mine, "source")}
@@ -198,10 +198,10 @@ def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: Shard
         assert expected[method] == outcome(evaluated(with_features(cells, method), shard_set))
 
 
-def test_features_that_were_read_are_the_last_to_go(cells: DecodedCells):
+def test_features_that_were_read_are_the_last_to_go(cells: DecodedCache):
     """Whether or not the file system notes when a file was read."""
     first, second = (
-        KeptFeatures(cells, determined_by={"number": number}, manifest_sha256="0" * 64, num_samples=4)
+        FeatureCacheEntry(cells, determined_by={"number": number}, manifest_sha256="0" * 64, num_samples=4)
         for number in (1, 2)
     )
     for each in (first, second):
@@ -210,6 +210,6 @@ def test_features_that_were_read_are_the_last_to_go(cells: DecodedCells):
     os.utime(first.path, (1, 1))
     assert first.read() is not None
 
-    DecodedCells(folder=cells.folder, limit_bytes=first.path.stat().st_size).make_room(0)
+    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).make_room(0)
 
     assert [first.path] == files(cells)

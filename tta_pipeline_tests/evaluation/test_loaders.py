@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import LoaderError, StreamError
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.loading.front_to_back import FrontToBackLoader
 from tta_pipeline.loading.loose_files import LooseFileLoader, LooseFiles
-from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
 from tta_pipeline.loading.reader import Batch, Stream
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
@@ -96,7 +96,7 @@ def test_batches_are_whole_and_in_order_with_any_number_of_workers(
     name: str, num_threads: int, shard_set: ShardSet, tree: FolderTree
 ):
     """20 samples in batches of three come as our own reader gives them, the last with two."""
-    order = as_stored(shard_set.index)
+    order = stored_order(shard_set.index)
     expected = batches(loader_of("indexed", shard_set, tree, order, num_threads=0))
 
     assert_same_batches(expected, batches(loader_of(name, shard_set, tree, order, num_threads=num_threads)))
@@ -105,7 +105,7 @@ def test_batches_are_whole_and_in_order_with_any_number_of_workers(
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_part_of_the_samples_is_read(name: str, shard_set: ShardSet, tree: FolderTree):
     """As one of several processes, or a subset, has it: every other sample of the stored order."""
-    stored = as_stored(shard_set.index)
+    stored = stored_order(shard_set.index)
     order = replace(stored, indices=stored.indices[::2])
     expected = batches(loader_of("indexed", shard_set, tree, order, num_threads=0))
 
@@ -114,7 +114,7 @@ def test_a_part_of_the_samples_is_read(name: str, shard_set: ShardSet, tree: Fol
 
 def test_loose_files_come_in_any_order_and_shards_front_to_back_only_in_theirs(shard_set: ShardSet, tree: FolderTree):
     """A shuffled stream of loose files is that of our own reader; webdataset refuses it."""
-    order = shuffled(shard_set.index, seed=1)
+    order = shuffled_order(shard_set.index, seed=1)
     expected = batches(loader_of("indexed", shard_set, tree, order, num_threads=0))
 
     assert_same_batches(expected, batches(loader_of("imagefolder", shard_set, tree, order, num_threads=2)))
@@ -164,7 +164,7 @@ def test_a_sample_without_its_loose_file_is_refused_before_the_pass(shard_set: S
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_image_of_another_size_is_named(name: str, num_threads: int, shard_set: ShardSet, tree: FolderTree):
     """A worker's error comes as one sentence, without the traceback of its process."""
-    loader = loader_of(name, shard_set, tree, as_stored(shard_set.index), num_threads=num_threads)
+    loader = loader_of(name, shard_set, tree, stored_order(shard_set.index), num_threads=num_threads)
 
     with pytest.raises(StreamError) as caught:
         batches(replace(loader, image_size=48))
@@ -178,7 +178,7 @@ def test_an_image_of_another_size_is_named(name: str, num_threads: int, shard_se
 def test_a_path_that_webdataset_takes_for_a_url_is_refused(shard_set: ShardSet, tree: FolderTree):
     """With a #, it would look for a fragment."""
     odd = shard_set.folder.rename(shard_set.folder.with_name("no #1"))
-    loader = loader_of("webdataset", replace(shard_set, folder=odd), tree, as_stored(shard_set.index), num_threads=0)
+    loader = loader_of("webdataset", replace(shard_set, folder=odd), tree, stored_order(shard_set.index), num_threads=0)
 
     with pytest.raises(LoaderError, match="has a # or"):
         batches(loader)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.evaluation import states
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation import stream_states
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.evaluation.states import States
+from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import PartitionKey
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
@@ -25,10 +25,10 @@ KILLED = """
 import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.evaluation.states import States
+from tta_pipeline.evaluation.stream_states import States
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import parse_key
 
@@ -132,8 +132,8 @@ def test_a_part_of_another_version_is_said_and_its_segment_begins_again(data: Lo
     killed(own, CONTRAST_5, after=2)
     for path in data.states("small").rglob("*.part"):
         fingerprint = path.name.partition("-")[0]
-        part = states._read(path, fingerprint, pytest.fail)
-        states._write(path, fingerprint, {**part, "batches": part["batches"][:, :-1]})
+        part = stream_states._read(path, fingerprint, pytest.fail)
+        stream_states._write(path, fingerprint, {**part, "batches": part["batches"][:, :-1]})
 
     rows, lines = resumed(own, CONTRAST_5)
 
@@ -159,13 +159,13 @@ def test_what_is_evaluated_anew_takes_no_part_of_before(data: Locations):
 def test_only_the_newest_states_of_a_segment_are_kept(data: Locations, monkeypatch: pytest.MonkeyPatch):
     """A stream of millions of images fills no disk with models; its parts are small."""
     own = results_of(data, batch_size=8, subset={"first": 64})
-    found, save = list[int](), States.save_within
+    found, save = list[int](), StreamStates.save_within
 
-    def counted(self: States, *args: Any) -> None:
+    def counted(self: StreamStates, *args: Any) -> None:
         save(self, *args)
         found.append(len(list(self.folder.glob("*.state"))))
 
-    monkeypatch.setattr(States, "save_within", counted)
+    monkeypatch.setattr(StreamStates, "save_within", counted)
     resumed(own, CONTRAST_5, every=8)
 
     assert [1, 2, 2, 2, 2, 2, 2] == found

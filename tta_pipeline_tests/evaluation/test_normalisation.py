@@ -16,14 +16,20 @@ from scipy.stats import binomtest
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.defs.evaluation import evaluation_checks
-from tta_pipeline.defs.normalisation import NORMALISATION, normalisation_report
+from tta_pipeline.defs.normalisation_check import NORMALISATION, normalisation_report
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.scope import CellScope, SetScope
-from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.evaluation.normalisation import Fit, Fits, Normalisation, check_normalisation, others_than
-from tta_pipeline.loading.subset import over_classes
-from tta_pipeline.models.small import SmallConvNet
-from tta_pipeline.models.trained import trained_model
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.normalisation_fit import (
+    Fit,
+    Fits,
+    Normalisation,
+    check_normalisation,
+    other_normalisations,
+)
+from tta_pipeline.loading.subset import draw_over_classes
+from tta_pipeline.models.small_network import SmallConvNet
+from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN
@@ -41,7 +47,7 @@ def small_of_the_tests(pretrained: bool = False, num_classes: int = 10, **kwargs
 
 def fits_of(data: Locations, *, limit: int = 1000, **declared: tuple[float, ...]) -> Fits:
     """Return what is found of the small benchmark's trained model, as if its mean and std were those declared."""
-    model = replace(trained_model("cnn", data.source_model("small", "cnn")), **declared)
+    model = replace(load_trained_model("cnn", data.source_model("small", "cnn")), **declared)
     return check_normalisation(
         model, ShardSet.open(data.shards("small", CLEAN)), image_size=32, limit=limit, seed=0,
         device=torch.device("cpu"), num_threads=1,
@@ -79,13 +85,13 @@ def test_images_are_drawn_evenly_over_the_classes(data: Locations):
     """By the seed, and not the first ones."""
     index = ShardSet.open(data.shards("small", CLEAN)).index
 
-    drawn, others = (over_classes(index, 34, seed=seed) for seed in (0, 1))
+    drawn, others = (draw_over_classes(index, 34, seed=seed) for seed in (0, 1))
 
     assert {3, 4} == set(Counter(index.labels[drawn].tolist()).values())
     assert 34 == len(set(drawn.tolist()))
     assert drawn.tolist() != others.tolist()
     assert sorted(drawn.tolist()) == drawn.tolist() != list(range(34))
-    assert len(index) == len(over_classes(index, 10_000, seed=0))
+    assert len(index) == len(draw_over_classes(index, 10_000, seed=0))
     assert 34 == fits_of(data, limit=34).declared.num_samples
 
 
@@ -122,15 +128,15 @@ def test_what_is_declared_is_not_tried_again():
     imagenet = Normalisation(name="declared", mean=(0.4850, 0.456, 0.406), std=(0.229, 0.2241, 0.225))
 
     assert ["from -1 to 1", "from 0 to 1", "from 0 to 255"] == [
-        each.name for each in others_than(imagenet, image_size=224)
+        each.name for each in other_normalisations(imagenet, image_size=224)
     ]
-    assert "cifar" in {each.name for each in others_than(imagenet, image_size=32)}
+    assert "cifar" in {each.name for each in other_normalisations(imagenet, image_size=32)}
 
 
 def written(data: Locations, **declared: tuple[float, ...]) -> Benchmark:
     """Return the small benchmark with its model as a file of the user's, which is written under the data root."""
     path = data.source_model("small", "cnn")
-    trained = trained_model("cnn", path)
+    trained = load_trained_model("cnn", path)
     model = {
         "kind": "checkpoint", "library": "timm", "architecture": "small_of_the_tests", "path": str(path),
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "mean": trained.mean, "std": trained.std, **declared,

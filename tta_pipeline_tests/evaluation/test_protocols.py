@@ -16,19 +16,19 @@ import pytest
 import torch
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver
-from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.loading.device import as_floats
-from tta_pipeline.loading.joined import JoinedPixels, JoinedSets
-from tta_pipeline.loading.order import as_stored, shuffled
-from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.loading.stream_order import shuffled_order, stored_order
 from tta_pipeline.methods import build
 from tta_pipeline.methods.catalogue import Hyperparameters
 from tta_pipeline.methods.method import Method
-from tta_pipeline.report.pages.cells import curves
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.report.pages.cells import chart_data
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE, Cell
@@ -51,7 +51,7 @@ def predictions(rows: list[dict]) -> list[str]:
 def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the batches of a cell in stored order."""
     shard_set = ShardSet.open(data.root / "small" / "shards" / cell)
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=32, image_size=32)
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=32, image_size=32)
     return [(as_floats(batch.images).clone(), batch.labels) for batch in stream]
 
 
@@ -104,7 +104,7 @@ def test_the_result_says_with_which_batches_the_method_reset_itself(data: Locati
     assert (0, 1, 0, 1, 0) == reset["batches"]["num_resets"]
     assert 2 == reset["num_resets"]
     assert None is kept["batches"]["num_resets"]
-    assert [64, 128] == curves(Evaluation.from_facts(reset)).resets
+    assert [64, 128] == chart_data(Evaluation.from_facts(reset)).resets
 
 
 def test_a_gradual_stream_rises_and_falls(data: Locations):
@@ -132,10 +132,10 @@ def test_joined_sets_give_the_pixels_of_each_sample(data: Locations):
     """Whatever set it is of, and however many threads read."""
     sets = tuple(ShardSet.open(data.root / "small" / "shards" / name / "5") for name in (NOISE, CONTRAST))
     joined = JoinedSets(sets=sets)
-    order = shuffled(joined.index, seed=1)
+    order = shuffled_order(joined.index, seed=1)
     alone = [
         np.concatenate([batch.images.numpy().copy() for batch in Stream(
-            shard_set=one, order=as_stored(one.index), batch_size=50, image_size=32)]) for one in sets
+            shard_set=one, order=stored_order(one.index), batch_size=50, image_size=32)]) for one in sets
     ]  # fmt: skip
     stream = Stream(
         shard_set=joined, order=order, batch_size=32, image_size=32, num_threads=3,
@@ -245,7 +245,7 @@ import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation import runner
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE
@@ -447,7 +447,7 @@ def test_predictions_are_kept_of_each_sample(data: Locations):
         assert row.num_correct == kept.num_correct(index)
         assert row.predictions_sha256 == kept.sha256
         assert path.stat().st_size < 8 * 150 + 2000
-        assert not list(own.sample_problems(row))
+        assert not list(own.prediction_problems(row))
 
 
 def test_predictions_that_were_changed_are_named(data: Locations):
@@ -460,7 +460,7 @@ def test_predictions_that_were_changed_are_named(data: Locations):
     changed[40] ^= 1
     path.write_bytes(changed)
 
-    (problem,) = own.sample_problems(row)
+    (problem,) = own.prediction_problems(row)
 
     assert str(path) in problem
     shutil.rmtree(data.predictions("small"))

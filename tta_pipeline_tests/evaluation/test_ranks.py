@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
-from tta_pipeline.evaluation.ranks import Ranks, merged
-from tta_pipeline.evaluation.scores import Samples
-from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.evaluation.ranks import Ranks, merge_passes
+from tta_pipeline.evaluation.scores import SampleScores
+from tta_pipeline.loading.stream_order import StreamOrder
 
 
 def whole(num_samples: int) -> StreamOrder:
@@ -35,7 +35,7 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
         )
         for e in edges
     )
-    samples = Samples(
+    samples = SampleScores(
         indices=order.indices, labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2,
         label_ranks=order.indices + 2, log_likelihoods=-order.indices / 3, brier_scores=order.indices / 4,
     )  # fmt: skip
@@ -48,12 +48,12 @@ def test_the_parts_of_all_ranks_make_the_whole_pass(num_samples: int, batch_size
     order = whole(num_samples)
     if -(-num_samples // batch_size) < num_ranks:
         with pytest.raises(EvaluationError, match="expected a batch for each"):
-            Ranks(num_ranks=num_ranks).share(order, batch_size)
+            Ranks(num_ranks=num_ranks).take_share(order, batch_size)
         return
-    shares = [Ranks(rank=rank, num_ranks=num_ranks).share(order, batch_size) for rank in range(num_ranks)]
+    shares = [Ranks(rank=rank, num_ranks=num_ranks).take_share(order, batch_size) for rank in range(num_ranks)]
     parts = [replace(passed(part, batch_size), wall_s=float(rank)) for rank, part in enumerate(shares)]
 
-    together, alone = merged(parts), passed(order, batch_size)
+    together, alone = merge_passes(parts), passed(order, batch_size)
 
     for expected, found in zip(alone.samples, together.samples, strict=True):
         np.testing.assert_array_equal(expected, found)

@@ -6,7 +6,7 @@ import torch
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.scores import TOP, Samples, class_counts, finite_mean, scored_samples
+from tta_pipeline.evaluation.scores import TOP, SampleScores, count_classes, finite_mean, score_samples
 
 NUM_SAMPLES, NUM_CLASSES = 400, 12
 
@@ -23,9 +23,9 @@ def labels_of(num_samples: int) -> torch.Tensor:
     return torch.arange(num_samples) % NUM_CLASSES
 
 
-def scores_of(logits: torch.Tensor) -> Samples[torch.Tensor]:
+def scores_of(logits: torch.Tensor) -> SampleScores[torch.Tensor]:
     """Return the scores of *logits* by those labels."""
-    return scored_samples(logits.log_softmax(1), labels_of(len(logits)), torch.arange(len(logits)))
+    return score_samples(logits.log_softmax(1), labels_of(len(logits)), torch.arange(len(logits)))
 
 
 @pytest.mark.parametrize("top", [1, 2, TOP])
@@ -90,7 +90,7 @@ def test_a_broken_model_has_no_top_5_and_no_likelihood(broken: float):
 
 def test_classes_without_samples_are_counted_as_none():
     """Counts are by label, as many as there are classes."""
-    counts = class_counts(np.array([0, 2, 2]), np.array([True, False, True]), num_classes=4)
+    counts = count_classes(np.array([0, 2, 2]), np.array([True, False, True]), num_classes=4)
 
     assert (1, 0, 2, 0) == counts.num_samples
     assert (1, 0, 1, 0) == counts.num_correct

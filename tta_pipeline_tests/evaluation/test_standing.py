@@ -14,9 +14,9 @@ from torchvision.models import get_model
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.runner import _Step
-from tta_pipeline.results.files import latest_record, packed
+from tta_pipeline.results.records import encode_record, latest_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
 from tta_pipeline_tests.conftest import SMALL, Project
@@ -45,7 +45,7 @@ def told(own: ExperimentResults) -> tuple[bool, list[str]]:
     lines = list[str]()
     with runner_of(own, tell=lines.append) as runner:
         is_finished = not runner.plan(KEY)
-        runner.tell_of_unproven()
+        runner.report_unproven()
     return is_finished, lines
 
 
@@ -211,7 +211,7 @@ def test_a_renamed_experiment_finds_its_results(data: Locations):
     original = latest_record(data.results("small"), kind="evaluations", name=f"own/{CONTRAST}-5")
     assert original.sha256 == after.copied_from
     assert before["predictions_sha256"] == after.predictions_sha256
-    assert not list(renamed.sample_problems(after))
+    assert not list(renamed.prediction_problems(after))
     told(results_of(data))  # the old name is in its benchmark file again: nothing is taken from a living experiment
 
 
@@ -297,7 +297,7 @@ def test_an_error_beside_other_counts_is_refused(data: Locations):
     (path,) = data.results("small").rglob("0*.json")
     content = json.loads(path.read_bytes())["record"]
     content["facts"]["error"] = 0.4
-    path.write_bytes(packed(content))
+    path.write_bytes(encode_record(content))
 
     _, lines = told(own)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner, _Step
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -25,7 +25,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, WHOLE, PartitionKey
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
 
@@ -129,9 +129,9 @@ def run(world: World) -> Outcome:
         benchmark = load_benchmark(locations.benchmark_files / "small.yaml")
         for cell in (*SMALL_CELLS, CLEAN):
             with step(f"manifest of {cell.key}"):
-                class_map = benchmark_class_map(benchmark, locations)
+                class_map = load_class_map(benchmark, locations)
                 folder = locations.shards("small", cell)
-                publish_shard_set(folder, class_map, quiet("", 0))
+                publish_shard_set(folder, class_map, quiet_reporter("", 0))
         for experiment in benchmark.experiments:
             own = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
             for key in own.keys:
@@ -197,7 +197,7 @@ def copy_of(whole: World, folder: Path) -> World:
     shutil.copytree(whole.root, folder)
     world = World(root=folder)
     for cell in (*SMALL_CELLS, CLEAN):
-        ShardSet.open(world.locations.shards("small", cell)).remember_verified()
+        ShardSet.open(world.locations.shards("small", cell)).note_verified()
     publish_metrics(world.locations)
     return world
 

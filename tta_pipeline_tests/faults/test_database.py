@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.files import record_paths
+from tta_pipeline.results.records import record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import made_environment, record
 

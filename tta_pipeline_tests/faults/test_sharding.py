@@ -17,7 +17,7 @@ from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.shards.manifest import VERIFIED_FILE
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util import files
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, QUIET
@@ -87,7 +87,7 @@ def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
         assert [(0, ""), (0, "")] == [finished(process) for process in processes]
         published = publish_shard_set(output / "fog" / "5", ClassMap(classes=("n01", "n02")), QUIET)
         assert 60 == published.shard_set.manifest.num_samples
-        assert not shard_problems(published.shard_set)
+        assert not find_shard_problems(published.shard_set)
         assert not [path for path in output.rglob(".*") if path.name != VERIFIED_FILE]
 
 

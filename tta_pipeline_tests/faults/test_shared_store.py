@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.results.files import read_record, record_paths
+from tta_pipeline.results.records import read_record, record_paths
 from tta_pipeline.util.locations import owner_of
 from tta_pipeline_tests.conftest import Project
 

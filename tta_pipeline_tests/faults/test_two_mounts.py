@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.files import read_record, record_paths
+from tta_pipeline.results.records import read_record, record_paths
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.faults.test_database import PUBLISHER, start
@@ -156,7 +156,7 @@ def test_a_cell_that_both_mounts_shard_is_whole(mounts: tuple[Path, Path]):
         assert (0, "") == finished(shard(mounts[0] / "tree", mounts[0] / "out"))
         shard_set = ShardSet.open(mounts[0] / "out" / "fog" / "5")
         assert 60 == shard_set.manifest.num_samples
-        assert () == shard_problems(shard_set)
+        assert () == find_shard_problems(shard_set)
         assert not list((mounts[0] / "out").rglob(".*"))
         shutil.rmtree(mounts[0] / "out")
         time.sleep(1.5)  # until the other mount has forgotten what it has seen

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set

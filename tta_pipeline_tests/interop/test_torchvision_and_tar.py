@@ -7,8 +7,8 @@ import numpy as np
 from torchvision.datasets import ImageFolder
 
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.interop.samples import Samples, sample
 from tta_pipeline_tests.shards.cell import CELL
@@ -41,7 +41,7 @@ def test_our_pixels_and_labels_are_those_of_torchvision(shard_set: ShardSet, tre
     names = [str(Path(path).relative_to(tree.folder(CELL))) for path, _ in theirs.samples]
     position = {name: number for number, name in enumerate(names)}
 
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=32)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=32)
 
     assert len(theirs) == len(batch.images)
     for name, image, label in zip(

@@ -10,15 +10,15 @@ import pytest
 from PIL import Image
 from torchvision.transforms.functional import normalize, to_tensor
 
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
 from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
-from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
 
-EVERY = pytest.mark.parametrize("name", chosen_loaders())
+EVERY = pytest.mark.parametrize("name", select_loaders())
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 """Of red, green and blue, as JPEG weighs them: what it stores for every pixel, while it halves the colours' size."""
 # Workers are forked, whatever threads the test process has; there are more of them than cores; webdataset leaves
@@ -43,7 +43,7 @@ def loader(name: str, shard_set: ShardSet, folder: Path, **changes: object) -> B
     kind = LOADERS[name].load()
     kind.prepare(shard_set, folder)
     settings = {"batch_size": 6, "image_size": 32, "num_threads": 2, "output": kind.outputs[0], **changes}
-    return kind(shard_set=shard_set, order=as_stored(shard_set.index), folder=folder, **settings)
+    return kind(shard_set=shard_set, order=stored_order(shard_set.index), folder=folder, **settings)
 
 
 def pictures(shard_set: ShardSet, root: Path) -> list[Image.Image]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_pipeline.loading.decoded import DecodedCells, KeptPixels
-from tta_pipeline.loading.order import as_stored, shuffled
-from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.decoded_cache import CachedPixels, DecodedCache
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.loading.stream_order import shuffled_order, stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip
@@ -20,7 +20,7 @@ from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip
 CELL_BYTES = 20 * (32 * 32 * 3 + 8) + 64
 
 
-def images(shard_set: ShardSet, open_pixels=StoredPixels, order=as_stored) -> np.ndarray:
+def images(shard_set: ShardSet, open_pixels=StoredPixels, order=stored_order) -> np.ndarray:
     """Return all images of a stream."""
     stream = Stream(
         shard_set=shard_set, order=order(shard_set.index), batch_size=6, image_size=32, open_pixels=open_pixels
@@ -30,8 +30,8 @@ def images(shard_set: ShardSet, open_pixels=StoredPixels, order=as_stored) -> np
 
 def test_kept_pixels_are_the_decoded_ones(shard_set: ShardSet, tmp_path: Path):
     """In stored order and in any other, also when the shards are gone."""
-    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=CELL_BYTES)
-    mixed = lambda index: shuffled(index, seed=1)  # noqa: E731 - an order by itself
+    cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=CELL_BYTES)
+    mixed = lambda index: shuffled_order(index, seed=1)  # noqa: E731 - an order by itself
     expected, expected_mixed = images(shard_set), images(shard_set, order=mixed)
 
     np.testing.assert_array_equal(expected, images(shard_set, cells.open_pixels))
@@ -44,9 +44,9 @@ def test_kept_pixels_are_the_decoded_ones(shard_set: ShardSet, tmp_path: Path):
 
 def test_a_stream_that_is_left_keeps_nothing(shard_set: ShardSet, tmp_path: Path):
     """Half a cell never has the name of a whole one, and no file is left behind."""
-    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=CELL_BYTES)
     stream = Stream(
-        shard_set=shard_set, order=as_stored(shard_set.index), batch_size=6, image_size=32,
+        shard_set=shard_set, order=stored_order(shard_set.index), batch_size=6, image_size=32,
         open_pixels=cells.open_pixels,
     )  # fmt: skip
     batches = iter(stream)
@@ -58,7 +58,7 @@ def test_a_stream_that_is_left_keeps_nothing(shard_set: ShardSet, tmp_path: Path
 
 def test_the_limit_holds(shard_set: ShardSet, tmp_path: Path):
     """The file that was used longest ago makes room; a cell that is too large is read from its shards."""
-    tight, cells = (DecodedCells(folder=tmp_path, limit_bytes=limit) for limit in (CELL_BYTES - 1, CELL_BYTES))
+    tight, cells = (DecodedCache(folder=tmp_path, limit_bytes=limit) for limit in (CELL_BYTES - 1, CELL_BYTES))
     images(shard_set, cells.open_pixels)
     old = kept(cells)[0]
     old = old.rename(old.with_name(f"{0:064x}-32.pixels"))
@@ -71,7 +71,7 @@ def test_the_limit_holds(shard_set: ShardSet, tmp_path: Path):
     assert not old.exists()
 
 
-def killed_while_keeping(cells: DecodedCells, shard_set: ShardSet) -> None:
+def killed_while_keeping(cells: DecodedCache, shard_set: ShardSet) -> None:
     """Fork a process that keeps a part of the cell, and is killed."""
     process = os.fork()
     if process == 0:
@@ -83,11 +83,11 @@ def killed_while_keeping(cells: DecodedCells, shard_set: ShardSet) -> None:
 
 def test_what_a_killed_process_left_behind_makes_room(shard_set: ShardSet, tmp_path: Path):
     """Not so what another process is writing just now."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     for _ in range(3):
         killed_while_keeping(cells, shard_set)
     (left,) = kept(cells)
-    assert [left] == list(cells.unreferenced([]))
+    assert [left] == list(cells.find_unreferenced([]))
 
     with cells.open_pixels(shard_set, 32) as pixels:
         pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
@@ -95,12 +95,12 @@ def test_what_a_killed_process_left_behind_makes_room(shard_set: ShardSet, tmp_p
         assert left != writing
         cells.make_room(CELL_BYTES)
         assert [writing] == kept(cells)
-        assert not list(cells.unreferenced([]))
+        assert not list(cells.find_unreferenced([]))
 
 
 def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Two runs that share a folder make room at once."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=1)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=1)
     cells.own_folder.mkdir()
     victim = cells.own_folder / f"{0:064x}-32.pixels"
     victim.touch()
@@ -115,14 +115,14 @@ def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Pat
     cells.make_room(1)
 
 
-def kept(cells: DecodedCells) -> list[Path]:
+def kept(cells: DecodedCache) -> list[Path]:
     """Return the files of decoded pixels, and what else lies beside them."""
     return [path for path in cells.own_folder.iterdir() if path.name != "CACHEDIR.TAG"]
 
 
 def test_damaged_pixels_are_never_read(shard_set: ShardSet, tmp_path: Path):
     """Of 40 files with a flipped bit none changes a pixel or stops the stream; it goes, and the next pass makes it."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     expected, rng = images(shard_set), random.Random(1)
     for position in (0, CELL_BYTES - 1, CELL_BYTES - 70, *(rng.randrange(CELL_BYTES) for _ in range(37))):
         images(shard_set, cells.open_pixels)
@@ -137,16 +137,16 @@ def test_damaged_pixels_are_never_read(shard_set: ShardSet, tmp_path: Path):
 @pytest.mark.parametrize("size_bytes", [0, CELL_BYTES - 1])
 def test_a_cut_file_is_not_read(shard_set: ShardSet, tmp_path: Path, size_bytes: int):
     """It is made again."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     images(shard_set, cells.open_pixels)
     os.truncate(kept(cells)[0], size_bytes)
 
-    assert not isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+    assert not isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
 
 def test_blocks_and_files_that_were_exchanged_are_not_read(shard_set: ShardSet, other_set: ShardSet, tmp_path: Path):
     """Two samples of one file, or the files of two cells: everything is where its name says, or is read anew."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=2 * CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=2 * CELL_BYTES)
     sets = (shard_set, other_set)
     expected = [images(each) for each in sets]
     assert (expected[0] != expected[1]).any()
@@ -176,18 +176,18 @@ def other_set(write, tmp_path: Path) -> ShardSet:
 
 def test_pixels_of_another_decoder_are_not_read(shard_set: ShardSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another version of a library may decode to other pixels."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     images(shard_set, cells.open_pixels)
-    assert isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+    assert isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
-    monkeypatch.setattr("tta_pipeline.loading.decoded._decoders", lambda: ("simplejpeg 0",))
+    monkeypatch.setattr("tta_pipeline.loading.decoded_cache._decoders", lambda: ("simplejpeg 0",))
 
-    assert not isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+    assert not isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
 
 def test_a_full_disk_stops_nothing(shard_set: ShardSet, tmp_path: Path):
     """What could not be written is not kept, and the stream goes on."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (CELL_BYTES // 2, hard))
@@ -203,7 +203,7 @@ def test_a_full_disk_stops_nothing(shard_set: ShardSet, tmp_path: Path):
 
 def test_files_of_others_stay(shard_set: ShardSet, tmp_path: Path):
     """Neither where cells are kept nor above it does anything go but what is called as ours is."""
-    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
     images(shard_set, cells.open_pixels)
     kept(cells)[0].rename(cells.own_folder / f"{0:064x}-32.pixels")
     others = [folder / "holiday.pixels" for folder in (tmp_path, cells.own_folder)]

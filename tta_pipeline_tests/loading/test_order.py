@@ -8,29 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.order import (
-    StreamOrder,
-    as_stored,
-    by_class,
-    dirichlet,
-    rank_slice,
-    shuffled,
-    windowed,
-)
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import (
+    StreamOrder,
+    class_order,
+    dirichlet_order,
+    rank_slice,
+    shuffled_order,
+    stored_order,
+    windowed_order,
+)
 from tta_pipeline.shards.manifest import SAMPLES_SCHEMA, SampleIndex, ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.writing import Target, write_shards
+from tta_pipeline.shards.shard_set_writing import Target, write_shards
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 ORDERS: dict[str, Callable[[SampleIndex], StreamOrder]] = {
-    "as_stored": as_stored,
-    "shuffled": lambda index: shuffled(index, seed=3),
-    "windowed": lambda index: windowed(index, seed=3, window=7),
-    "by_class": lambda index: by_class(index, seed=3),
-    "dirichlet": lambda index: dirichlet(index, seed=4, delta=0.1),
+    "as_stored": stored_order,
+    "shuffled": lambda index: shuffled_order(index, seed=3),
+    "windowed": lambda index: windowed_order(index, seed=3, window=7),
+    "by_class": lambda index: class_order(index, seed=3),
+    "dirichlet": lambda index: dirichlet_order(index, seed=4, delta=0.1),
 }
 
 
@@ -58,7 +58,7 @@ def test_every_order_has_each_sample_once(index: SampleIndex, name: str):
 @given(indices, st.integers(1, 5), st.booleans())
 def test_the_slices_of_all_ranks_are_the_stream(index, num_ranks, padded):
     """Each sample is in one slice, once; padding makes lengths equal and is marked."""
-    order = shuffled(index, seed=1)
+    order = shuffled_order(index, seed=1)
     slices = [rank_slice(order, rank=rank, num_ranks=num_ranks, padded=padded) for rank in range(num_ranks)]
 
     counted = np.concatenate([part.indices[~part.is_padding] for part in slices])
@@ -95,13 +95,13 @@ def test_threads_deliver_the_order(shard_set: ShardSet, name: str):
 
 def test_a_seed_is_an_order(shard_set: ShardSet):
     """The same seed gives the same one, another seed another one."""
-    assert shuffled(shard_set.index, seed=1).sha256 == shuffled(shard_set.index, seed=1).sha256
-    assert shuffled(shard_set.index, seed=1).sha256 != shuffled(shard_set.index, seed=2).sha256
+    assert shuffled_order(shard_set.index, seed=1).sha256 == shuffled_order(shard_set.index, seed=1).sha256
+    assert shuffled_order(shard_set.index, seed=1).sha256 != shuffled_order(shard_set.index, seed=2).sha256
 
 
 def test_a_window_keeps_samples_near(shard_set: ShardSet):
     """No sample leaves its window, so that reads stay in few blocks."""
-    order = windowed(shard_set.index, seed=3, window=5)
+    order = windowed_order(shard_set.index, seed=3, window=5)
 
     np.testing.assert_array_equal(np.arange(20) // 5, order.indices // 5)
     assert order.indices.tolist() != list(range(20))
@@ -115,16 +115,16 @@ def test_a_small_delta_brings_few_classes_at_a_time():
         labels = index.labels[order.indices]
         return float(np.mean([len(set(labels[start : start + 64].tolist())) for start in range(0, 1920, 64)]))
 
-    assert classes_at_a_time(dirichlet(index, seed=0, delta=0.01)) < 20
-    assert classes_at_a_time(dirichlet(index, seed=0, delta=100)) > 40
-    assert 1.9 < classes_at_a_time(by_class(index, seed=0)) < 5
+    assert classes_at_a_time(dirichlet_order(index, seed=0, delta=0.01)) < 20
+    assert classes_at_a_time(dirichlet_order(index, seed=0, delta=100)) > 40
+    assert 1.9 < classes_at_a_time(class_order(index, seed=0)) < 5
 
 
 def test_what_makes_no_order_is_refused(shard_set: ShardSet):
     """A delta, a window or a rank out of range is named with what was expected."""
     with pytest.raises(StreamError, match="delta is 0; expected a number above 0"):
-        dirichlet(shard_set.index, seed=0, delta=0)
+        dirichlet_order(shard_set.index, seed=0, delta=0)
     with pytest.raises(StreamError, match="window is 0; expected at least one"):
-        windowed(shard_set.index, seed=0, window=0)
+        windowed_order(shard_set.index, seed=0, window=0)
     with pytest.raises(StreamError, match="rank is 2 of 2; expected 0 to 1"):
-        rank_slice(as_stored(shard_set.index), rank=2, num_ranks=2)
+        rank_slice(stored_order(shard_set.index), rank=2, num_ranks=2)

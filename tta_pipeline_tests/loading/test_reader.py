@@ -10,8 +10,8 @@ from PIL import Image
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.decode import decode_into
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import jpeg
 
@@ -19,7 +19,7 @@ from tta_pipeline_tests.conftest import jpeg
 def stream(shard_set: ShardSet, **changes: int) -> Stream:
     """Return a stream over *shard_set* as stored."""
     settings = {"batch_size": 6, "image_size": 32, "num_threads": 2, **changes}
-    return Stream(shard_set=shard_set, order=as_stored(shard_set.index), **settings)
+    return Stream(shard_set=shard_set, order=stored_order(shard_set.index), **settings)
 
 
 def pixels(shard_set: ShardSet, **changes: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tta_pipeline.data.redirects import VARIABLE, redirect_problem
-from tta_pipeline.data.remote_files import listed, waited_for
+from tta_pipeline.data.redirects import REDIRECT_HOSTS_VARIABLE, redirect_problem
+from tta_pipeline.data.remote_files import list_folder, run_and_wait
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.loading.servers import Web, web_server
@@ -103,13 +103,13 @@ def test_the_names_in_a_folder_are_those_of_its_server(two: tuple[Web, Web]):
     """A page of links is what fsspec asks for, and it is not followed elsewhere either."""
     named, other = two
     url = f"{named.url}/datasets/o/n"
-    names = waited_for(listed(url))
+    names = run_and_wait(list_folder(url))
     named.send_to("/moved")
-    moved = waited_for(listed(url))
+    moved = run_and_wait(list_folder(url))
     named.send_to(other.url)
 
     with pytest.raises(StreamError, match=f"a redirect from {named.url} to {other.url}"):
-        waited_for(listed(url))
+        run_and_wait(list_folder(url))
 
     assert names == moved
     assert "manifest.json" in names
@@ -146,6 +146,6 @@ def test_the_names_in_a_folder_are_those_of_its_server(two: tuple[Web, Web]):
 )
 def test_where_a_server_may_send_us(here: str, there: str, *, is_allowed: bool, monkeypatch: pytest.MonkeyPatch):
     """To itself, encrypted or as before, from the Hub to the Hub's other hosts, and where the user says."""
-    monkeypatch.setenv(VARIABLE, "named.org:443,other.org")
+    monkeypatch.setenv(REDIRECT_HOSTS_VARIABLE, "named.org:443,other.org")
 
     assert is_allowed == (redirect_problem(here, there) == "")

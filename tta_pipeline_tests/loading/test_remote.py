@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tta_pipeline.data import remote_files
-from tta_pipeline.data.remote_files import expanded
+from tta_pipeline.data.remote_files import expand_braces
 from tta_pipeline.errors import PipelineError, StreamError
 from tta_pipeline.loading import verified_copy
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.remote import LocalFolder, folder_at
+from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
 from tta_pipeline.loading.staging import Stage
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.loading.servers import s3_server, web_server
@@ -43,7 +43,7 @@ def s3() -> Iterator[str]:
 
 def images(shard_set: ShardSet) -> np.ndarray:
     """Return all images of a shard set."""
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=6, image_size=32)
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=6, image_size=32)
     return np.concatenate([batch.images.numpy().copy() for batch in stream])
 
 
@@ -184,18 +184,18 @@ def test_a_folder_may_have_any_name(shard_set: ShardSet, stage: Stage, tmp_path:
     """What is special in a URL is a character in a path."""
     folder = shard_set.folder.rename(tmp_path / name)
 
-    assert (str(folder),) == expanded(str(folder))
+    assert (str(folder),) == expand_braces(str(folder))
     with stage.shard_set(str(folder)) as staged:
         assert shard_set.manifest == staged.manifest
 
 
 def test_braces_expand():
     """As a shell and webdataset expand them."""
-    assert tuple(f"s3://b/{c}/{s}" for c in ("fog", "snow") for s in "12") == expanded("s3://b/{fog,snow}/{1..2}")
-    assert ("http://h/a",) == expanded("http://h/a")
+    assert tuple(f"s3://b/{c}/{s}" for c in ("fog", "snow") for s in "12") == expand_braces("s3://b/{fog,snow}/{1..2}")
+    assert ("http://h/a",) == expand_braces("http://h/a")
     for endless in ("s3://b/{1..99999999999}", "s3://b/{1..9999}/{1..9999}", "s3://b/{1..2"):
         with pytest.raises(StreamError, match="braces"):
-            expanded(endless)
+            expand_braces(endless)
 
 
 def test_gs_says_what_it_needs(stage: Stage):

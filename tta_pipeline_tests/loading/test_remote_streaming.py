@@ -16,20 +16,20 @@ from torch.utils.data import DataLoader
 from tta_pipeline.data import remote_files
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.kinds import ShardsSource
-from tta_pipeline.data.sources.remote_shards import RemoteShards, locate_shards
+from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
 from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
 from tta_pipeline.loading import remote_blocks
 from tta_pipeline.loading.dataset import open_shards
-from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
-from tta_pipeline.loading.pixels import StoredPixels
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
+from tta_pipeline.shards.adopt_remote import adopt_remote
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt as adopt_here
-from tta_pipeline.shards.remote_adoption import adopt_remote
 from tta_pipeline.shards.stored_images import stored_images
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.loading.servers import Web, s3_server, web_server
@@ -70,7 +70,7 @@ def adopt(tmp_path: Path) -> Adopt:
 
     def adopt(*urls: str, class_map: ClassMap | None = CLASS_MAP) -> ShardSet:
         folder = tmp_path / "data" / "fog" / "5"
-        locate_shards(RemoteShards(urls=ShardsSource(kind="shards", root=list(urls)).root).at(CELL), folder)
+        write_remote_cell(RemoteShards(urls=ShardsSource(kind="shards", root=list(urls)).root).at(CELL), folder)
         return adopt_remote(
             folder, CELL, QUIET, benchmark_name="far", pin_classes=lambda found: class_map or ClassMap(classes=found())
         ).shard_set
@@ -78,7 +78,7 @@ def adopt(tmp_path: Path) -> Adopt:
     return adopt
 
 
-def images(shard_set: ShardSet, order: Callable[..., StreamOrder] = as_stored, **options: BlockCache) -> np.ndarray:
+def images(shard_set: ShardSet, order: Callable[..., StreamOrder] = stored_order, **options: BlockCache) -> np.ndarray:
     """Return all images of a shard set."""
     stream = Stream(
         shard_set=shard_set,
@@ -92,7 +92,7 @@ def images(shard_set: ShardSet, order: Callable[..., StreamOrder] = as_stored, *
 
 def mixed(index) -> StreamOrder:
     """Return a shuffled order."""
-    return shuffled(index, seed=3)
+    return shuffled_order(index, seed=3)
 
 
 def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
@@ -143,7 +143,7 @@ def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
     snow = Cell(corruption="snow", severity=5)
     shutil.copytree(served(tmp_path), tmp_path / "web" / "set" / "snow" / "5")
     folder = tmp_path / "data" / "snow" / "5"
-    locate_shards(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
+    write_remote_cell(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
 
     with pytest.raises(ManifestError, match=r"manifest\.json: found the manifest of fog\|5; expected snow\|5: correct"):
         adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found()))
@@ -262,7 +262,7 @@ def test_a_shard_that_changed_on_the_server_is_named_and_located_anew(
 
     with pytest.raises(ManifestError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+, as when .* tar_shards"):
         found.require_intact()
-    assert [problem for problem in shard_problems(found) if "fog-5-00001.tar: found" in problem]
+    assert [problem for problem in find_shard_problems(found) if "fog-5-00001.tar: found" in problem]
     with pytest.raises(StreamError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+: the file has changed"):
         images(found)
     with pytest.raises(ManifestError, match=r"found \d+ bytes; expected \d+, as in http"):

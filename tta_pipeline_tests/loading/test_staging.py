@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.staging import OWN_FOLDER, Stage
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.util.files import node_local_folder
@@ -237,7 +237,7 @@ def test_a_sample_that_changes_on_the_local_disk_is_refused_when_it_is_read(stag
         flip_sample(staged, 7)
         staged.require_intact()
         with pytest.raises(StreamError, match=rf"sample {staged.index.keys[7]} at byte \d+: found other bytes"):
-            list(Stream(shard_set=staged, order=as_stored(staged.index), batch_size=4, image_size=32))
+            list(Stream(shard_set=staged, order=stored_order(staged.index), batch_size=4, image_size=32))
 
 
 def test_a_set_of_before_gets_checksums_where_it_is_staged(stage: Stage, sets: list[ShardSet]):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.subset import listed
+from tta_pipeline.loading.subset import read_listed_positions
 from tta_pipeline.shards.manifest import ShardSet
 
 
@@ -17,6 +17,6 @@ def test_a_list_with_every_name_twice_is_refused_at_once(shard_set: ShardSet, tm
     started = time.perf_counter()
 
     with pytest.raises(StreamError, match=r"list\.txt: found n01/image_000000\.JPEG, .*expected names, each once"):
-        listed(shard_set, tmp_path / "list.txt")
+        read_listed_positions(shard_set, tmp_path / "list.txt")
 
     assert time.perf_counter() - started < 5

@@ -159,7 +159,7 @@ def plain_augmix(image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Return the AugMix view of *image* (1, 3, H, W) that *numbers* from 0 to 1 decide: algorithm 1 as loops."""
     share, weights, depths, choices, levels, crop = numbers.split(augmentations._AUGMIX_NUMBERS)
     shift = augmentations._padded_crop(crop.unsqueeze(0), image)
-    original = augmentations._moved(image, augmentations._flipped(shift, crop[4:]))
+    original = augmentations._move_pixels(image, augmentations._flip_maps(shift, crop[4:]))
     weights = -(1 - weights).log()
     mixed = torch.zeros_like(original)
     for chain in range(3):
@@ -170,8 +170,8 @@ def plain_augmix(image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
             if number < 4:
                 view = augmentations._ON_VALUES[number](view, level)
             else:
-                view = augmentations._moved(
-                    view, augmentations._affine(torch.tensor([number]), level.view(1), original)
+                view = augmentations._move_pixels(
+                    view, augmentations._affine_maps(torch.tensor([number]), level.view(1), original)
                 )
         mixed = mixed + weights[chain] / weights.sum() * view
     return share * original + (1 - share) * mixed
@@ -193,7 +193,7 @@ def test_augmix_draws_what_the_paper_says():
     parts = list(augmentations._chain_parts(numbers[0, :, :3], numbers[1], numbers[2], smooth(count=1)))
     by_step = [sum(len(part.rows) for part in parts[step : step + 5]) for step in (0, 5, 10)]
     of_operation = [sum(len(part.rows) for part in parts[operation::5]) for operation in range(5)]
-    levels = torch.cat([part.settings.flatten() for part in parts if part.operation is augmentations._solarized])
+    levels = torch.cat([part.settings.flatten() for part in parts if part.operation is augmentations._solarize])
 
     torch.testing.assert_close(torch.tensor(by_step) / (3 * count), torch.tensor([1, 2 / 3, 1 / 3]), rtol=0, atol=0.02)
     frequency = torch.tensor(of_operation) / sum(of_operation)
@@ -211,7 +211,7 @@ def test_hue_turns_as_in_hsv(colour: tuple[int, int, int], shift: float):
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in colour))
     expected = colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value)
     pixel = torch.tensor(colour).view(1, 3, 1, 1) / 255
-    found = augmentations._shifted_hue(pixel, torch.tensor(shift).view(1, 1, 1, 1))
+    found = augmentations._shift_hue(pixel, torch.tensor(shift).view(1, 1, 1, 1))
 
     torch.testing.assert_close(torch.tensor(expected), found.flatten(), rtol=0, atol=1e-5)
 
@@ -244,7 +244,9 @@ def test_operations_that_move_pixels_are_affine_maps(operation: str, size: tuple
     """Up to 30 degrees, a shear of 0.3 and a shift by a third of the side, all times the level; its sign is the way."""
     images = smooth(count=1, size=64)[..., : size[0], : size[1]]
     found = [
-        augmentations._moved(images, augmentations._affine(torch.tensor([OPERATIONS.index(operation)]), level, images))
+        augmentations._move_pixels(
+            images, augmentations._affine_maps(torch.tensor([OPERATIONS.index(operation)]), level, images)
+        )
         for level in torch.tensor([[0.1], [-0.1]])
     ]
     settings = {"angle": 0.0, "translate": [0, 0], "shear": [0.0, 0.0], "scale": 1.0, **expected}
@@ -259,10 +261,10 @@ def test_operations_that_move_pixels_are_affine_maps(operation: str, size: tuple
 @pytest.mark.parametrize(
     ("operation", "expected", "tolerance"),
     [
-        (augmentations._posterized, lambda image: ImageOps.posterize(image, 4), 1e-6),
-        (augmentations._solarized, lambda image: ImageOps.solarize(image, 230), 1e-6),
+        (augmentations._posterize, lambda image: ImageOps.posterize(image, 4), 1e-6),
+        (augmentations._solarize, lambda image: ImageOps.solarize(image, 230), 1e-6),
         (augmentations._autocontrast, ImageOps.autocontrast, 1.5 / 255),
-        (augmentations._equalized, ImageOps.equalize, 4 / 255),
+        (augmentations._equalize, ImageOps.equalize, 4 / 255),
     ],
 )
 def test_operations_on_values_are_those_of_pillow(operation, expected, tolerance: float):

@@ -125,8 +125,8 @@ def test_the_filter_of_cmf_moves_the_hidden_model_for_few_and_for_many_parameter
     few = build("cmf", batch_norm_model(), num_classes=NUM_CLASSES, q=1e-4)
     many = build("cmf", batch_norm_model(), num_classes=NUM_CLASSES, q=600)
 
-    assert 1 == few._gain()
-    assert [0.89] * 3 == [many._gain() for _ in range(3)]
+    assert 1 == few._update_gain()
+    assert [0.89] * 3 == [many._update_gain() for _ in range(3)]
 
 
 def test_the_prior_correction_keeps_confidence():

@@ -146,7 +146,7 @@ def test_a_tie_is_broken_by_the_surest_of_the_other_views(seed: int, num_views: 
     settings = ZeroHyperparameters(num_views=num_views, kept_share=(num_kept + 0.5) / num_views)
     method = Zero(clip_model(), settings, num_classes=NUM_CLASSES)
 
-    assert elected(logits.tolist(), num_kept) == int(method._voted(logits).argmax())
+    assert elected(logits.tolist(), num_kept) == int(method._vote(logits).argmax())
 
 
 def test_tpt_follows_its_formula():

@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS
 from tta_pipeline.methods.catalogue import GradientHyperparameters
-from tta_pipeline.methods.compiled_update import compiled_update
+from tta_pipeline.methods.compiled_update import compile_update
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline_tests.methods.models import batch_norm_model, contrasts, surer
@@ -118,7 +118,7 @@ def test_a_state_of_zero_is_the_state_before_the_first_step(kind: str):
     for is_own in (True, False):
         parameter = nn.Parameter(torch.linspace(-1, 1, 7))
         optimizer = OPTIMIZERS[kind]([parameter])
-        ways.append((parameter, optimizer.step if is_own else compiled_update(optimizer)))
+        ways.append((parameter, optimizer.step if is_own else compile_update(optimizer)))
 
     with torch.compiler.set_stance("force_eager"):
         for number in range(3):

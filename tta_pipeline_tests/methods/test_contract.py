@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.method import Method
@@ -295,7 +295,7 @@ def test_missing_source_data_is_refused(method: str):
 def test_benchmark_files_are_told_what_can_be_set(method: str, preset: str):
     """The presets are valid; an unknown hyperparameter is refused with the choices, where the file is read."""
     settings = {"model": "m", "method": method, "preset": preset}
-    known = list(Experiment.model_validate(settings).configured().model_dump())
+    known = list(Experiment.model_validate(settings).configured_hyperparameters().model_dump())
 
     with pytest.raises(ValueError, match="unknown field learning_rate; expected one of") as error:
         Experiment.model_validate({**settings, "hyperparameters": {"learning_rate": 1}})

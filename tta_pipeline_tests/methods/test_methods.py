@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import log_softmax, softmax
 
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, PRESETS, build
 from tta_pipeline.methods.catalogue import GradientHyperparameters
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.spa import NoiseShares, low_frequencies_masked, with_noise
+from tta_pipeline.methods.spa import NoiseShares, add_noise, mask_low_frequencies
 from tta_pipeline_tests.methods.models import (
     MODELS,
     NUM_CLASSES,
@@ -116,7 +116,7 @@ def test_spa_follows_its_formula(name: str):
     for batch in contrasts():
         prediction = model(batch).detach()
         shares = (roots**2)[patch_of][:, patch_of]
-        masked = low_frequencies_masked(batch, generator, region=0.5, mask_ratio=0.3)
+        masked = mask_low_frequencies(batch, generator, region=0.5, mask_ratio=0.3)
         noise = torch.empty(3, 16, 16).normal_(generator=generator)
         views = [masked, (((1 - shares) * (2 * batch - 1) + shares * noise).clamp(-1, 1) + 1) / 2]
         losses = []
@@ -156,7 +156,7 @@ def test_spa_follows_its_formula(name: str):
 def test_low_frequencies_are_masked_and_no_others(size: tuple[int, int]):
     """About a share of the amplitudes in the middle of the spectrum are zero, in pairs; all else stays."""
     images = torch.rand(20, 3, *size, generator=torch.Generator().manual_seed(1))
-    masked = low_frequencies_masked(images, torch.Generator().manual_seed(2), region=0.4, mask_ratio=0.3)
+    masked = mask_low_frequencies(images, torch.Generator().manual_seed(2), region=0.4, mask_ratio=0.3)
     before, after = (torch.fft.fft2(2 * each.double() - 1) for each in (images, masked))
     is_zero = after.abs() < 1e-4
     torch.testing.assert_close(before[~is_zero], after[~is_zero], rtol=0, atol=1e-4)
@@ -175,7 +175,7 @@ def test_low_frequencies_are_masked_and_no_others(size: tuple[int, int]):
 def test_noise_has_its_share():
     """The rest of the image stays, noise goes around the middle of its range, and is the same for all images."""
     images = torch.full((2, 3, 200, 200), 0.2)
-    noisy, other = with_noise(images, torch.Generator().manual_seed(1), shares=torch.full((200, 200), 0.1))
+    noisy, other = add_noise(images, torch.Generator().manual_seed(1), shares=torch.full((200, 200), 0.1))
 
     assert math.isclose(0.9 * 0.2 + 0.1 * 0.5, noisy.mean(), abs_tol=1e-3)
     assert math.isclose(0.1 * 0.5, noisy.std(), abs_tol=1e-3)
@@ -187,9 +187,9 @@ def test_noise_goes_where_it_raises_the_loss(mean_share: float):
     """Shares keep their mean, are those of patches of 16 pixels in 224, and none is more than 1."""
     shares = NoiseShares(mean_share, torch.device("cpu"))
     for _ in range(3):
-        shares.over(torch.Size((224, 224)))[48:64, 32:48].mean().div(10).backward()
+        shares.per_pixel(torch.Size((224, 224)))[48:64, 32:48].mean().div(10).backward()
         shares.step()
-    found = shares.over(torch.Size((224, 224))).detach()
+    found = shares.per_pixel(torch.Size((224, 224))).detach()
 
     patch = found[48:64, 32:48]
     assert (patch == found.max()).all()
@@ -262,8 +262,11 @@ def test_the_rate_of_a_vit_is_that_of_what_the_method_sees():
     windows_of_4 = Experiment.model_validate({**common, "batch_size": 1, "protocol": {"window": 4}})
     built = build("sar", layer_norm_model(), num_classes=NUM_CLASSES, preset="imagenet_vit", batch_size=8)
 
-    assert (1.25e-4, 6.25e-5) == (batches_of_8.configured().lr, windows_of_4.configured().lr)
-    assert batches_of_8.configured() == built.hyperparameters
+    assert (1.25e-4, 6.25e-5) == (
+        batches_of_8.configured_hyperparameters().lr,
+        windows_of_4.configured_hyperparameters().lr,
+    )
+    assert batches_of_8.configured_hyperparameters() == built.hyperparameters
 
 
 def test_a_preset_that_a_method_lacks_is_refused():

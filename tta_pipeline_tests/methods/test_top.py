@@ -12,7 +12,7 @@ from torchvision.models.resnet import BasicBlock, ResNet
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.top import top_layers
+from tta_pipeline.methods.top_layers import top_layers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import make_top_layers

@@ -14,7 +14,7 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.method import GradientMethod
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.selection import select_affine_parameters
 from tta_pipeline_tests.methods.models import ADDED, NUM_CLASSES, REFUSALS
 from tta_pipeline_tests.methods.test_contract import NEED_BATCH_NORM, QUICK
 
@@ -130,7 +130,7 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
 def test_norm_layers_of_a_transformer_adapt_and_nothing_else(name: str):
     """Weight and bias of each, whatever its class is called; attention, embeddings and classifier are frozen."""
     network = small(name)
-    affine_parameters(network, "tent")
+    select_affine_parameters(network, "tent")
     adapted = {each for each, parameter in network.named_parameters() if parameter.requires_grad}
 
     assert adapted

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
-from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.cli import main
-from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import AdaptationError, EvaluationError
 from tta_pipeline.methods import build
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.loading import load_model
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import write_tree
 
 open_clip = pytest.importorskip("open_clip")
@@ -54,7 +54,7 @@ def spec(clip: nn.Module, tmp_path: Path) -> OpenClipModel:
 def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
     """Return the model as an evaluation gets it."""
     changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
-    return load_model("clip", changed, source_model=Path(), classes=classes, image_size=image_size)
+    return load_source_model("clip", changed, source_model=Path(), classes=classes, image_size=image_size)
 
 
 def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module):
@@ -158,7 +158,9 @@ def test_text_features_are_kept(spec: OpenClipModel, tmp_path: Path, monkeypatch
 
     def head(**changes: object) -> torch.Tensor:
         changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
-        model = load_model("clip", changed, source_model=Path(), classes=ANIMALS, text_features=tmp_path / "kept")
+        model = load_source_model(
+            "clip", changed, source_model=Path(), classes=ANIMALS, text_features=tmp_path / "kept"
+        )
         return model.make_network().head.weight
 
     first = head()

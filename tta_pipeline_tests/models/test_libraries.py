@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.libraries import imported_library
+from tta_pipeline.models.libraries import import_library
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_a_library_that_is_half_installed_is_named(
         (tmp_path / "halves.py").write_text(f"{code}\n")
 
     with pytest.raises(EvaluationError, match=rf"{said}.*run pip install 'tta_pipeline\[timm\]'"):
-        imported_library("halves", extra="timm")
+        import_library("halves", extra="timm")

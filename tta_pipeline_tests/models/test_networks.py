@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torchvision.models import resnet18, squeezenet1_1
 
-from tta_pipeline.benchmarks.models import CheckpointModel, SmallNetwork, TorchvisionModel
+from tta_pipeline.benchmarks.model_specs import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.networks import network_identity, network_with_weights, start_identity, untrained_network
+from tta_pipeline.models.networks import load_network, make_untrained, network_identity, start_identity
 
 SMALL = SmallNetwork(kind="small", width=4)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_untrained_network(spec: SmallNetwork | Tor
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        network = untrained_network(spec, num_classes=7)
+        network = make_untrained(spec, num_classes=7)
         states.append(torch.cat([weights.flatten().float() for weights in network.state_dict().values()]))
 
     assert (2, 7) == network(torch.rand(2, 3, 32, 32)).shape
@@ -44,7 +44,7 @@ def test_a_network_with_weights_starts_from_them(tmp_path: Path):
     torch.manual_seed(1)
     network = resnet18(num_classes=5)
     spec = saved(tmp_path / "mine.safetensors", network, "resnet18")
-    found = network_with_weights(spec, num_classes=5)
+    found = load_network(spec, num_classes=5)
     images = torch.rand(2, 3, 32, 32)
 
     assert (MEAN, STD, spec.sha256) == (found.mean, found.std, found.weights_sha256)
@@ -60,7 +60,7 @@ def test_a_head_of_other_classes_is_replaced(tmp_path: Path, make, head: str):
     heads = []
     for _ in range(2):
         torch.manual_seed(3)
-        state = network_with_weights(spec, num_classes=9).network.state_dict()
+        state = load_network(spec, num_classes=9).network.state_dict()
         heads.append(state[f"{head}weight"])
 
     assert 9 == len(state[f"{head}bias"])
@@ -72,7 +72,7 @@ def test_a_head_of_other_classes_is_replaced(tmp_path: Path, make, head: str):
 def test_only_what_has_weights_is_a_start(tmp_path: Path):
     """The small network has none, and nothing else than its width determines it."""
     with pytest.raises(EvaluationError, match="kind small has no weights to start from"):
-        network_with_weights(SMALL, num_classes=3)
+        load_network(SMALL, num_classes=3)
     assert network_identity(SMALL) != network_identity(SmallNetwork(kind="small", width=8))
 
 

@@ -13,12 +13,12 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import tta_pipeline as tta
-from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.models import PythonModel
+from tta_pipeline.benchmarks.model_specs import PythonModel
+from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods import build
-from tta_pipeline.models.loading import load_model
-from tta_pipeline.models.networks import network_with_weights, untrained_network
+from tta_pipeline.models.networks import load_network, make_untrained
+from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.weights import read_state
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -86,7 +86,7 @@ def forget() -> None:
 def network(**arguments: int) -> nn.Module:
     """Return the user's network with random weights."""
     forget()
-    return untrained_network(spec("Network", **arguments), num_classes=10)
+    return make_untrained(spec("Network", **arguments), num_classes=10)
 
 
 def spec(name: str, path: Path | None = None, state: str | None = None, **arguments: int) -> PythonModel:
@@ -106,7 +106,7 @@ def saved(content: object, path: Path = Path("mine.pth")) -> Path:
 
 def loaded(found: PythonModel, **changes: int) -> nn.Module:
     """Return the model as an evaluation gets it."""
-    return load_model("mine", found, source_model=Path(), classes=TEN, image_size=32, **changes).make().eval()
+    return load_source_model("mine", found, source_model=Path(), classes=TEN, image_size=32, **changes).make().eval()
 
 
 @pytest.mark.parametrize("name", ["Network", "of_ten", "of_any"])
@@ -154,7 +154,7 @@ def test_of_two_state_dicts_none_is_guessed():
         loaded(spec("of_ten", path, "ema"))
 
     for state, expected in {"state_dict": bare, "state_dict_ema": average}.items():
-        model = load_model("mine", spec("of_ten", path, state), source_model=Path(), classes=TEN)
+        model = load_source_model("mine", spec("of_ten", path, state), source_model=Path(), classes=TEN)
         assert state == model.identity["code"]["state"]
         assert torch.equal(expected.linear.weight, model.make_network().linear.weight)
 
@@ -204,9 +204,9 @@ def test_a_network_of_other_classes_is_refused():
     with pytest.raises(
         EvaluationError, match=r"returned torch.float32 \(2, 10\) for two images of 32x32; expected log"
     ):
-        load_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN[:7], image_size=32)
+        load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN[:7], image_size=32)
     with pytest.raises(EvaluationError, match=r"model mine, their_networks:of_ten, raised RuntimeError.* of 2x2"):
-        load_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN, image_size=2)
+        load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN, image_size=2)
 
 
 def test_what_decides_the_network_is_in_its_identity(modules: Path):
@@ -215,7 +215,7 @@ def test_what_decides_the_network_is_in_its_identity(modules: Path):
 
     def identity(**arguments: int) -> object:
         forget()
-        return load_model("mine", spec("Network", path, **arguments), source_model=Path(), classes=TEN).identity
+        return load_source_model("mine", spec("Network", path, **arguments), source_model=Path(), classes=TEN).identity
 
     before = identity(width=4)
     assert before != identity()
@@ -246,18 +246,18 @@ def test_a_model_without_weights_is_for_training():
         PythonModel(kind="python", factory="their_networks:of_ten", mean=MEAN)
     with pytest.raises(ValidationError, match="found no module nowhere"):
         PythonModel(kind="python", factory="nowhere:of_ten")
-    assert (2, 10) == untrained_network(untrained, num_classes=10)(torch.rand(2, 3, 32, 32)).shape
+    assert (2, 10) == make_untrained(untrained, num_classes=10)(torch.rand(2, 3, 32, 32)).shape
 
 
 @pytest.mark.parametrize("name", ["of_ten", "of_any"])
 def test_a_network_of_other_classes_is_fine_tuned(name: str):
     """Its last linear layer is replaced, also where the factory always makes the same."""
     bare = network()
-    found = network_with_weights(spec(name, saved(bare.state_dict())), num_classes=7).network
+    found = load_network(spec(name, saved(bare.state_dict())), num_classes=7).network
 
     assert (2, 7) == found(torch.rand(2, 3, 32, 32)).shape
     assert torch.equal(bare.blocks[0][0].weight, found.blocks[0][0].weight)
-    same = network_with_weights(spec(name, Path("mine.pth")), num_classes=10).network
+    same = load_network(spec(name, Path("mine.pth")), num_classes=10).network
     assert torch.equal(bare.linear.weight, same.linear.weight)
 
 

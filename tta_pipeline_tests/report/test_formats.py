@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tta_pipeline.report.formats import as_csv, as_json, as_latex, as_terminal
-from tta_pipeline.report.tables import Table, as_html, as_markdown, best_cells, without_obvious
+from tta_pipeline.report.tables import Table, as_html, as_markdown, best_cells, drop_obvious_columns
 
 TABLE = Table(
     columns=("benchmark", "experiment", "num_cells", "mean_error", "images_per_s"),
@@ -97,7 +97,7 @@ def test_what_goes_without_saying_is_left_out():
     """Empty columns and those that hold the usual; a table without rows keeps its heading."""
     table = Table(columns=("subset", "num_runs", "mce", "x"), rows=(("all", 1, None, 0),))
 
-    assert ("x",) == without_obvious(table).columns
-    assert ((0,),) == without_obvious(table).rows
-    assert ("subset",) == without_obvious(Table(columns=("subset",), rows=())).columns
-    assert ("subset",) == without_obvious(Table(columns=("subset",), rows=(("all",), ("first 5",)))).columns
+    assert ("x",) == drop_obvious_columns(table).columns
+    assert ((0,),) == drop_obvious_columns(table).rows
+    assert ("subset",) == drop_obvious_columns(Table(columns=("subset",), rows=())).columns
+    assert ("subset",) == drop_obvious_columns(Table(columns=("subset",), rows=(("all",), ("first 5",)))).columns

@@ -14,8 +14,15 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.evaluation import LOWER_IS_BETTER, SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
-from tta_pipeline.results.files import latest_evaluation, latest_record, numbers, packed, publish_record, read_record
+from tta_pipeline.results.evaluation_record import LOWER_IS_BETTER, SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
+from tta_pipeline.results.records import (
+    encode_record,
+    latest_evaluation,
+    latest_record,
+    publish_record,
+    read_record,
+    record_numbers,
+)
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import (
     STARTED_AT,
@@ -289,7 +296,7 @@ def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
 
 def test_an_evaluation_is_declared_without_torch():
     """What reads results does not wait for it."""
-    program = "import sys, tta_pipeline.results.files; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
+    program = "import sys, tta_pipeline.results.records; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
     assert "set()\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout  # noqa: PLW1510
 
 
@@ -328,7 +335,7 @@ def test_numbers_are_those_of_files(locations: Locations):
     for name in ("x.json", "000002.json.bak", ".unpublished-1-000003.json", "٣.json"):
         (folder / name).write_text("")
 
-    assert [1] == numbers(folder)
+    assert [1] == record_numbers(folder)
 
 
 def test_other_kinds_prove_themselves_too(locations: Locations):
@@ -342,7 +349,7 @@ def test_other_kinds_prove_themselves_too(locations: Locations):
         started_at=STARTED_AT,
         facts=facts,
     ).path
-    assert packed(json.loads(path.read_bytes())["record"]) == path.read_bytes()
+    assert encode_record(json.loads(path.read_bytes())["record"]) == path.read_bytes()
     path.write_bytes(path.read_bytes().replace(b'"severity":5', b'"severity":4'))
 
     with pytest.raises(RecordError, match="is damaged: it hashes to"):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.files import latest_record, read_record, record_paths
-from tta_pipeline.results.remote import Fetched, Sender, fetch_records
+from tta_pipeline.results.record_exchange import FetchResult, Sender, fetch_records
+from tta_pipeline.results.records import latest_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 from tta_pipeline_tests.loading.servers import s3_server
@@ -26,14 +26,14 @@ URL = "s3://results/of/mine"
 FETCHER = """
 import sys
 from pathlib import Path
-from tta_pipeline.results import remote
-take = remote._take
+from tta_pipeline.results import record_exchange
+take = record_exchange._take
 def slowly(*arguments):
     take(*arguments)
     print("took", flush=True)
     sys.stdin.readline()
-remote._take = slowly
-remote.fetch_records(Path(sys.argv[1]), sys.argv[2])
+record_exchange._take = slowly
+record_exchange.fetch_records(Path(sys.argv[1]), sys.argv[2])
 """
 """Waits after each record that it has taken over."""
 
@@ -78,11 +78,11 @@ def test_records_of_two_machines_follow_those_that_are_here(machines: tuple[Loca
     assert [2, 2] == [sender.send() for sender in senders]
     assert [0, 0] == [sender.send() for sender in senders]
     assert 0 == Sender(root=one.root, url=URL).send()
-    assert Fetched(num_fetched=4, num_known=0, set_aside=()) == fetch_records(user.root, URL)
+    assert FetchResult(num_fetched=4, num_known=0, set_aside=()) == fetch_records(user.root, URL)
     assert ["mine", "one-1", "other-1", "one-2", "other-2"] == runs(user)
 
     before = {path: path.read_bytes() for path in record_paths(user.root)}
-    assert Fetched(num_fetched=0, num_known=4, set_aside=()) == fetch_records(user.root, URL)
+    assert FetchResult(num_fetched=0, num_known=4, set_aside=()) == fetch_records(user.root, URL)
     assert before == {path: path.read_bytes() for path in record_paths(user.root)}
 
 
@@ -166,7 +166,7 @@ def test_a_killed_fetch_is_finished_by_the_next(machines: tuple[Locations, Locat
         fetcher.kill()
 
     assert ["one-0", "one-1"] == runs(user)
-    assert Fetched(num_fetched=3, num_known=2, set_aside=()) == fetch_records(user.root, URL)
+    assert FetchResult(num_fetched=3, num_known=2, set_aside=()) == fetch_records(user.root, URL)
     assert [f"one-{number}" for number in range(5)] == runs(user)
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.partitions import Cell

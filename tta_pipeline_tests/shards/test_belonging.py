@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from tta_pipeline.cli.adopting import adopt_everything
-from tta_pipeline.cli.sharding import ShardOrder, shard_everything
+from tta_pipeline.cli.adopt_everything import adopt_everything
+from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import FolderSource
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.verified_copy import fetch_shard_set
-from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
-from tta_pipeline.shards.single import shard_split
-from tta_pipeline.shards.verification import shard_problems, verify
+from tta_pipeline.shards.verification import find_shard_problems, verify_shard_sets
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline.util.progress import Progress, quiet
+from tta_pipeline.util.progress import Progress, quiet_reporter
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 
@@ -34,7 +34,7 @@ OTHER = Cell(corruption="contrast", severity=5)
 def shard(tree: Path, output: Path) -> list[ShardSet]:
     """Shard every cell of *tree*."""
     source = FolderSource(kind="folder", root=tree)
-    order = ShardOrder(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
+    order = ShardRequest(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
     return [step.done.shard_set for step in shard_everything(order, lambda *_: QUIET)]
 
 
@@ -48,7 +48,7 @@ def exchange(one: Path, other: Path) -> None:
 def problems(root: Path) -> list[str]:
     """Return what verification says of everything under *root*."""
     folders = sorted({path.parent for path in root.rglob("manifest.json")})
-    return [problem for verdict in verify(folders, lambda *_: QUIET) for problem in verdict.problems]
+    return [problem for verdict in verify_shard_sets(folders, lambda *_: QUIET) for problem in verdict.problems]
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_folders_that_were_exchanged_are_noticed_and_made_again(cells: Path, tmp
 
     assert 2 == len(problems(cells))
     assert f"{cells / CELL.path}: found cell contrast|5; expected fog|5" in problems(cells)
-    expected = Belonging(cell=CELL)
+    expected = ExpectedShardSet(cell=CELL)
     with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
         ShardSet.open(cells / CELL.path, expected)
     with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
         open_stream([cells / CELL.path], belonging=[expected])
-    assert shard_problems(ShardSet.open(cells / CELL.path), expected)
+    assert find_shard_problems(ShardSet.open(cells / CELL.path), expected)
 
     shard(tmp_path / "tree", cells)
 
@@ -113,7 +113,9 @@ def test_a_data_root_knows_cell_benchmark_and_class_map(cells: Path, tmp_path: P
     shutil.copy(cells / "class_map.json", locations.class_map("mine"))
     pinned = ClassMap(classes=("n01", "n02")).sha256
 
-    assert Belonging(cell=CELL, benchmark="mine", class_map_sha256=pinned) == belonging_of(locations, "mine", CELL)
+    assert ExpectedShardSet(cell=CELL, benchmark="mine", class_map_sha256=pinned) == expected_for_cell(
+        locations, "mine", CELL
+    )
     assert 2 == len(problems(locations.root))
     assert all("found benchmark out; expected mine" in problem for problem in problems(locations.root))
 
@@ -123,7 +125,7 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
     tree = tmp_path / "images"
     write_tree(tree, classes={"n01": 2})
     source, output = FolderSource(kind="folder", root=tree, group_depth=0), tmp_path / "val" / "0"
-    order = ShardOrder(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
+    order = ShardRequest(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
 
     (step,) = shard_everything(order, lambda *_: QUIET)
 
@@ -277,7 +279,7 @@ def test_a_split_whose_folder_is_exchanged_before_its_manifest_is_refused(cells:
     def exchanging(what: str, total: int, *, unit: str = "images") -> Progress:
         if what.endswith(" manifest"):
             exchange(cells / CELL.path, cells / OTHER.path)
-        return quiet(what, total, unit=unit)
+        return quiet_reporter(what, total, unit=unit)
 
     with pytest.raises(ManifestError, match=rf"found cell {re.escape(OTHER.key)}; expected {re.escape(CELL.key)}"):
         shard_split(

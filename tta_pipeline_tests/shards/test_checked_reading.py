@@ -11,25 +11,25 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.benchmarks.shard_settings import Transform
 from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
-from tta_pipeline.extras.doctor.shard_sets import shard_checksums
-from tta_pipeline.loading.baselines.baseline import stored_files
-from tta_pipeline.loading.order import as_stored
+from tta_pipeline.extras.doctor.missing_checksums import check_shard_checksums
+from tta_pipeline.loading.baselines.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.splitting import split
+from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
-from tta_pipeline.shards.verification import verify
+from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
 
 
 def pixels(shard_set: ShardSet) -> np.ndarray:
     """Return all images in stored order."""
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=6, image_size=32)
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=6, image_size=32)
     return np.concatenate([batch.images.numpy().copy() for batch in stream])
 
 
@@ -110,12 +110,12 @@ def test_damaged_checksums_are_not_believed(shard_set: ShardSet, tmp_path: Path,
     np.testing.assert_array_equal(expected, pixels(opened))
     if damage == "folder":
         path.rmdir()
-    assert [()] == [verdict.problems for verdict in verify([shard_set.folder], lambda *_: QUIET)]
+    assert [()] == [verdict.problems for verdict in verify_shard_sets([shard_set.folder], lambda *_: QUIET)]
     assert good == path.read_bytes()
 
 
 def test_a_set_of_before_keeps_its_identity_when_it_gets_checksums(shard_set: ShardSet, tmp_path: Path):
-    """`verify` and the manifest's next publication add them; results of before name the same manifest."""
+    """`verify_shard_sets` and the manifest's next publication add them; results of before name the same manifest."""
     manifest = shard_set.folder / "manifest.json"
     before = manifest.read_bytes()
     for complete in (
@@ -135,7 +135,7 @@ def test_checksums_are_made_of_no_sample_that_is_another(shard_set: ShardSet):
 
     with pytest.raises(ManifestError, match="found sha256"):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
-    (verdict,) = verify([shard_set.folder], lambda *_: QUIET)
+    (verdict,) = verify_shard_sets([shard_set.folder], lambda *_: QUIET)
     assert verdict.problems
     assert not (shard_set.folder / "checksums.xxh64").exists()
 
@@ -145,11 +145,11 @@ def test_the_doctor_names_sets_of_before(shard_set: ShardSet, tmp_path: Path):
     folder = tmp_path / "data" / "mine" / "shards" / "fog" / "5"
     shutil.copytree(shard_set.folder, folder)
     locations = Locations(root=tmp_path / "data")
-    assert ["ok"] == [finding.mark for finding in shard_checksums(locations)]
+    assert ["ok"] == [finding.mark for finding in check_shard_checksums(locations)]
 
     without_checksums(ShardSet.open(folder))
 
-    (finding,) = shard_checksums(locations)
+    (finding,) = check_shard_checksums(locations)
     assert ("note", True) == (finding.mark, str(folder) in finding.found)
     assert "tta-pipeline verify" in finding.advice
 
@@ -160,8 +160,8 @@ def test_nothing_is_made_of_a_sample_that_was_changed(shard_set: ShardSet, tmp_p
     flip_sample(shard_set, 7)
     makers = {
         "transform": lambda: transform_shard_set(shard_set.folder, tmp_path / "t", Transform(), lambda *_: QUIET),
-        "split": lambda: list(split(shard_set.folder, tmp_path / "t", 2, lambda *_: QUIET)),
-        "read": lambda: list(stored_files(shard_set)),
+        "split": lambda: list(split_shard_set(shard_set.folder, tmp_path / "t", 2, lambda *_: QUIET)),
+        "read": lambda: list(read_stored_files(shard_set)),
     }
 
     with pytest.raises(SourceError, match=r"found sha256 [0-9a-f]{64}; expected"):

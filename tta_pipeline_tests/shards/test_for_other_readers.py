@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli import main
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.writing import shard_bounds
+from tta_pipeline.shards.shard_set_writing import shard_bounds
 from tta_pipeline_tests.conftest import write_tree
 
 
@@ -66,8 +66,8 @@ def test_a_name_that_would_not_sort_is_refused(split: Path, tmp_path: Path):
 
 def test_shards_of_before_need_not_be_written_again():
     """Settings that do not use the new fields hash to what they did."""
-    assert not {"shard_name", "suffix"} & set(ShardSettings(num_shards=1).decisive())
-    assert "jpg" == ShardSettings(num_shards=1, suffix="jpg").decisive()["suffix"]
+    assert not {"shard_name", "suffix"} & set(ShardSettings(num_shards=1).decisive_settings())
+    assert "jpg" == ShardSettings(num_shards=1, suffix="jpg").decisive_settings()["suffix"]
 
 
 def test_a_file_has_the_options_and_the_command_line_wins(split: Path, tmp_path: Path):

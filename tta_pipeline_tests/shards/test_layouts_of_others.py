@@ -22,13 +22,13 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
-from tta_pipeline.data.sources.shard_files import link_shards, shard_files, shards_version
+from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import Published, adopt
-from tta_pipeline.shards.verification import verify
+from tta_pipeline.shards.read_back import PublishedShardSet, adopt
+from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
@@ -52,7 +52,7 @@ def write_shard(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
             writer.write({"__key__": f"{number:06d}", **sample})
 
 
-def adopted(folder: Path, classes: tuple[str, ...] | None = None, **options: Any) -> Published:
+def adopted(folder: Path, classes: tuple[str, ...] | None = None, **options: Any) -> PublishedShardSet:
     """Return what adoption makes of *folder*."""
     class_map = ClassMap(classes=classes) if classes else None
     return adopt(folder, CELL, QUIET, benchmark_name="theirs", class_map=class_map, **options)
@@ -279,7 +279,7 @@ def test_images_called_img(tmp_path: Path):
     shard_set = adopted(tmp_path).shard_set
 
     assert [3, 0] == shard_set.index.labels.tolist()
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=2, image_size=32)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=2, image_size=32)
     assert (2, 32, 32, 3) == tuple(batch.images.shape)
 
 
@@ -290,7 +290,7 @@ def test_tensors_of_torch_have_their_pixels(tmp_path: Path):
 
     shard_set = adopted(tmp_path).shard_set
 
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=3, image_size=32)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=3, image_size=32)
     assert np.array_equal(pixels.transpose(0, 2, 3, 1), batch.images.numpy())
 
 
@@ -367,7 +367,7 @@ def test_shards_are_chosen_by_patterns(tmp_path: Path, files: tuple[str, ...], n
     assert "unchanged" in again.output
     manifest = ShardSet.open(tmp_path).manifest
     assert (num_samples, files) == (manifest.num_samples, manifest.files)
-    assert [()] == [verdict.problems for verdict in verify([tmp_path], lambda *_: QUIET)]
+    assert [()] == [verdict.problems for verdict in verify_shard_sets([tmp_path], lambda *_: QUIET)]
 
 
 def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
@@ -376,7 +376,7 @@ def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
     adopted(tmp_path, files=("imagenet-val-*.tar",))
     write_shard(tmp_path / "imagenet-val-000002.tar", [{"__key__": "new", "jpg": jpeg(8), "cls": 1}])
 
-    (verdict,) = verify([tmp_path], lambda *_: QUIET)
+    (verdict,) = verify_shard_sets([tmp_path], lambda *_: QUIET)
 
     assert "imagenet-val-000002.tar is not in the manifest" in "".join(verdict.problems)
 
@@ -438,7 +438,7 @@ def test_keys_numbered_anew_in_each_shard(tmp_path: Path):
     assert [100 * shard + number for shard, number in places] == shard_set.index.labels.tolist()
     assert [f"serial_{shard:05d}/sample_{number}" for shard, number in places] == shard_set.index.keys
     assert [jpeg(10 * shard + number) for shard, number in places] == stored_bytes(shard_set)
-    order = as_stored(shard_set.index)
+    order = stored_order(shard_set.index)
     batches = Stream(shard_set=shard_set, order=order, batch_size=4, image_size=32)
     assert shard_set.index.labels.tolist() == [label for batch in batches for label in batch.labels.tolist()]
 
@@ -475,20 +475,20 @@ def compressed(folder: Path, num_shards: int = 2) -> None:
 def test_compressed_shards_are_unpacked_where_their_links_would_be(tmp_path: Path):
     """Once; their version is that of the originals, and another original is unpacked anew."""
     compressed(tmp_path / "theirs")
-    theirs = shard_files(tmp_path / "theirs")
+    theirs = find_shard_files(tmp_path / "theirs")
 
     assert link_shards(theirs, tmp_path / "cell")
     assert not link_shards(theirs, tmp_path / "cell")
 
-    assert ["a-0.tar", "a-1.tar"] == [path.name for path in shard_files(tmp_path / "cell")]
-    assert shards_version(theirs) == shards_version(shard_files(tmp_path / "cell"))
+    assert ["a-0.tar", "a-1.tar"] == [path.name for path in find_shard_files(tmp_path / "cell")]
+    assert shards_version(theirs) == shards_version(find_shard_files(tmp_path / "cell"))
     assert [0, 1] == adopted(tmp_path / "cell").shard_set.index.labels.tolist()
     assert ["a-0.tar.gz", "a-1.tar.gz"] == sorted(path.name for path in (tmp_path / "theirs").iterdir())
 
     theirs[0].write_bytes(theirs[1].read_bytes())
-    assert shards_version(theirs) != shards_version(shard_files(tmp_path / "cell"))
+    assert shards_version(theirs) != shards_version(find_shard_files(tmp_path / "cell"))
     assert link_shards(theirs, tmp_path / "cell")
-    assert shards_version(theirs) == shards_version(shard_files(tmp_path / "cell"))
+    assert shards_version(theirs) == shards_version(find_shard_files(tmp_path / "cell"))
 
 
 def test_compressed_shards_are_unpacked_in_place_if_asked_to(tmp_path: Path):

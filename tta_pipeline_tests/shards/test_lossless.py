@@ -8,24 +8,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.benchmarks.shard_settings import Transform
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.generated import GeneratedImages
-from tta_pipeline.data.sources.generator import Encoding
+from tta_pipeline.data.sources.generated_encoding import Encoding
+from tta_pipeline.data.sources.generated_images import GeneratedImages
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.extras.loader_bench.data import prepared
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
+from tta_pipeline.extras.loader_bench.prepared_data import prepared
 from tta_pipeline.loading.decode import decode_into
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.report.pictures import sample_row
-from tta_pipeline.results.evaluation import FirstSamples
+from tta_pipeline.results.evaluation_record import FirstSamples
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
@@ -80,13 +80,13 @@ def close_what_is_left_open() -> Iterator[None]:
 
 def streamed(shard_set: ShardSet) -> dict[str, np.ndarray]:
     """Return the pixels that the stream delivers, by key."""
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=32)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=32)
     return dict(zip(shard_set.index.keys, batch.images.numpy(), strict=True))
 
 
 def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: dict[str, np.ndarray]):
     """Every pixel of every image, and verification finds nothing wrong."""
-    assert () == shard_problems(shard_set)
+    assert () == find_shard_problems(shard_set)
     found = streamed(shard_set)
 
     assert fog.keys() == found.keys()
@@ -99,7 +99,7 @@ def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: 
     "ignore:This DataLoader will create",
     "ignore:unclosed file:ResourceWarning",
 )
-@pytest.mark.parametrize("name", chosen_loaders())
+@pytest.mark.parametrize("name", select_loaders())
 def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
     """Those that read arrays; the others are refused before they begin."""
     kind = LOADERS[name].load()
@@ -110,7 +110,8 @@ def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: 
     (tmp_path / "other").mkdir()
     kind.prepare(shard_set, tmp_path / "other")
     loader = kind(
-        shard_set=shard_set, order=as_stored(shard_set.index), folder=tmp_path / "other", batch_size=6, image_size=32,
+        shard_set=shard_set, order=stored_order(shard_set.index), folder=tmp_path / "other", batch_size=6,
+        image_size=32,
         num_threads=0, output="uint8",
     )  # fmt: skip
     for batch in loader:
@@ -144,7 +145,7 @@ def test_transforms_read_it(shard_set: ShardSet, tmp_path: Path, fog: dict[str, 
         for key, pixels in streamed(made.published.shard_set).items():
             np.testing.assert_array_equal(fog[key], pixels)
     (batch,) = Stream(
-        shard_set=cropped.published.shard_set, order=as_stored(cropped.published.shard_set.index), batch_size=64,
+        shard_set=cropped.published.shard_set, order=stored_order(cropped.published.shard_set.index), batch_size=64,
         image_size=24,
     )  # fmt: skip
     assert (20, 24, 24, 3) == batch.images.shape

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_record
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.verification import missing_classes, shard_problems
+from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 
@@ -115,7 +115,7 @@ def test_damaged_shards_are_refused_by_readers_and_by_the_manifest(shard_set: Sh
 
     with pytest.raises(ManifestError, match=first_shard(shard_set).name):
         shard_set.require_intact()
-    assert any(first_shard(shard_set).name in problem for problem in shard_problems(shard_set))
+    assert any(first_shard(shard_set).name in problem for problem in find_shard_problems(shard_set))
     with pytest.raises(ManifestError):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
 
@@ -128,7 +128,7 @@ def test_200_random_flips_are_all_found(shard_set: ShardSet):
         position, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
         data[position] ^= bit
         path.write_bytes(data)
-        assert list(shard_problems(shard_set))
+        assert list(find_shard_problems(shard_set))
         data[position] ^= bit
 
 
@@ -137,7 +137,7 @@ def test_an_extra_shard_is_refused(shard_set: ShardSet):
     shutil.copy(first_shard(shard_set), shard_set.folder / "extra.tar")
     (shard_set.folder / "manifest.json").unlink()
 
-    assert ["extra.tar" in problem for problem in shard_problems(shard_set)] == [True]
+    assert ["extra.tar" in problem for problem in find_shard_problems(shard_set)] == [True]
     with pytest.raises(ManifestError, match=r"found extra\.tar; expected no such shard"):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
 
@@ -146,8 +146,8 @@ def test_a_class_without_samples_is_named(shard_set: ShardSet):
     """Every class of the map is looked for."""
     wider = shard_set.manifest.model_copy(update={"classes": (*CLASS_MAP.classes, "n04")})
 
-    assert ("n04",) == missing_classes(ShardSet(folder=shard_set.folder, manifest=wider, index=shard_set.index))
-    assert () == missing_classes(shard_set)
+    assert ("n04",) == find_missing_classes(ShardSet(folder=shard_set.folder, manifest=wider, index=shard_set.index))
+    assert () == find_missing_classes(shard_set)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
-from tta_pipeline.shards.naming import member_name, sample_key, source_name
+from tta_pipeline.shards.member_names import make_member_name, sample_key, source_name
 
 HARD_NAMES = [
     "a.v2.JPEG", "a.v3.JPEG", ".hidden.jpg", "._apple.jpg", "no extension", "__meta__.jpg", "ünïcode.png", "a b#?;.jpg",
@@ -32,7 +32,7 @@ def keys_by_webdataset(members: list[str]) -> list[str]:
 
 def test_hard_names_are_one_sample_each_in_plain_webdataset():
     """Dots, no extension, odd characters and leading underscores neither merge nor vanish."""
-    members = [member_name("n01", name) for name in HARD_NAMES] + [member_name("__class__", "a.jpg")]
+    members = [make_member_name("n01", name) for name in HARD_NAMES] + [make_member_name("__class__", "a.jpg")]
 
     assert [sample_key(member) for member in members] == keys_by_webdataset(members)
     assert len(members) == len({sample_key(member) for member in members})
@@ -41,19 +41,19 @@ def test_hard_names_are_one_sample_each_in_plain_webdataset():
 @pytest.mark.parametrize("name", HARD_NAMES)
 def test_hard_names_come_back(name: str):
     """The manifest can give the original name of every file."""
-    assert f"n.01/{name}" == source_name(member_name("n.01", name))
+    assert f"n.01/{name}" == source_name(make_member_name("n.01", name))
 
 
 @given(names, names)
 def test_every_name_comes_back(class_name: str, file_name: str):
     """Escaping loses nothing: class and file name are recovered letter for letter."""
-    assert f"{class_name}/{file_name}" == source_name(member_name(class_name, file_name))
+    assert f"{class_name}/{file_name}" == source_name(make_member_name(class_name, file_name))
 
 
 @given(st.lists(names, unique=True, max_size=8))
 def test_no_two_files_share_a_member(file_names: list[str]):
     """Different names become different members, made of plain letters only."""
-    members = {member_name("c", name) for name in file_names}
+    members = {make_member_name("c", name) for name in file_names}
 
     assert len(file_names) == len(members)
     assert all(member.isascii() for member in members)

@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 from torchvision.datasets.imagenet import ARCHIVE_META
 
 from tta_pipeline.cli import main
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
-from tta_pipeline.data.sources.kinds.clean import CleanImages
+from tta_pipeline.data.sources.kinds.clean_images import CleanImages
 from tta_pipeline.data.sources.kinds.section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.manifest import ShardSet

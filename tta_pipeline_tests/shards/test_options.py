@@ -15,18 +15,18 @@ import webdataset
 from PIL import Image
 from torchvision.transforms import v2
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.folder_tree import discover
+from tta_pipeline.data.sources.folder_tree import discover_tree
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
-from tta_pipeline.shards.splitting import split
-from tta_pipeline.shards.stored_order import ordered
+from tta_pipeline.shards.splitting import split_shard_set
+from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline.shards.tar import archive_end, member_header, padding
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
@@ -39,7 +39,7 @@ def published(write, tmp_path: Path, **settings) -> ShardSet:
 
 def pixels(shard_set: ShardSet, size: int) -> dict[str, np.ndarray]:
     """Return the decoded images by key."""
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=size)
+    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=size)
     (batch,) = stream
     return dict(zip(shard_set.index.keys, batch.images.numpy(), strict=True))
 
@@ -104,10 +104,10 @@ def test_every_order_holds_every_sample_once(write, tree, tmp_path: Path, order:
 def test_orders_differ_and_correlated_ones_are_correlated(tmp_path: Path):
     """Neighbours are of one class always by class, often in the Dirichlet order, and rarely when permuted."""
     write_tree(tmp_path, classes={f"n{number:02d}": 20 for number in range(10)})
-    images = discover(tmp_path, group_depth=0).listing(discover(tmp_path, group_depth=0).cells[0]).images
+    images = discover_tree(tmp_path, group_depth=0).listing(discover_tree(tmp_path, group_depth=0).cells[0]).images
     shares = {}
     for order in ("permuted", "dirichlet", "by_class"):
-        found = ordered(images, ShardSettings(num_shards=1, order=order, delta=0.01))
+        found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.01))
         assert sorted(images) == sorted(found)
         shares[order] = np.mean([one.class_name == other.class_name for one, other in pairwise(found)])
 
@@ -154,7 +154,9 @@ def test_foreign_folders_are_counted_and_named_when_allowed(write, tree, tmp_pat
 @pytest.mark.parametrize("num_instances", [1, 3, 20])
 def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, num_instances: int):
     """The parts hold the samples in their order, sizes within one of each other, bytes untouched."""
-    parts = [step.done.shard_set for step in split(shard_set.folder, tmp_path / "p", num_instances, quiet)]
+    parts = [
+        step.done.shard_set for step in split_shard_set(shard_set.folder, tmp_path / "p", num_instances, quiet_reporter)
+    ]
 
     rows = [row for part in parts for row in part.index.table.to_pylist()]
     assert [(r["key"], r["sha256"]) for r in shard_set.index.table.to_pylist()] == [
@@ -168,7 +170,7 @@ def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, 
 def test_more_instances_than_samples_are_refused(shard_set: ShardSet, tmp_path: Path):
     """An instance without a sample would hang a distributed run."""
     with pytest.raises(SourceError, match="found 20 samples"):
-        list(split(shard_set.folder, tmp_path / "p", 21, lambda *_: QUIET))
+        list(split_shard_set(shard_set.folder, tmp_path / "p", 21, lambda *_: QUIET))
 
 
 def test_shards_of_webdatasets_own_writer_are_adopted(tmp_path: Path):
@@ -227,7 +229,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
 
 def test_torch_is_not_needed_to_shard():
     """The rooms up to the manifest import no torch, so sharding starts at once."""
-    program = "import sys, tta_pipeline.cli.sharding; print('torch' in sys.modules)"
+    program = "import sys, tta_pipeline.cli.shard_everything; print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert "False" == finished.stdout.strip()

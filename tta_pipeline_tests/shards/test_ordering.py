@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.listing import SourceImage
-from tta_pipeline.loading import order as streamed
+from tta_pipeline.loading import stream_order as streamed
 from tta_pipeline.shards.manifest import SampleIndex
-from tta_pipeline.shards.ordering import by_class, dirichlet, generator, permuted
-from tta_pipeline.shards.stored_order import ordered
+from tta_pipeline.shards.ordering import by_class, dirichlet, permuted, random_generator
+from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline_tests.loading.test_order import ORDERS, index_of
 
 STREAMED = {
@@ -51,7 +51,7 @@ def test_shards_keep_their_order(order: str, seed: int):
     images = [image(f"n{number:02d}" + "\udce9" * (n % 5 == 0), n) for n, number in enumerate(NUMBERS)]
     images.sort(key=lambda one: one.name)
 
-    found = ordered(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed))
+    found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed))
     names = "\n".join(one.name for one in found)
     assert STORED[order, seed] == hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -59,10 +59,10 @@ def test_shards_keep_their_order(order: str, seed: int):
 @pytest.mark.parametrize("seed", [1, 7, 2**32, 2**63 - 1])
 def test_a_seed_and_its_negative_draw_apart(seed: int):
     """The draws between levels and between time slots differ, and those of seeds from 0 on are NumPy's of the seed."""
-    positive, negative = generator(seed), generator(-seed)
+    positive, negative = random_generator(seed), random_generator(-seed)
 
     assert np.random.default_rng(seed).random(4).tolist() == positive.random(4).tolist()
-    assert generator(seed).random(4).tolist() != negative.random(4).tolist()
+    assert random_generator(seed).random(4).tolist() != negative.random(4).tolist()
 
 
 def test_a_negative_seed_rises_otherwise():
@@ -73,7 +73,7 @@ def test_a_negative_seed_rises_otherwise():
     levels = np.repeat(np.arange(3), 30)
 
     def drawn(seed: int) -> list[int]:
-        stream = streamed.rising_and_falling(index, levels, groups=np.zeros(90, np.int64), seed=seed)
+        stream = streamed.rising_and_falling_order(index, levels, groups=np.zeros(90, np.int64), seed=seed)
         return levels[stream.indices].tolist()
 
     assert drawn(1) != drawn(-1)
@@ -93,14 +93,14 @@ def test_the_orders_of_shards_and_streams_are_one(labels: list[int], seed: int, 
 
     for order, positions in by_name.items():
         settings = ShardSettings(num_shards=1, order=order, delta=delta, seed=seed)
-        assert [images[position] for position in positions] == ordered(images, settings)
+        assert [images[position] for position in positions] == order_images(images, settings)
         assert list(range(len(images))) == sorted(positions.tolist())
 
 
 def test_a_stream_by_class_is_sorted_by_label_and_permuted_within():
     """The labels' order, not the names', decides where class names are not sorted in the class map."""
     index = index_of([3, 1, 2, 1, 3, 2])
-    found = streamed.by_class(index, seed=5)
+    found = streamed.class_order(index, seed=5)
 
     assert [1, 1, 2, 2, 3, 3] == index.labels[found.indices].tolist()
     for label in (1, 2, 3):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.data.sources.tar_stream import opened
+from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.shards.tar import TarReader, archive_end, member_header, padding
 
@@ -132,7 +132,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
             read(tmp_path / "sparse.tar")
         with (
             pytest.raises(SourceError, match=r"sparse\.tar.*(sparse file|type b'S').*expected"),
-            opened(tmp_path / "sparse.tar") as stream,
+            opened_tar(tmp_path / "sparse.tar") as stream,
         ):
             list(stream)
 
@@ -157,7 +157,10 @@ def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: str):
     try:
         with pytest.raises(ManifestError, match=r"pax\.tar: found .*expected"):
             read(tmp_path / "pax.tar")
-        with pytest.raises(SourceError, match=r"pax\.tar.* found .*expected"), opened(tmp_path / "pax.tar") as stream:
+        with (
+            pytest.raises(SourceError, match=r"pax\.tar.* found .*expected"),
+            opened_tar(tmp_path / "pax.tar") as stream,
+        ):
             [stream.read() for _ in stream]
         assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
     finally:
@@ -200,7 +203,7 @@ def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
         read(tmp_path / "long.tar")
     with (
         pytest.raises(SourceError, match=r"long\.tar.* found .*2097152.*expected"),
-        opened(tmp_path / "long.tar") as stream,
+        opened_tar(tmp_path / "long.tar") as stream,
     ):
         list(stream)
 

@@ -12,16 +12,16 @@ import webdataset
 from click.testing import CliRunner
 from PIL import Image
 
-from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.benchmarks.shard_settings import Transform
+from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
-from tta_pipeline.loading.order import as_stored
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
-from tta_pipeline.shards.transformation import Transformed, transform_everything, transform_shard_set
-from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.shards.transformation import TransformResult, transform_shard_set, transform_shard_sets
+from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import jpeg
@@ -42,14 +42,14 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def transformed(shard_set: ShardSet, target: Path, **settings) -> Transformed:
+def transformed(shard_set: ShardSet, target: Path, **settings) -> TransformResult:
     """Return what the transform with *settings* makes of *shard_set*."""
     return transform_shard_set(shard_set.folder, target, Transform(**settings), lambda *_: QUIET)
 
 
 def pixels(shard_set: ShardSet, size: int) -> np.ndarray:
     """Return the decoded images in stored order."""
-    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=size)
+    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=size)
     return batch.images.numpy()
 
 
@@ -62,7 +62,7 @@ def test_a_function_is_given_every_image_and_what_it_returns_is_stored(shard_set
     assert shard_set.index.keys == new.index.keys
     assert shard_set.index.labels.tolist() == new.index.labels.tolist()
     assert len(shard_set.manifest.shards) == len(new.manifest.shards)
-    assert () == shard_problems(new)
+    assert () == find_shard_problems(new)
 
 
 def test_the_manifest_says_what_was_done_and_to_what(shard_set, functions: Path, tmp_path: Path):
@@ -181,7 +181,7 @@ def test_processes_write_what_one_process_writes(shard_set, functions: Path, tmp
     transform = Transform(function="users_transforms:change", resize=24)
 
     def made(name: str, root: Path, jobs: int) -> list[str]:
-        done = transform_everything(root, tmp_path / name, transform, jobs=jobs, progress=lambda *_: QUIET)
+        done = transform_shard_sets(root, tmp_path / name, transform, jobs=jobs, progress=lambda *_: QUIET)
         return [step.done.published.shard_set.manifest.sha256 for step in done]
 
     one = made("one", tmp_path / "in", 1)
@@ -224,7 +224,7 @@ def test_an_output_inside_the_input_is_refused(shard_set, tmp_path: Path):
 
     for output in (shard_set.folder, shard_set.folder / "out"):
         with pytest.raises(ShardError, match="expected a folder outside"):
-            list(transform_everything(shard_set.folder, output, Transform(), jobs=1, progress=lambda *_: QUIET))
+            list(transform_shard_sets(shard_set.folder, output, Transform(), jobs=1, progress=lambda *_: QUIET))
     assert before == {path: path.read_bytes() for path in shard_set.folder.iterdir()}
 
 
@@ -245,7 +245,7 @@ def test_adopted_shards_are_transformed(tmp_path: Path):
 
 def test_a_transform_is_a_conversion_with_a_function(write, functions: Path, tmp_path: Path, tree):
     """The settings of shards take a function as well, from any source."""
-    from tta_pipeline.benchmarks.shards import ShardSettings
+    from tta_pipeline.benchmarks.shard_settings import ShardSettings
 
     write(settings=ShardSettings(num_shards=1, order="source", format="tensor", function="users_transforms:change"))
     stored = pixels(publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set, 32)

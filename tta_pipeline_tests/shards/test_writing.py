@@ -14,10 +14,10 @@ import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.writing import Target, shard_bounds, write_shards
+from tta_pipeline.shards.shard_set_writing import Target, shard_bounds, write_shards
 from tta_pipeline.util import processes
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
@@ -138,21 +138,22 @@ def test_two_files_of_one_key_are_refused_with_both_paths(write, tree):
 KILLED = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.shards import shard_file, writing
+from tta_pipeline.shards import shard_set_writing
+from tta_pipeline.shards import shard_writing
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
-stored = shard_file._stored
+stored = shard_writing._stored
 
 def slowly(image, data, encode):
     print("image", flush=True)
     time.sleep(0.05)
     return stored(image, data, encode)
 
-shard_file._stored = slowly
+shard_writing._stored = slowly
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
-writing.write_shards(
-    tree.listing(CELL), writing.Target(folder=Path(sys.argv[2]), benchmark_name="test", source_kind="folder"),
+shard_set_writing.write_shards(
+    tree.listing(CELL), shard_set_writing.Target(folder=Path(sys.argv[2]), benchmark_name="test", source_kind="folder"),
     version="1", class_map=CLASS_MAP, settings=LIMITS, progress=QUIET,
 )
 """
@@ -175,7 +176,7 @@ def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_
 
 def test_other_processes_write_and_read_the_same_shards(write, tree, tmp_path: Path, monkeypatch):
     """Byte for byte, with the same manifest."""
-    monkeypatch.setattr(processes, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(processes, "_MIN_WORK_BYTES", 0)
     target = Target(folder=tmp_path / "others", benchmark_name="test", source_kind="folder")
     with processes.Workers(2) as workers:
         written = write_shards(

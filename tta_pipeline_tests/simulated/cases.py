@@ -8,24 +8,24 @@ from typing import Any, NamedTuple, get_args
 import torch
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.protocol import Shift
-from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan, partition_keys, stream_plans
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.evaluation.cell_results import CellResult
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.evaluation.outcome import CellResult
 from tta_pipeline.methods import METHODS
-from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.results.resolved import as_in_file
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.resolved_experiment import resolve_from_file
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline.util.progress import Progress, quiet
+from tta_pipeline.util.progress import Progress, quiet_reporter
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.methods.models import ADDED, NUM_CLASSES, suited, vit_model
 from tta_pipeline_tests.methods.test_contract import EAGER, QUICK
@@ -75,7 +75,7 @@ def make_shards(root: Path) -> None:
         class_map=class_map,
         settings=lambda _: ShardSettings(num_shards=2, seed=7),
         folder=partial(_folder, root),
-        progress=quiet,
+        progress=quiet_reporter,
     )
     with conversion.session(_LOADED_CELLS) as session:
         for cell in _LOADED_CELLS:
@@ -101,7 +101,7 @@ class Case(NamedTuple):
             benchmark_name="test",
             shift_set=shipped_sets()["imagenet_c"],
             experiment_name="own",
-            resolved=as_in_file(self.experiment),
+            resolved=resolve_from_file(self.experiment),
             model=_model(self.experiment),
             image_size=IMAGE_SIZE,
             device=self.device,
@@ -109,10 +109,10 @@ class Case(NamedTuple):
             source=open_stream([_folder(self.root, CLEAN)]) if has_source else None,
         )
 
-    def plan(self) -> Plan:
+    def plan(self) -> StreamPlan:
         """Return the first stream of the experiment."""
         benchmark = _benchmark(self.experiment)
-        return plans(benchmark, "own", partition_keys(benchmark, "own")[0])[0]
+        return stream_plans(benchmark, "own", partition_keys(benchmark, "own")[0])[0]
 
     def opened(self, segment: Segment) -> OpenStream:
         """Return the samples of *segment*."""

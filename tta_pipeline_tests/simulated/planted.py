@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tta_pipeline.evaluation import one_pass
 from tta_pipeline.loading import device
-from tta_pipeline.methods import entropy_method, snapshot
+from tta_pipeline.methods import entropy_method, stateful
 
 
 class Fault(NamedTuple):
@@ -27,14 +27,14 @@ _DEVICE_WAITS_FOR_COPY = {"current.wait_event(self.end)": "pass"}
 _TO_DEVICE = "lambda part: part.to('simulated:0')"
 
 PLANTED: dict[str, tuple[Fault, ...]] = {
-    "buffer overwritten early": (Fault(device, "_copied_ahead", _HOST_WAITS_FOR_COPY),),
+    "buffer overwritten early": (Fault(device, "_copy_ahead", _HOST_WAITS_FOR_COPY),),
     "no wait for the copy": (
-        Fault(device, "_copied_ahead", _HOST_WAITS_FOR_COPY),
-        Fault(device._Copying, "result", _DEVICE_WAITS_FOR_COPY),
+        Fault(device, "_copy_ahead", _HOST_WAITS_FOR_COPY),
+        Fault(device._PendingCopy, "result", _DEVICE_WAITS_FOR_COPY),
     ),
-    "no record_stream": (Fault(device._Copying, "result", {"self._images.record_stream(current)": "pass"}),),
+    "no record_stream": (Fault(device._PendingCopy, "result", {"self._images.record_stream(current)": "pass"}),),
     "mixed devices": (
-        Fault(one_pass, "scored_samples", {"labels.to(log_probabilities.device, non_blocking=True)": "labels"}),
+        Fault(one_pass, "score_samples", {"labels.to(log_probabilities.device, non_blocking=True)": "labels"}),
     ),
     "item in a loop": (
         Fault(
@@ -55,8 +55,8 @@ PLANTED: dict[str, tuple[Fault, ...]] = {
 RESUMED = {
     "counters on the device": (
         Fault(
-            snapshot,
-            "_put_back_optimizer",
+            stateful,
+            "_restore_optimizer",
             {"deepcopy(value)": f"torch.utils._pytree.tree_map_only(torch.Tensor, {_TO_DEVICE}, value)"},
         ),
     ),

@@ -25,10 +25,10 @@ from tta_pipeline_tests.simulated.device import install, limited_to
 DEVICE = install()  # before anything else of the project is imported
 
 from tta_pipeline.errors import EvaluationError  # noqa: E402
-from tta_pipeline.evaluation.device.devices import device_facts, device_of_rank, exchange_backend  # noqa: E402
+from tta_pipeline.evaluation.cell_results import CellResult  # noqa: E402
+from tta_pipeline.evaluation.device.devices import device_facts, distributed_backend, select_device_of_rank  # noqa: E402
 from tta_pipeline.evaluation.device.leases import leased_device  # noqa: E402
-from tta_pipeline.evaluation.outcome import CellResult  # noqa: E402
-from tta_pipeline.evaluation.states import States  # noqa: E402
+from tta_pipeline.evaluation.stream_states import StreamStates  # noqa: E402
 from tta_pipeline.loading.reader import Batch, Stream  # noqa: E402
 from tta_pipeline_tests.simulated.cases import Case, experiment  # noqa: E402
 from tta_pipeline_tests.simulated.memory import MEMORY  # noqa: E402
@@ -72,7 +72,7 @@ def facts(root: Path) -> Iterator[Line]:
         (facts,) = device_facts()
         yield {
             "leased": str(device), "name": facts.name, "memory_bytes": facts.memory_bytes,
-            "of_rank_3": str(device_of_rank(3)), "exchange": exchange_backend(device),
+            "of_rank_3": str(select_device_of_rank(3)), "exchange": distributed_backend(device),
         }  # fmt: skip
 
 
@@ -82,13 +82,13 @@ def resume(root: Path, *planted_names: str) -> Iterator[Line]:
     first, second = case.plan().segments
     evaluator = case.evaluator()
     case.evaluated(evaluator, first)
-    states = States(folder=root)
+    states = StreamStates(folder=root)
     states.save("0" * 64, evaluator.state_dict())
     expected = _predicted(case.evaluated(evaluator, second))
     for name in planted_names or ("",):
         resumed = case.evaluator()
         resumed.start(case.opened(first).manifests[0], seed=0)
-        newest = states.newest(["0" * 64], print)
+        newest = states.read_newest(["0" * 64], print)
         assert newest is not None
         with planted(name):
             resumed.load_state_dict(newest[1])
@@ -149,7 +149,7 @@ def faults(root: Path, *names: str) -> Iterator[Line]:
 def _predicted(results: Iterable[CellResult]) -> list[str]:
     """Return a hash of the predictions and scores of each cell, to the last bit."""
     return [
-        hashlib.sha256(result.samples.encoded() + repr((result.row.nll, result.row.brier)).encode()).hexdigest()
+        hashlib.sha256(result.samples.to_parquet() + repr((result.row.nll, result.row.brier)).encode()).hexdigest()
         for result in results
     ]
 

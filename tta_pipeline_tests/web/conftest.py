@@ -29,6 +29,6 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.rmtree(project.locations.shards("slow", TRAIN))  # the model trained on them is there
     for path in (project.locations.root / "slow").rglob("manifest.json"):
         # A manifest names its benchmark, and must name the copy's.
-        path.write_bytes(read_record(path, Manifest).model_copy(update={"benchmark": "slow"}).encoded())
+        path.write_bytes(read_record(path, Manifest).model_copy(update={"benchmark": "slow"}).serialise())
     with web_server(project, folder / "dagster" / "web_server.log") as server:
         yield server

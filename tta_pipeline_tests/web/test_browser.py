@@ -16,7 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tta_pipeline.results.files import latest_record, publish_record
+from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.results.database.made import with_error
 from tta_pipeline_tests.web.server import WebServer, happens, is_running

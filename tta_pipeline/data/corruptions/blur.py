@@ -58,12 +58,12 @@ def glass_blur(images: Images, rngs: Generators, *, sigma: float, reach: float, 
     blurred = to_uint8(smooth(to_unit(images), sigma))
     origins = np.arange(blurred[..., 0].size)
     for _ in range(int(passes)):
-        origins = origins[_one_pass(blurred.shape[1:3], rngs, reach=int(reach))]
+        origins = origins[_glass_blur_pass(blurred.shape[1:3], rngs, reach=int(reach))]
     shuffled = blurred.reshape(-1, 3)[origins].reshape(blurred.shape)
     return to_uint8(smooth(to_unit(shuffled), sigma))
 
 
-def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices:
+def _glass_blur_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices:
     """Return, for every pixel of the flattened batch, the pixel that its value comes from after one pass of glass blur.
 
     The generator scripts walk through an image from its end to its start and intend to swap every pixel with a
@@ -80,10 +80,10 @@ def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices
     pending = np.zeros(len(origins), dtype=np.bool_)
     pending[visited] = neighbours > visited
     origins[visited] = neighbours
-    return _follow(origins, pending)
+    return _resolve_chains(origins, pending)
 
 
-def _follow(origins: Indices, pending: npt.NDArray[np.bool_]) -> Indices:
+def _resolve_chains(origins: Indices, pending: npt.NDArray[np.bool_]) -> Indices:
     """Resolve the *pending* origins in place: replace each by the origin of the pixel that it points to.
 
     All chains advance at once and every round doubles the hop, so the number of rounds grows with the logarithm of the

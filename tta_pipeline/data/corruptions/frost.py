@@ -37,7 +37,7 @@ class Ice:
     """Contrast of large bright and dark regions, relative to 1 for the crystals."""
 
 
-FOUND: tuple[Ice, ...] = (
+ICE_TEXTURES: tuple[Ice, ...] = (
     Ice(colour=(78, 149, 166), contrast=19, needle_length=5, needle_width=0.8, patch_size=9, clouds=1.2),
     Ice(colour=(201, 205, 215), contrast=22, needle_length=12, needle_width=0.9, patch_size=9, clouds=0.5),
     Ice(colour=(201, 205, 215), contrast=22, needle_length=9, needle_width=0.8, patch_size=7, clouds=0.5),
@@ -50,7 +50,7 @@ FOUND: tuple[Ice, ...] = (
 @cache
 def frost_textures(scale: float) -> tuple[Floats, ...]:
     """Return five seamless (S, S, 3) textures in [0, 1], where S is 384 * *scale*."""
-    return tuple(_shrink(_texture(ice, seed=seed), scale) for seed, ice in enumerate(FOUND))
+    return tuple(_shrink(_texture(ice, seed=seed), scale) for seed, ice in enumerate(ICE_TEXTURES))
 
 
 def _shrink(texture: Floats, scale: float) -> Floats:
@@ -61,8 +61,8 @@ def _shrink(texture: Floats, scale: float) -> Floats:
 @cache
 def _texture(ice: Ice, *, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
-    clouds = _standardised(_stretch(_spectrum(rng), 0, along=SIZE / 12, across=SIZE / 12))
-    relief = _standardised(_crystals(ice, rng) + ice.clouds * clouds)
+    clouds = _standardise(_stretch(_spectrum(rng), 0, along=SIZE / 12, across=SIZE / 12))
+    relief = _standardise(_crystals(ice, rng) + ice.clouds * clouds)
     pixels = np.array(ice.colour) + ice.contrast * relief[..., np.newaxis]
     return (np.clip(pixels, 0, 255) / 255).astype(np.float32)
 
@@ -79,7 +79,7 @@ def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
         needles = _stretch(sparks, angle, along=ice.needle_length, across=ice.needle_width)
         crystals = np.where(claim > highest, needles, crystals)
         highest = np.maximum(claim, highest)
-    return _standardised(crystals)
+    return _standardise(crystals)
 
 
 def _spectrum(rng: np.random.Generator, *, power: int = 1) -> Spectrum:
@@ -95,6 +95,6 @@ def _stretch(spectrum: Spectrum, angle: float, *, along: float, across: float) -
     return field
 
 
-def _standardised(field: Field) -> Field:
+def _standardise(field: Field) -> Field:
     standardised: Field = (field - field.mean()) / field.std()
     return standardised

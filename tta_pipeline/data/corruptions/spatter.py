@@ -59,7 +59,7 @@ def _water(unit: Floats, liquid: Floats, strength: float) -> Floats:
     """Add turquoise light whose pattern is an embossed map of the distance to the rims of the drops."""
     depth = np.floor(255 * liquid)
     distance = _box(np.minimum(_rim_distances(canny(depth, low=50, high=150)), REACH))
-    relief = np.clip(ndimage.correlate(_equalised(distance.astype(np.uint8)), EMBOSS, mode="mirror"), 0, 255)
+    relief = np.clip(ndimage.correlate(_equalise_histogram(distance.astype(np.uint8)), EMBOSS, mode="mirror"), 0, 255)
     glow: Floats = depth * np.rint(_box(relief))
     brightest = glow.max(axis=(1, 2), keepdims=True)
     glow *= np.float32(strength) / np.where(brightest > 0, brightest, np.float32(1))
@@ -76,7 +76,7 @@ def _rim_distances(rims: Masks) -> Floats:
     return np.stack(distances).astype(np.float32)
 
 
-def _equalised(levels: npt.NDArray[np.uint8]) -> Floats:
+def _equalise_histogram(levels: npt.NDArray[np.uint8]) -> Floats:
     """Spread the levels of each image over 0 to 255 by their cumulative histogram; a single level stays."""
     count, pixels = len(levels), levels[0].size
     bins = np.arange(count)[:, np.newaxis, np.newaxis] * 256 + levels

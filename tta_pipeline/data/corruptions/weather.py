@@ -41,11 +41,11 @@ def frost(
 ) -> Images:
     """Add a random crop of one of five frost textures."""
     textures = frost_textures(texture_scale)
-    ice = np.stack([_cut_out(textures, rng, images.shape[1:3]) for rng in rngs])
+    ice = np.stack([_random_crop(textures, rng, images.shape[1:3]) for rng in rngs])
     return to_uint8(image_weight * to_unit(images) + frost_weight * ice)
 
 
-def _cut_out(textures: tuple[Floats, ...], rng: np.random.Generator, size: tuple[int, int]) -> Floats:
+def _random_crop(textures: tuple[Floats, ...], rng: np.random.Generator, size: tuple[int, int]) -> Floats:
     texture = textures[rng.integers(len(textures))]
     top, left = rng.integers(len(texture), size=2)
     rows, columns = (top + np.arange(size[0])) % len(texture), (left + np.arange(size[1])) % len(texture)

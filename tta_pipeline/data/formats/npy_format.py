@@ -57,11 +57,11 @@ def read_array_header(data: bytes) -> ArrayHeader:
         raise ValueError(f"an .npy header of {end - start} bytes; expected {MAX_HEADER_BYTES} at most")
     if len(data) < end:
         raise ValueError(f"an .npy file that ends inside its header; expected {end} bytes at least")
-    return _understood(data[:end], start)
+    return _parse_header(data[:end], start)
 
 
 @lru_cache(maxsize=64)  # the images of a shard share one header; parsing it takes longer than reading the pixels
-def _understood(head: bytes, start: int) -> ArrayHeader:
+def _parse_header(head: bytes, start: int) -> ArrayHeader:
     text = head[start:].decode("latin-1").strip()
     fields = _fields(text[1:-1]) if text[:1] == "{" and text[-1:] == "}" else {}
     if len(fields) != len(_KINDS):

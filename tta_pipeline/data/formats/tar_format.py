@@ -47,7 +47,7 @@ def read_header(block: bytes) -> Header | None:
     return Header(_name(block), kind, _number(block[124:136]), "")
 
 
-def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
+def parse_extension(kind: bytes, data: bytes) -> Mapping[str, str]:
     """Return the fields "path", "linkpath" and "size" of the next member from the *data* of an extension header.
 
     Raises:
@@ -74,7 +74,7 @@ def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
     return {name: fields[name] for name in ("path", "linkpath", "size") if name in fields}
 
 
-def padded(size_bytes: int) -> int:
+def padded_size(size_bytes: int) -> int:
     """Return *size_bytes* rounded up to whole blocks."""
     return size_bytes + -size_bytes % BLOCK_BYTES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, read_file, write_once
 
-MOST_BYTES = 2**24
+MAX_CLASS_LIST_BYTES = 2**24
 """Most bytes of a list of classes; the list of ImageNet-21k takes 1 MB."""
 
 
@@ -31,7 +31,7 @@ class ClassMap:
         """Hash of the names in their order."""
         return hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()
 
-    def require(self, class_names: Iterable[str], *, where: Path) -> None:
+    def require_known(self, class_names: Iterable[str], *, where: Path) -> None:
         """Refuse class names that the map lacks.
 
         Raises:
@@ -75,7 +75,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
         ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
     """
     if not path.exists():
-        proposed = found_class_map(find_classes(), where=path)
+        proposed = class_map_of_found(find_classes(), where=path)
         content = {"classes": proposed.classes, "sha256": proposed.sha256}
         try:
             write_once(path, json.dumps(content, indent=1).encode())
@@ -84,10 +84,10 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
                 f"{path} cannot be written ({error.strerror}); expected a folder where the class map can be pinned: "
                 f"{advice(error)}"
             ) from error
-    return _read(path)
+    return _read_pinned(path)
 
 
-def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -> None:
+def require_zero_based_labels(labels: Collection[int], *, where: object, otherwise: str) -> None:
     """Refuse the *labels* of a source without class names if none is 0: they may count from 1.
 
     Labels that count from 1 give each image the label of the next class, in a class map with one class too many.
@@ -107,7 +107,7 @@ def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -
         )
 
 
-def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
+def class_map_of_found(classes: tuple[str, ...], *, where: Path) -> ClassMap:
     """Return the class map of *classes*, found in a source, for the file or folder *where*.
 
     Raises:
@@ -118,20 +118,20 @@ def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
     return ClassMap(classes=classes)
 
 
-def pinned_class_map(path: Path) -> ClassMap | None:
+def read_pinned_class_map(path: Path) -> ClassMap | None:
     """Return the class map pinned at *path*, or None if there is none.
 
     Raises:
         ClassMapError: the class map is damaged.
     """
-    return _read(path) if path.exists() else None
+    return _read_pinned(path) if path.exists() else None
 
 
-def _read(path: Path) -> ClassMap:
+def _read_pinned(path: Path) -> ClassMap:
     if not path.is_file():
         raise ClassMapError(f"{path} is not a file; expected classes and their sha256: remove it")
     try:
-        content = json.loads(read_file(path, limit_bytes=MOST_BYTES))
+        content = json.loads(read_file(path, limit_bytes=MAX_CLASS_LIST_BYTES))
         pinned = ClassMap(classes=tuple(content["classes"]))
         intact = content["sha256"] == pinned.sha256
     except OSError as error:

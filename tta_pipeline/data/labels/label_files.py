@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.data.labels.class_map import MOST_BYTES
-from tta_pipeline.data.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.data.labels.class_map import MAX_CLASS_LIST_BYTES
+from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MOST_LISTED_BYTES
-from tta_pipeline.util.names import repeated
+from tta_pipeline.util.limits import MAX_LIST_BYTES
+from tta_pipeline.util.names import find_duplicates
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of a validation image, given its line number in the ground truth."""
@@ -28,7 +28,7 @@ _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<l
 
 def is_shipped_list(path: Path) -> bool:
     """Return whether *path* names a list of classes that comes with the project, and no file of this name exists."""
-    return str(path) in shipped_names() and not path.exists()
+    return str(path) in shipped_list_names() and not path.exists()
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     Raises:
         ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
-    content = _json(path, MOST_BYTES)
+    content = _json(path, MAX_CLASS_LIST_BYTES)
     if isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
@@ -77,10 +77,10 @@ def classes_from_devkit(path: Path) -> tuple[str, ...]:
     Raises:
         ClassMapError: *path* is not a `meta.mat` of the devkit.
     """
-    return tuple(sorted(devkit_ids(path).values()))
+    return tuple(sorted(read_devkit_ids(path).values()))
 
 
-def devkit_ids(path: Path) -> dict[int, str]:
+def read_devkit_ids(path: Path) -> dict[int, str]:
     """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
 
     Raises:
@@ -100,7 +100,7 @@ def read_ground_truth(
 
     Args:
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
-        ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's numbers,
+        ids: the class name of each number, if the classes are numbers: `read_devkit_ids` for the devkit's numbers,
             `dict(enumerate(classes))` for labels. If None, the classes are names.
         file_names: pattern from a line number, from 1, to the image's file name, such as `ILSVRC2012_val_%08d.JPEG`.
 
@@ -208,7 +208,7 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
 
 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
-    if twice := repeated(values):
+    if twice := find_duplicates(values):
         raise ClassMapError(
             f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each once: correct it"
         )
@@ -219,7 +219,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     from scipy.io import loadmat
 
     _refuse_archive(path)
-    data = _bytes(path, MOST_BYTES)
+    data = _bytes(path, MAX_CLASS_LIST_BYTES)
     try:
         stream: Any = io.BytesIO(data)  # `loadmat` accepts a stream, but its annotations do not say so
         content = loadmat(stream, squeeze_me=True, variable_names=["synsets"], appendmat=False)
@@ -235,7 +235,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
 
 def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
-    content = _json(path, MOST_LISTED_BYTES)
+    content = _json(path, MAX_LIST_BYTES)
     if not isinstance(content, dict):
         raise ClassMapError(f"{path} holds {_short(content)}; expected an object, file name to class: rewrite it")
     for file_name, label in content.items():
@@ -275,7 +275,7 @@ def _number(text: str) -> int | None:
 def _text(path: Path) -> str:
     _refuse_archive(path)
     try:
-        return _bytes(path, MOST_LISTED_BYTES).decode("utf-8-sig")
+        return _bytes(path, MAX_LIST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
             f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"

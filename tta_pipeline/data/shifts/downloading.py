@@ -42,7 +42,7 @@ _BUSY = (408, 425, 429)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Downloaded:
+class DownloadedArchive:
     """A whole archive."""
 
     path: Path
@@ -54,7 +54,7 @@ class Downloaded:
     """Bytes received from the server this time; 0 if the archive was there already."""
 
 
-def chosen_archives(
+def select_archives(
     shift_set: ShiftSet, *, archives: tuple[str, ...] = (), shifts: tuple[str, ...] = ()
 ) -> Mapping[str, PublishedArchive]:
     """Return the archives of *shift_set* named in *archives* or with any of *shifts*; all if both are empty.
@@ -85,7 +85,7 @@ def chosen_archives(
 
 def download(
     archives: Mapping[str, PublishedArchive], folder: Path, progress: Reporter, *, homepage: str
-) -> Iterator[Step[Downloaded]]:
+) -> Iterator[Step[DownloadedArchive]]:
     """Yield each of *archives* as soon as it is whole in *folder*; an intact archive is not downloaded again.
 
     Raises:
@@ -97,7 +97,7 @@ def download(
     _require_room(lacking, folder)
     for number, (name, archive) in enumerate(archives.items(), start=1):
         path = folder / name
-        done = _downloaded(archive, path, progress) if name in lacking else _present(archive, path, progress)
+        done = _download_one(archive, path, progress) if name in lacking else _check_existing(archive, path, progress)
         yield Step(number=number, total=len(archives), done=done)
 
 
@@ -114,7 +114,9 @@ def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, h
 
 def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> None:
     """Refuse downloads that do not fit on the disk; archives of unknown size are checked once the server tells it."""
-    needed_bytes = sum(max((each.size_bytes or 0) - _size(folder / name), 0) for name, each in archives.items())
+    needed_bytes = sum(
+        max((each.size_bytes or 0) - _received_bytes(folder / name), 0) for name, each in archives.items()
+    )
     _require_free(needed_bytes, folder, f"{len(archives)} archives")
 
 
@@ -128,13 +130,13 @@ def _require_free(needed_bytes: int, folder: Path, what: str) -> None:
         )
 
 
-def _size(path: Path) -> int:
+def _received_bytes(path: Path) -> int:
     """Return the number of bytes received so far of the archive *path*."""
     beside = path.with_name(path.name + _UNFINISHED)
     return beside.stat().st_size if beside.exists() else 0
 
 
-def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downloaded:
+def _check_existing(archive: PublishedArchive, path: Path, progress: Reporter) -> DownloadedArchive:
     """Check the finished archive at *path*.
 
     Raises:
@@ -142,14 +144,14 @@ def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downl
     """
     size_bytes = path.stat().st_size
     digest = hashlib.md5(usedforsecurity=False)
-    told = _Told(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
+    told = _MegabyteProgress(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
     with open_file(path) as file:
         while data := file.read(_CHUNK_BYTES):
             digest.update(data)
             told.advance(len(data))
     if problem := _problem(archive, size_bytes, digest.hexdigest()):
         raise SourceError(f"{path}: {problem} according to its publisher: remove it, and download it again")
-    return Downloaded(
+    return DownloadedArchive(
         path=path,
         size_bytes=size_bytes,
         md5=digest.hexdigest(),
@@ -167,11 +169,11 @@ def _problem(archive: PublishedArchive, size_bytes: int, md5: str) -> str:
     return ""
 
 
-def _downloaded(archive: PublishedArchive, path: Path, progress: Reporter) -> Downloaded:
+def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> DownloadedArchive:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(path.name + _UNFINISHED).open("a+b") as file:
-            _hold(file, path)
+            _lock_or_refuse(file, path)
             return _Download(archive, path, file, progress).run()
     except OSError as error:
         raise SourceError(
@@ -179,14 +181,14 @@ def _downloaded(archive: PublishedArchive, path: Path, progress: Reporter) -> Do
         ) from error
 
 
-def _hold(file: BinaryIO, path: Path) -> None:
+def _lock_or_refuse(file: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SourceError(f"{path} is being downloaded by another process; expected only one: wait for it") from None
 
 
-class _NoOtherPlace(urllib.request.HTTPRedirectHandler):
+class _SameHostRedirects(urllib.request.HTTPRedirectHandler):
     """Refuses redirects to another host; see `redirects`."""
 
     def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
@@ -197,7 +199,7 @@ class _NoOtherPlace(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, *answer)
 
 
-_OPENER = urllib.request.build_opener(_NoOtherPlace)
+_OPENER = urllib.request.build_opener(_SameHostRedirects)
 
 
 class _ServerError(Exception):
@@ -215,7 +217,7 @@ class _Origin(NamedTuple):
     tag: str
 
 
-class _Told:
+class _MegabyteProgress:
     """Reports bytes to a progress in whole megabytes."""
 
     def __init__(self, progress: Progress) -> None:
@@ -240,11 +242,11 @@ class _Download:
         self._note = path.with_name(f"{path.name}{_UNFINISHED}.json")
         self._tag = ""
         self._num_received_bytes = 0
-        self._told: _Told | None = None
+        self._told: _MegabyteProgress | None = None
 
-    def run(self) -> Downloaded:
+    def run(self) -> DownloadedArchive:
         """Resume an earlier download, if any, until the archive is whole; rename and return the archive."""
-        self._take_up()
+        self._resume()
         if self._archive.size_bytes is None or self._num_bytes != self._archive.size_bytes:
             self._fetch()
         md5, size_bytes = self._digest.hexdigest(), self._num_bytes
@@ -259,7 +261,7 @@ class _Download:
         Path(self._file.name).rename(self._path)
         self._note.unlink(missing_ok=True)
         fsync_path(self._path.parent)
-        return Downloaded(
+        return DownloadedArchive(
             path=self._path,
             size_bytes=size_bytes,
             md5=md5,
@@ -267,13 +269,13 @@ class _Download:
             num_received_bytes=self._num_received_bytes,
         )
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Hash the bytes of an earlier download if they come from the same URL, otherwise discard them."""
         self._digest = hashlib.md5(usedforsecurity=False)
         self._num_bytes = 0
         origin = self._origin()
         if origin.url != self._url:
-            self._begin_anew("")
+            self._restart("")
             return
         self._tag = origin.tag
         self._file.seek(0)
@@ -288,7 +290,7 @@ class _Download:
         except (OSError, ValueError, KeyError, TypeError):
             return _Origin("", "")
 
-    def _begin_anew(self, tag: str) -> None:
+    def _restart(self, tag: str) -> None:
         """Discard the bytes received so far; the next bytes belong to the file with this *tag*."""
         self._file.truncate(0)
         self._digest = hashlib.md5(usedforsecurity=False)
@@ -344,17 +346,17 @@ class _Download:
             error.close()
             if error.headers.get("Content-Range") == f"bytes */{self._num_bytes}":
                 return  # all of it has arrived
-            self._begin_anew("")
+            self._restart("")
             raise _ServerError("that the server has a shorter file now") from None
         with answer:
-            total_bytes = self._agreed(answer)
+            total_bytes = self._check_answer(answer)
             self._require_room_for(total_bytes)
             while data := answer.read1(_CHUNK_BYTES):  # read1 returns early, so a dropped connection loses nothing
                 self._append(data)
         if total_bytes is not None and self._num_bytes != total_bytes:
             raise _ServerError(f"the end of the answer, {total_bytes - self._num_bytes:,} bytes too early")
 
-    def _agreed(self, answer: Any) -> int | None:
+    def _check_answer(self, answer: Any) -> int | None:
         """Make sure that the answer continues the received bytes, or start again; return the size of the archive."""
         length = answer.headers.get("Content-Length")
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
@@ -364,11 +366,11 @@ class _Download:
             if first.partition("-")[0] != str(self._num_bytes):
                 raise _ServerError(f"the range {span or 'none'} in answer to one from byte {self._num_bytes} on")
             if self._tag and tag and tag != self._tag:
-                self._begin_anew("")
+                self._restart("")
                 raise _ServerError("that the server has another file now")
             total_bytes = int(total) if total.isdecimal() else None
         else:
-            self._begin_anew(tag)
+            self._restart(tag)
             total_bytes = int(length) if length is not None else None
         stated = self._archive.size_bytes
         if stated is not None and total_bytes not in (None, stated):
@@ -381,7 +383,7 @@ class _Download:
         _require_free(total_bytes - self._num_bytes, self._path.parent, self._path.name)
         if self._told is None:
             left_mb = (total_bytes - self._num_bytes) // _MB
-            self._told = _Told(self._progress(self._path.name, left_mb, unit="MB"))
+            self._told = _MegabyteProgress(self._progress(self._path.name, left_mb, unit="MB"))
 
     def _append(self, data: bytes) -> None:
         self._file.write(data)

@@ -6,20 +6,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.locations import RESULT_KINDS
 from tta_pipeline.util.naming import Name
-from tta_pipeline.util.sections import Section
 
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
 """Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""
-HIGHEST_SEVERITY = 100
+MAX_SEVERITY = 100
 ShiftName = Annotated[str, Field(pattern=SHIFT_PATTERN, max_length=100)]
-SeverityNumber = Annotated[int, Field(ge=1, le=HIGHEST_SEVERITY)]
-RESERVED = frozenset({"clean", "train"})
+SeverityNumber = Annotated[int, Field(ge=1, le=MAX_SEVERITY)]
+RESERVED_SHIFTS = frozenset({"clean", "train"})
 """Names of clean and training images, which no shift may have."""
 
 
-class PublishedArchive(Section):
+class PublishedArchive(ConfigModel):
     """A published archive of a shift set."""
 
     url: str | None = None
@@ -43,7 +43,7 @@ class ShiftFacts:
     in_mean: bool
 
 
-class ShiftSet(Section):
+class ShiftSet(ConfigModel):
     """The shifts of one data set, in the order in which papers stream them."""
 
     name: Name
@@ -77,7 +77,7 @@ class ShiftSet(Section):
     def _consistent(self) -> Self:
         if "__" in self.name or self.name in RESULT_KINDS:
             raise ValueError(f"name is {self.name!r}; expected no two underscores in a row, and no kind of result")
-        if len(set(self.names)) < len(self.names) or RESERVED.intersection(name.lower() for name in self.names):
+        if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
             raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):
             raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
@@ -133,6 +133,6 @@ class ShiftSet(Section):
         """Return the folder of *shift* at *severity* in the published set; severity 0 has no folder of its own."""
         return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
 
-    def shift_at(self, folder: str) -> str:
+    def shift_of_folder(self, folder: str) -> str:
         """Return the shift with the published *folder*; *folder* itself if no shift renames its folder to it."""
         return next((shift for shift, published in self.folders.items() if published == folder), folder)

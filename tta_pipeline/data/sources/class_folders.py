@@ -4,18 +4,18 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 
 WRAPPERS = frozenset({"images", "val", "train", "test"})
 """Folders that some copies of a data set have around or inside class folders; classes only if the class map says so."""
 
 Folders = tuple[str, ...]
 """Names of the folders around an image, from the outermost."""
-Named = Callable[[], Collection[str]]
+ClassNames = Callable[[], Collection[str]]
 """Returns the names in the class map; nothing if there is none."""
 
 
-def class_depth(folders: Folders, named: Named) -> int:
+def class_depth(folders: Folders, named: ClassNames) -> int:
     """Return how many of *folders* lead to the class folder, itself included; 0 if there is none."""
     if WRAPPERS.isdisjoint(folders):
         return len(folders)
@@ -26,7 +26,7 @@ def class_depth(folders: Folders, named: Named) -> int:
     return max((number for number, name in enumerate(folders, 1) if number > depth and name in classes), default=depth)
 
 
-def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) -> None:
+def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: str) -> None:
     """Refuse a folder such as `train` that holds images and lies beside class folders: it may be a class too.
 
     Raises:
@@ -45,7 +45,7 @@ def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) ->
             )
 
 
-def only_parent(found: Iterable[Folders], named: Named, *, where: Path, folder: str) -> Folders:
+def find_only_parent(found: Iterable[Folders], named: ClassNames, *, where: Path, folder: str) -> Folders:
     """Return the only parent of all class folders, used if the only cell's own *folder* is missing.
 
     Raises:
@@ -54,7 +54,7 @@ def only_parent(found: Iterable[Folders], named: Named, *, where: Path, folder: 
     depths = {folders: class_depth(folders, named) for folders in found}
     parents = sorted({folders[: depth - 1] if depth else folders for folders, depth in depths.items()})
     if len(parents) > 1:
-        names = some(["/".join(parent) or "its top" for parent in parents])
+        names = abbreviate_list(["/".join(parent) or "its top" for parent in parents])
         raise SourceError(
             f"{where} has no {folder}, and class folders in {len(parents):,} folders: {names}; expected "
             f"{folder}/<class>, or one folder with all classes: rename the right one to {folder}, or give its name in "

@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.labels.class_map import label_order, require_label_0
+from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.sources.class_folders import WRAPPERS
-from tta_pipeline.data.sources.shard_files import require_one_set, shard_files, shards_version
-from tta_pipeline.data.sources.shard_members import Members, Said, member_name
-from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened
+from tta_pipeline.data.sources.shard_files import find_shard_files, require_one_set, shards_version
+from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
+from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.names import require_unicode
 from tta_pipeline.util.partitions import TRAIN, Cell
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
 _MAX_SAID_BYTES = 2**20 + 1
-FROM_1 = (
+ONE_BASED_ADVICE = (
     "if the numbers in .cls or .json members are the ILSVRC2012_ID of the devkit, name its meta.mat by --devkit (in a "
     "benchmark file, devkit of the source); if they count from 1 otherwise, pack the shards again"
 )
@@ -65,7 +65,7 @@ class ExistingShards:
             SourceError: there are no shards, or the folder has shards of several sets.
         """
         files = self.train_files if cell == TRAIN else self.files
-        shards = shard_files(self.folder(cell), files)
+        shards = find_shard_files(self.folder(cell), files)
         if not files:
             require_one_set(shards)
         return shards
@@ -74,11 +74,11 @@ class ExistingShards:
         """Return the classes of all cells that exist, reading only headers and label members.
 
         Raises:
-            SourceError, ClassMapError: see `class_names_in`.
+            SourceError, ClassMapError: see `read_class_names`.
         """
         there = (cell for cell in self.cells if self.folder(cell).is_dir())
         shards = (path for cell in there for path in self.shards(cell))
-        return class_names_in(shards, self.names_by_id(), where=self.root)
+        return read_class_names(shards, self.names_by_id(), where=self.root)
 
     def names_by_id(self) -> Mapping[int, str] | None:
         """Return the class of each number in the shards; None if the numbers are labels.
@@ -99,9 +99,9 @@ class ExistingShards:
 
     @cached_property
     def _names_by_id(self) -> Mapping[int, str] | None:
-        from tta_pipeline.data.labels.label_files import devkit_ids
+        from tta_pipeline.data.labels.label_files import read_devkit_ids
 
-        return devkit_ids(self.devkit) if self.devkit else None
+        return read_devkit_ids(self.devkit) if self.devkit else None
 
 
 def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str:
@@ -111,14 +111,14 @@ def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str
     return hashlib.sha256(json.dumps([version, sorted(names_by_id.items())]).encode()).hexdigest()
 
 
-def stated_class(member: str, said: Said) -> StatedClass | None:
+def stated_class(member: str, said: LabelContent) -> StatedClass | None:
     """Return the class stated by an image's name and its label members; None if they state none."""
     folder = member.rpartition("/")[0].rpartition("/")[2]
     name = "" if folder in WRAPPERS or folder == "." else folder
-    return StatedClass(name, *said) if name or said != Said() else None
+    return StatedClass(name, *said) if name or said != LabelContent() else None
 
 
-def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
+def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
     """Return *stated* with the class name in place of its number.
 
     Raises:
@@ -134,7 +134,7 @@ def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Pat
     return StatedClass(stated.name, None, names_by_id[stated.label])
 
 
-def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
+def find_wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
     """Return the folders that are not classes, because their samples have several labels or texts."""
     said_by_folder: defaultdict[str, set[tuple[int | None, str]]] = defaultdict(set)
     for name, label, text in stated:
@@ -143,7 +143,7 @@ def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
     return frozenset(name for name, said in said_by_folder.items() if name and len(said) > 1)
 
 
-def class_of(stated: StatedClass, wrappers: Collection[str]) -> str:
+def name_of_class(stated: StatedClass, wrappers: Collection[str]) -> str:
     """Return the name of the stated class; empty if only a label is stated."""
     return stated.text if stated.name in wrappers else stated.name or stated.text
 
@@ -159,9 +159,9 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
         ClassMapError: some samples have a name and others only a label, or a label is too large, or none is 0.
     """
     found = set(stated)
-    wrappers = wrapper_folders(found)
-    names = {class_of(one, wrappers) for one in found} - {""}
-    labels = {one.label for one in found if one.label is not None and not class_of(one, wrappers)}
+    wrappers = find_wrapper_folders(found)
+    names = {name_of_class(one, wrappers) for one in found} - {""}
+    labels = {one.label for one in found if one.label is not None and not name_of_class(one, wrappers)}
     if names and labels:
         raise ClassMapError(
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
@@ -170,11 +170,11 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
         raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
     if where is not None:
-        require_label_0(labels, where=where, otherwise=FROM_1)
+        require_zero_based_labels(labels, where=where, otherwise=ONE_BASED_ADVICE)
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
-def class_names_in(
+def read_class_names(
     shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None, *, where: Path
 ) -> tuple[str, ...]:
     """Return the classes of *shards*, which are all shards of *where*, in label order.
@@ -183,19 +183,22 @@ def class_names_in(
 
     Raises:
         SourceError: a shard is damaged.
-        ClassMapError: see `classes_in_label_order` and `with_name`.
+        ClassMapError: see `classes_in_label_order` and `replace_number_by_name`.
     """
-    found = ((path, stated) for path in shards for stated in _distinct_in(path))
-    named = (stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found)
+    found = ((path, stated) for path in shards for stated in _read_distinct_classes(path))
+    named = (
+        stated if names_by_id is None else replace_number_by_name(stated, names_by_id, where=path)
+        for path, stated in found
+    )
     return classes_in_label_order(named, where=where)
 
 
-def _distinct_in(path: Path) -> set[StatedClass]:
-    with opened(path) as stream:
-        return {stated for _, stated in stated_in(stream, path)}
+def _read_distinct_classes(path: Path) -> set[StatedClass]:
+    with opened_tar(path) as stream:
+        return {stated for _, stated in iterate_stated_classes(stream, path)}
 
 
-def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
+def iterate_stated_classes(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
     """Yield each image of the shard *stream* with its stated class, without reading images.
 
     Raises:
@@ -203,7 +206,7 @@ def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, Sta
     """
     samples: defaultdict[str, Members[Entry]] = defaultdict(Members)
     for entry in stream:
-        name = member_name(entry.name)
+        name = parse_member_name(entry.name)
         if name.role == "image":
             samples[name.key].images.append((name.extension, entry))
         elif name.role == "class":
@@ -214,8 +217,8 @@ def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, Sta
         if not members.images:
             continue  # adoption reports samples without an image or without a class
         try:
-            image = members.image()
-            stated = stated_class(image.name, members.said())
+            image = members.main_image()
+            stated = stated_class(image.name, members.parse_label())
         except ValueError as error:
             raise SourceError(f"{where}: key {key} {error}; expected one image and one class: pack it again") from None
         if stated is not None:

@@ -11,15 +11,15 @@ from tta_pipeline.data.labels.class_map import label_order
 from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.data.sources.class_folders import (
     WRAPPERS,
+    ClassNames,
     Folders,
-    Named,
     class_depth,
-    only_parent,
-    require_told_apart,
+    find_only_parent,
+    require_unambiguous,
 )
 from tta_pipeline.data.sources.listing import Listing, SourceImage
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.names import require_unicode
 from tta_pipeline.util.partitions import CLEAN, Cell
 
@@ -41,7 +41,7 @@ class FolderTree:
     """Class of each file by its name; empty: the folder or the pattern gives the class."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
-    named: Named = tuple
+    named: ClassNames = tuple
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     missing_folder: str = ""
     """Folder of the only cell, if the root lacks it: all class folders under the root then belong to this cell."""
@@ -56,14 +56,14 @@ class FolderTree:
         """Return the union of the classes of all cells that exist, in label order."""
         if self.class_pattern is not None or self.classes_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
-            return label_order({image.class_name for cell in there for image in self._walked(cell).images})
+            return label_order({image.class_name for cell in there for image in self._make_listing(cell).images})
         roots = (self._class_root(cell) for cell in self.cells if self.folder(cell).is_dir())
         return label_order({name for root in roots for name in self._class_names(root)})
 
     def version(self, cell: Cell) -> str:
         """Return a digest of the listing of *cell*."""
         self._latest.clear()
-        self._latest[cell] = self._walked(cell)
+        self._latest[cell] = self._make_listing(cell)
         return self._latest[cell].version
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
@@ -82,33 +82,33 @@ class FolderTree:
         Raises:
             SourceError: the cell's folder is missing or holds no image, or a link is broken.
         """
-        return self._latest.pop(cell, None) or self._walked(cell)
+        return self._latest.pop(cell, None) or self._make_listing(cell)
 
     def _class_root(self, cell: Cell) -> Path:
         """Return the parent of the class folders of *cell*."""
         folder = self.folder(cell)
-        return folder.joinpath(*self._only_parent(folder, self._found(cell))) if self.missing_folder else folder
+        return folder.joinpath(*self._only_parent(folder, self._find_images(cell))) if self.missing_folder else folder
 
     def _class_names(self, folder: Path) -> set[str]:
         found = set(_class_folders(folder, (), self.suffixes))
-        require_told_apart(found, self.named, where=str(folder))
+        require_unambiguous(found, self.named, where=str(folder))
         depths = {folders: class_depth(folders, self.named) for folders in found}
         return {folders[depth - 1] for folders, depth in depths.items() if depth}
 
-    def _only_parent(self, folder: Path, found: "_Found") -> Folders:
-        if other := _in_other_case(folder, self.missing_folder):
+    def _only_parent(self, folder: Path, found: "_FoundImages") -> Folders:
+        if other := _find_in_other_case(folder, self.missing_folder):
             raise SourceError(
                 f"{folder} has {other.relative_to(folder)}; expected {self.missing_folder}: rename it, or give this "
                 "name in `folders` of the shift set"
             )
-        return only_parent(found.class_folders, self.named, where=folder, folder=self.missing_folder)
+        return find_only_parent(found.class_folders, self.named, where=folder, folder=self.missing_folder)
 
-    def _found(self, cell: Cell) -> "_Found":
+    def _find_images(self, cell: Cell) -> "_FoundImages":
         folder = self.folder(cell)
         if not folder.is_dir():
             state = "is a file" if folder.exists() else "does not exist"
             raise SourceError(f"{folder} {state}; expected the class folders of {cell.key}")
-        found = _Found(
+        found = _FoundImages(
             class_pattern=self.class_pattern,
             classes_by_file=self.classes_by_file,
             suffixes=self.suffixes,
@@ -117,15 +117,15 @@ class FolderTree:
         _walk(str(folder), (), found, ancestors=())
         return found
 
-    @uncollected()
-    def _walked(self, cell: Cell) -> Listing:
-        folder, found = self.folder(cell), self._found(cell)
+    @gc_paused()
+    def _make_listing(self, cell: Cell) -> Listing:
+        folder, found = self.folder(cell), self._find_images(cell)
         if not found.images:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
             )
         if not found.is_by_file:
-            require_told_apart(found.class_folders | found.loose_folders, self.named, where=str(folder))
+            require_unambiguous(found.class_folders | found.loose_folders, self.named, where=str(folder))
         if self.missing_folder:
             self._only_parent(folder, found)
         return Listing(
@@ -137,7 +137,7 @@ class FolderTree:
         )
 
 
-def discover(
+def discover_tree(
     root: Path, *, group_depth: int, prefixes: Sequence[str] = (), names: Callable[[str], str] = str
 ) -> FolderTree:
     """Return the tree under *root* whose cells are the folders *group_depth* levels down.
@@ -175,11 +175,11 @@ def discover(
 
 
 @dataclass
-class _Found:
+class _FoundImages:
     class_pattern: str | None
     classes_by_file: Mapping[str, str]
     suffixes: tuple[str, ...]
-    named: Named
+    named: ClassNames
     images: list[SourceImage] = field(default_factory=list)
     class_folders: set[Folders] = field(default_factory=set)
     """Folders with images that have a class."""
@@ -202,7 +202,7 @@ class _Found:
         return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
 
 
-def _walk(folder: str, parts: Folders, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
+def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[tuple[int, int], ...]) -> None:
     """Collect the images under *folder*; *parts* are the names of the folders down to it."""
     depth = class_depth(parts, found.named)
     class_name = parts[depth - 1] if depth else None
@@ -296,7 +296,7 @@ def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]
             yield (*parts, entry.name)
 
 
-def _in_other_case(root: Path, folder: str) -> Path | None:
+def _find_in_other_case(root: Path, folder: str) -> Path | None:
     """Return the folder in *root* whose name equals *folder* except for upper and lower case, if there is one."""
     at = root
     for part in folder.split("/"):

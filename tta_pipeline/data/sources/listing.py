@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.limits import MAX_FILE_BYTES
 from tta_pipeline.util.partitions import Cell
 
@@ -148,7 +148,7 @@ class Listing:
     strays: tuple[Path, ...] = ()
     """Files without the suffix of an image, or outside any class folder."""
 
-    @uncollected()
+    @gc_paused()
     def in_memory(self) -> "Listing":
         """Return the listing with every image in memory, for callers that iterate over it more than once."""
         return replace(self, images=tuple(self.images))

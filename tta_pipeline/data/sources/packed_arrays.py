@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.sources.tar_stream import opened
+from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.progress import Reporter, quiet
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 
 class ArrayPlace(NamedTuple):
@@ -31,8 +31,8 @@ class ArrayPlace(NamedTuple):
         return f"{self.path}, {self.member}" if self.member else str(self.path)
 
 
-def packed_arrays(
-    archive: Path, *, expected_md5: str | None = None, progress: Reporter = quiet
+def find_packed_arrays(
+    archive: Path, *, expected_md5: str | None = None, progress: Reporter = quiet_reporter
 ) -> Mapping[str, ArrayPlace]:
     """Return the places of the array files in *archive*, by name without folders.
 
@@ -42,7 +42,7 @@ def packed_arrays(
         SourceError: the archive is damaged, compressed or has another md5, or two of its files have the same name.
     """
     found: dict[str, ArrayPlace] = {}
-    with opened(archive, expected_md5=expected_md5, progress=progress) as stream:
+    with opened_tar(archive, expected_md5=expected_md5, progress=progress) as stream:
         for entry in stream:
             name = entry.name.rpartition("/")[2]
             if not name.endswith(".npy") or name.startswith("."):
@@ -63,7 +63,7 @@ def packed_arrays(
 
 def first_is_array(archive: Path) -> bool:
     """Return whether the first visible file in *archive* is an array file; at most 100 members are read."""
-    with opened(archive) as stream:
+    with opened_tar(archive) as stream:
         for number, entry in enumerate(stream):
             if not entry.name.rpartition("/")[2].startswith(".") or number > 100:
                 return entry.name.endswith(".npy")

@@ -11,19 +11,19 @@ from pydantic import Field
 from tta_pipeline.data.remote_files import (
     FileFacts,
     NoSuchFileError,
-    difference,
-    expanded,
-    file_facts,
-    listed,
+    describe_change,
+    expand_braces,
+    fetch_file_facts,
+    gather_bounded,
+    list_folder,
     read_range,
-    together,
-    waited_for,
+    run_and_wait,
 )
 from tta_pipeline.data.shard_locations import url_for
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import published_folder, read_file
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.sections import Section
 
 REMOTE_FILE = "remote.json"
 """File in a cell's folder with the URLs of its shards; the folder then holds no shards."""
@@ -32,7 +32,7 @@ _SHARD_ENDING = ".tar"
 _MOST_BYTES = 2**26
 
 
-class RemoteShard(Section):
+class RemoteShard(ConfigModel):
     """One shard at a URL, with the server's facts when the shard was located."""
 
     name: Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
@@ -47,7 +47,7 @@ class RemoteShard(Section):
         return FileFacts(self.size_bytes, self.tag)
 
 
-class RemoteCell(Section):
+class RemoteCell(ConfigModel):
     """URLs of the shards of a cell: the content of `remote.json`."""
 
     shards: tuple[RemoteShard, ...]
@@ -60,18 +60,18 @@ class RemoteCell(Section):
         lines = (f"{shard.name}\0{shard.size_bytes}\0{shard.tag}" for shard in self.shards)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    def encoded(self) -> bytes:
+    def serialise(self) -> bytes:
         """Return the bytes of `remote.json`."""
         return (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode()
 
-    def problems(self) -> tuple[str, ...]:
+    def find_changes(self) -> tuple[str, ...]:
         """Return a sentence for each shard that has changed on the server.
 
         Raises:
             StreamError: the server does not answer.
         """
-        found = waited_for(together([file_facts(shard.url) for shard in self.shards]))
-        pairs = ((shard.url, difference(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
+        found = run_and_wait(gather_bounded([fetch_file_facts(shard.url) for shard in self.shards]))
+        pairs = ((shard.url, describe_change(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
         return tuple(f"{url}: {problem}, as when the shards were located" for url, problem in pairs if problem)
 
 
@@ -110,13 +110,13 @@ class RemoteShards:
             SourceError: there are no shards, two have the same name, or the server does not answer or serves no ranges.
         """
         try:
-            return self._at(cell)
+            return self._locate(cell)
         except StreamError as error:
             raise SourceError(str(error)) from None
 
-    def _at(self, cell: Cell) -> RemoteCell:
+    def _locate(self, cell: Cell) -> RemoteCell:
         own = dict(self.elsewhere).get(cell)
-        urls = tuple(url for each in own or self.urls for url in expanded(url_for(each, cell)))
+        urls = tuple(url for each in own or self.urls for url in expand_braces(url_for(each, cell)))
         if all(url.endswith(_SHARD_ENDING) for url in urls):
             folders = {url.rpartition("/")[0] for url in urls}
             folder = folders.pop() if len(folders) == 1 else None
@@ -129,12 +129,12 @@ class RemoteShards:
                 f"found {len(urls)} URLs, {urls[0]} and others; expected one folder, or shards that end in "
                 f"{_SHARD_ENDING}: name the shards"
             )
-        names = _names_in_manifest(folder) if folder else None
+        names = _read_manifest_names(folder) if folder else None
         if not urls:
             assert folder is not None
-            urls = tuple(f"{folder}/{name}" for name in names or _names_in_listing(folder))
+            urls = tuple(f"{folder}/{name}" for name in names or _list_shard_names(folder))
         is_described = names is not None and sorted(names) == sorted(url.rpartition("/")[2] for url in urls)
-        facts = waited_for(together([file_facts(url) for url in urls]))
+        facts = run_and_wait(gather_bounded([fetch_file_facts(url) for url in urls]))
         shards = tuple(
             RemoteShard(name=url.rpartition("/")[2], url=url, size_bytes=each.size_bytes, tag=each.tag)
             for url, each in zip(urls, facts, strict=True)
@@ -145,7 +145,7 @@ class RemoteShards:
         return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
 
 
-def remote_cell(folder: Path) -> RemoteCell | None:
+def read_remote_cell(folder: Path) -> RemoteCell | None:
     """Return the URLs of the shards of the cell in *folder*; None if the shards are in the folder.
 
     Raises:
@@ -164,23 +164,23 @@ def remote_cell(folder: Path) -> RemoteCell | None:
         raise SourceError(f"{path} is damaged; expected URLs of shards: materialize tar_shards again") from None
 
 
-def locate_shards(found: RemoteCell, folder: Path) -> bool:
+def write_remote_cell(found: RemoteCell, folder: Path) -> bool:
     """Write the URLs of the shards into *folder*, unless they are there already; return whether they were written.
 
     Writing replaces the whole folder, so a folder of other or changed shards loses its manifest.
     """
-    if (folder / REMOTE_FILE).is_file() and remote_cell(folder) == found:
+    if (folder / REMOTE_FILE).is_file() and read_remote_cell(folder) == found:
         return False
     with published_folder(folder) as beside:
-        (beside / REMOTE_FILE).write_bytes(found.encoded())
+        (beside / REMOTE_FILE).write_bytes(found.serialise())
     return True
 
 
-def _names_in_manifest(folder: str) -> tuple[str, ...] | None:
+def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
     """Return the names of the shards in the manifest of *folder*; None if it has no manifest."""
     url = f"{folder}/{_MANIFEST}"
     try:
-        data = waited_for(read_range(url))
+        data = run_and_wait(read_range(url))
     except NoSuchFileError:
         return None
     try:
@@ -189,8 +189,8 @@ def _names_in_manifest(folder: str) -> tuple[str, ...] | None:
         raise SourceError(f"{url} is damaged ({error!r}); expected a manifest of shards: put it there again") from None
 
 
-def _names_in_listing(folder: str) -> tuple[str, ...]:
-    names = tuple(name for name in waited_for(listed(folder)) if name.endswith(_SHARD_ENDING) and name[0] != ".")
+def _list_shard_names(folder: str) -> tuple[str, ...]:
+    names = tuple(name for name in run_and_wait(list_folder(folder)) if name.endswith(_SHARD_ENDING) and name[0] != ".")
     if not names:
         raise SourceError(
             f"{folder}: found neither {_MANIFEST} nor a listing with shards; expected one of them: name the shards, as "

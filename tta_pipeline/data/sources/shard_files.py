@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import published_folder, written_file
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
 _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
@@ -24,7 +24,7 @@ _HUGE_RANGE = re.compile(r"\.\.-?\d{8,}")
 _CHUNK_BYTES = 2**20
 
 
-def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
     """Return the shards in *folder*, sorted by name, without hidden files; if a tar has a .tar.gz copy, the tar.
 
     Args:
@@ -38,9 +38,9 @@ def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
     names = {path.name for path in found}
     if files:
         _require_no_gaps(folder, files, names)
-        chosen = chosen_names(names, files)
+        chosen = select_names(names, files)
         found = [path for path in found if path.name in chosen]
-    found = sorted({unpacked(path) if unpacked(path).name in names else path for path in found})
+    found = sorted({unpacked_path(path) if unpacked_path(path).name in names else path for path in found})
     if not found:
         raise SourceError(
             f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until the shards "
@@ -59,7 +59,8 @@ def require_one_set(shards: Sequence[Path]) -> None:
     if len(stems) > 1:
         patterns = [f"{stem}*.tar" for stem in stems]
         raise SourceError(
-            f"{shards[0].parent} has shards of {len(stems)} names: {some(patterns)}; expected one set, not training "
+            f"{shards[0].parent} has shards of {len(stems)} names: {abbreviate_list(patterns)}; expected one set, not "
+            "training "
             f'and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
             f'"{patterns[-1]}"` of `tta-pipeline adopt`, or "*.tar" if all are one set'
         )
@@ -93,19 +94,19 @@ def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> 
     Raises:
         SourceError: a compressed shard is damaged.
     """
-    if not anew and _links(shards) == _present(target):
+    if not anew and _links(shards) == _read_links(target):
         return False
     with published_folder(target) as folder:
         for path in shards:
-            if unpacked(path) == path:
+            if unpacked_path(path) == path:
                 (folder / path.name).symlink_to(path.absolute())
             else:
                 (folder / f".{path.name}").symlink_to(path.absolute())
-                unpack(path, folder / unpacked(path).name)
+                unpack(path, folder / unpacked_path(path).name)
     return True
 
 
-def unpacked(shard: Path) -> Path:
+def unpacked_path(shard: Path) -> Path:
     """Return the path of the tar from a compressed *shard*; *shard* itself if it is a tar."""
     for suffix in COMPRESSED_SUFFIXES:
         if shard.name.endswith(suffix):
@@ -129,7 +130,7 @@ def unpack(shard: Path, target: Path) -> None:
         os.utime(beside, ns=(modified_ns, modified_ns))
 
 
-def chosen_names(names: Collection[str], files: Sequence[str]) -> set[str]:
+def select_names(names: Collection[str], files: Sequence[str]) -> set[str]:
     """Return the *names* that match the patterns *files*, whether compressed or not.
 
     Raises:
@@ -152,8 +153,8 @@ def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str])
         missing = [name for name in exact if _bare(name) not in there]
         if missing and len(missing) < len(exact):
             raise SourceError(
-                f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: {some(missing)}; "
-                "expected all of them: fetch the missing shards, or correct the range"
+                f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: "
+                f"{abbreviate_list(missing)}; expected all of them: fetch the missing shards, or correct the range"
             )
 
 
@@ -186,15 +187,15 @@ def _links(shards: Sequence[Path]) -> dict[str, Path | int]:
     """Return the expected content of a folder of links: the target of each link, the time of each unpacked copy."""
     links: dict[str, Path | int] = {}
     for path in shards:
-        if unpacked(path) == path:
+        if unpacked_path(path) == path:
             links[path.name] = path.absolute()
         else:
             links[f".{path.name}"] = path.absolute()
-            links[unpacked(path).name] = path.stat().st_mtime_ns
+            links[unpacked_path(path).name] = path.stat().st_mtime_ns
     return links
 
 
-def _present(folder: Path) -> dict[str, Path | int]:
+def _read_links(folder: Path) -> dict[str, Path | int]:
     found = (path for path in folder.glob("*") if path.name.endswith(_SUFFIXES))
     return {path.name: path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in found}
 

@@ -40,7 +40,7 @@ class MemberName(NamedTuple):
     role: Role
 
 
-class Said(NamedTuple):
+class LabelContent(NamedTuple):
     """The class of a sample as stated by its label members."""
 
     label: int | None = None
@@ -60,7 +60,7 @@ class Members(Generic[T]):
     others: list[str] = field(default_factory=list)
     """Extensions of all other members."""
 
-    def image(self) -> T:
+    def main_image(self) -> T:
         """Return the image of the sample.
 
         Raises:
@@ -69,29 +69,29 @@ class Members(Generic[T]):
         if not self.images:
             found = [extension for extension, _ in (*self.texts, *self.jsons)] + self.others
             raise ValueError(f"has no image, only {', '.join('.' + name for name in found[:3])}")
-        return _main(self.images, "images")[1]
+        return _choose_main(self.images, "images")[1]
 
-    def said(self) -> Said:
+    def parse_label(self) -> LabelContent:
         """Return the class stated by the `.cls` member or, without one, by the `.json` members.
 
         Raises:
             ValueError: the members contradict each other, or a `.json` member is damaged.
         """
         if self.texts:
-            return said_by_text(_main(self.texts, ".cls members")[1].decode("utf-8", "replace").strip())
-        return said_by_json([content for _, content in self.jsons])
+            return parse_text_label(_choose_main(self.texts, ".cls members")[1].decode("utf-8", "replace").strip())
+        return parse_json_label([content for _, content in self.jsons])
 
-    def left_out(self) -> list[str]:
+    def ignored_extensions(self) -> list[str]:
         """Return the extensions of the ignored members: neither the image nor a label member."""
         if len(self.images) < 2 and len(self.texts) < 2:
             return self.others
-        chosen = [_main(found, "")[0] for found in (self.images, self.texts) if found]
+        chosen = [_choose_main(found, "")[0] for found in (self.images, self.texts) if found]
         return [name for name in (*_extensions(self.images), *_extensions(self.texts)) if name not in chosen] + [
             *self.others
         ]
 
 
-def member_name(name: str) -> MemberName:
+def parse_member_name(name: str) -> MemberName:
     """Parse the *name* of a member into key, extension and role."""
     folder, _, last = name.rpartition("/")
     stem, dot, extension = last.partition(".")
@@ -115,7 +115,7 @@ def _role(extension: str) -> Role:
     return "refused" if is_refused else "left out"
 
 
-def said_by_json(contents: Sequence[bytes]) -> Said:
+def parse_json_label(contents: Sequence[bytes]) -> LabelContent:
     """Return the label in one of the `LABEL_FIELDS` of JSON objects, or else the name in one of the `NAME_FIELDS`.
 
     Raises:
@@ -129,7 +129,7 @@ def said_by_json(contents: Sequence[bytes]) -> Said:
             value = fields.get(name)
             if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
                 continue
-            said = said_by_text(str(value))
+            said = parse_text_label(str(value))
             if said.label is not None:
                 if name in LABEL_FIELDS:
                     labels.setdefault(said.label, name)
@@ -141,12 +141,12 @@ def said_by_json(contents: Sequence[bytes]) -> Said:
             raise ValueError(f"has several {what} in its .json member: {fields_found}")
         if found:
             break
-    return Said(next(iter(labels), None), "" if labels else next(iter(names), ""))
+    return LabelContent(next(iter(labels), None), "" if labels else next(iter(names), ""))
 
 
-def said_by_text(text: str) -> Said:
+def parse_text_label(text: str) -> LabelContent:
     """Return *text* as a label if it is an integer, otherwise as text."""
-    return Said(int(text)) if _INTEGER.fullmatch(text) else Said(None, text)
+    return LabelContent(int(text)) if _INTEGER.fullmatch(text) else LabelContent(None, text)
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
+def _choose_main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
     """Return the only member, the only one with a plain extension, or the only one with a name such as `input`."""
     if len(found) == 1:
         return found[0]

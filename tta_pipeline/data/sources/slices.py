@@ -39,7 +39,7 @@ class Slices(Sequence[SourceImage]):
         """The classes of the images."""
         return frozenset(self._classes)
 
-    def name_that_stands_twice(self) -> str | None:
+    def find_duplicate_name(self) -> str | None:
         """Return a name that occurs more than once, or None."""
         # Avoid creating millions of image objects here.
         pairs = list(zip(self._class_of, bytes(self._names).split(b"\0"), strict=False))

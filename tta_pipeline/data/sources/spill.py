@@ -36,7 +36,7 @@ class SpillFile:
         self._images.append(class_name, file_name, size_bytes=len(data), offset=self._end)
         self._end += len(data)
 
-    def images(self) -> Slices:
+    def flush_images(self) -> Slices:
         """Flush the file and return the images written so far.
 
         Raises:
@@ -79,7 +79,7 @@ class SpillFolder:
 
     def images(self, cell: Cell) -> Slices | None:
         """Return the images in the file of *cell*, None if there is no such file."""
-        return self._files[cell].images() if cell in self._files else None
+        return self._files[cell].flush_images() if cell in self._files else None
 
     def close(self) -> None:
         """Close every file."""
@@ -112,7 +112,7 @@ def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> I
             to.pop(cell, None)
 
 
-def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
+def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
     """Return the entry of *cell* in *every*, a source's prepared cells.
 
     Raises:

@@ -21,11 +21,11 @@ from tta_pipeline.data.formats.tar_format import (
     MAX_EXTENSION_BYTES,
     SYMBOLIC_LINK,
     Header,
-    extension,
+    parse_extension,
     read_header,
 )
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.progress import Reporter, quiet
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _READ_BYTES = 8 * 2**20
 _CHUNK_BYTES = 2**20
@@ -51,7 +51,9 @@ class Entry(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet) -> Iterator["TarStream"]:
+def opened_tar(
+    path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet_reporter
+) -> Iterator["TarStream"]:
     """Open an archive for one pass; if an md5 is expected, read to the end of the file and compare it.
 
     *progress* reports the MiB read.
@@ -61,7 +63,7 @@ def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = 
     """
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         _refuse_compression(path, start)
-        hashed = _Hashed(raw, thread) if expected_md5 else raw
+        hashed = _HashingFile(raw, thread) if expected_md5 else raw
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
         is_compressed = start.startswith(_GZIP)
         if is_compressed:
@@ -69,7 +71,7 @@ def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = 
             file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
         stream = TarStream(file, str(path), begins_at=None if is_compressed else 0)
         yield stream
-        if isinstance(hashed, _Hashed):
+        if isinstance(hashed, _HashingFile):
             stream.drain()
             _compare_md5(path, hashed.hexdigest(), str(expected_md5))
 
@@ -123,7 +125,7 @@ class TarStream:
             size_bytes = self._left
         data = self._take(size_bytes)
         if len(data) != size_bytes:
-            raise self.damaged("the end of the file", f"{size_bytes - len(data)} more bytes of a member's data")
+            raise self.damage_error("the end of the file", f"{size_bytes - len(data)} more bytes of a member's data")
         self._left -= size_bytes
         return data
 
@@ -132,7 +134,7 @@ class TarStream:
         while self._take(_CHUNK_BYTES):
             pass
 
-    def damaged(self, found: str, expected: str) -> SourceError:
+    def damage_error(self, found: str, expected: str) -> SourceError:
         """Return an error that reports what was *found* at the present position."""
         return SourceError(
             f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
@@ -154,18 +156,18 @@ class TarStream:
         if self._padding:
             block = block[self._padding :]
         if len(block) != BLOCK_BYTES:
-            raise self.damaged("the end of the file", "a whole header or an end mark of two empty blocks")
+            raise self.damage_error("the end of the file", "a whole header or an end mark of two empty blocks")
         try:
             header = read_header(block)
         except ValueError as error:
             self._offset -= BLOCK_BYTES
-            raise self.damaged(str(error), "an undamaged archive") from None
+            raise self.damage_error(str(error), "an undamaged archive") from None
         self._begin(header.size_bytes if header else 0)
         return header
 
     def _begin(self, size_bytes: int) -> None:
         if not 0 <= size_bytes <= _MAX_MEMBER_BYTES:
-            raise self.damaged(f"a member of {size_bytes} bytes", f"0 to {_MAX_MEMBER_BYTES}")
+            raise self.damage_error(f"a member of {size_bytes} bytes", f"0 to {_MAX_MEMBER_BYTES}")
         self._left, self._padding = size_bytes, -size_bytes % BLOCK_BYTES
 
     def _skip(self, size_bytes: int) -> None:
@@ -182,35 +184,35 @@ class TarStream:
         self._offset += size_bytes
 
     def _unreadable(self, error: Exception) -> SourceError:
-        return self.damaged(f"data that cannot be read ({error})", "a whole tar or tar.gz")
+        return self.damage_error(f"data that cannot be read ({error})", "a whole tar or tar.gz")
 
-    def _understood(self, read: Callable[[D], T], data: D) -> T:
+    def _parse(self, read: Callable[[D], T], data: D) -> T:
         try:
             return read(data)
         except ValueError as error:
-            raise self.damaged(str(error), "an undamaged archive") from None
+            raise self.damage_error(str(error), "an undamaged archive") from None
 
     def _extension(self, header: Header) -> dict[str, str]:
         if header.size_bytes > MAX_EXTENSION_BYTES:
-            raise self.damaged(f"a long name of {header.size_bytes} bytes", f"{MAX_EXTENSION_BYTES} at most")
-        return dict(self._understood(partial(extension, header.kind), self.read()))
+            raise self.damage_error(f"a long name of {header.size_bytes} bytes", f"{MAX_EXTENSION_BYTES} at most")
+        return dict(self._parse(partial(parse_extension, header.kind), self.read()))
 
     def _require_end(self, fields: dict[str, str]) -> None:
         """Refuse anything but zeros after the first empty block, because that block could be a damaged header."""
         if fields:
-            raise self.damaged("an end mark after a long name", "the member of that name")
+            raise self.damage_error("an end mark after a long name", "the member of that name")
         rest = self._take(_MAX_END_BYTES)
         if rest.count(0) != len(rest):
             self._offset -= len(rest) + BLOCK_BYTES  # where the first empty block is
-            raise self.damaged("data after an empty block", "only zeros after the end mark")
+            raise self.damage_error("data after an empty block", "only zeros after the end mark")
         if len(rest) < BLOCK_BYTES:
-            raise self.damaged("the end of the file inside the end mark", "two empty blocks")
+            raise self.damage_error("the end of the file inside the end mark", "two empty blocks")
         if self._take(1):
-            raise self.damaged(f"more than {_MAX_END_BYTES} bytes after the end mark", "a finished download")
+            raise self.damage_error(f"more than {_MAX_END_BYTES} bytes after the end mark", "a finished download")
 
     def _entry(self, header: Header, fields: dict[str, str]) -> Entry | None:
         full_name = fields.get("path", header.name)
-        name = self._inside(full_name)
+        name = self._require_inside(full_name)
         if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name marked a folder
             return None
         if header.kind in FILE_KINDS:
@@ -220,9 +222,9 @@ class TarStream:
                 f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"
             )
         target = fields.get("linkpath", header.link)
-        return Entry(name, self._link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
+        return Entry(name, self._resolve_link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
 
-    def _inside(self, name: str) -> str:
+    def _require_inside(self, name: str) -> str:
         """Return the member's *name* without `.` parts; refuse a name that leads outside the archive."""
         if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
             return name
@@ -237,7 +239,7 @@ class TarStream:
             )
         return "/".join(parts)
 
-    def _link(self, name: str, target: str, *, is_symbolic: bool) -> str:
+    def _resolve_link(self, name: str, target: str, *, is_symbolic: bool) -> str:
         """Return the member that the link *name* leads to; symbolic links are relative to their own folder."""
         parts = name.split("/")[:-1] if is_symbolic else []
         outside = target.startswith("/") or not target
@@ -296,7 +298,7 @@ class _CountingFile(io.FileIO):
         return count
 
 
-class _Hashed(io.RawIOBase):
+class _HashingFile(io.RawIOBase):
     """A file that hashes its bytes in the order of reading; a thread hashes each block while the caller uses it."""
 
     def __init__(self, raw: io.FileIO, thread: ThreadPoolExecutor) -> None:

@@ -13,8 +13,8 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations, results_url
 
 if TYPE_CHECKING:
-    from tta_pipeline.results.remote import Sender
-    from tta_pipeline.results.training import TrainingRun
+    from tta_pipeline.results.record_exchange import Sender
+    from tta_pipeline.results.training_record import TrainingRun
 
 
 class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -35,7 +35,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def locations(self) -> Locations:
         """The paths under the data root."""
-        return Locations.of(self.data_root, "")
+        return Locations.from_roots(self.data_root, "")
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - so Dagster calls it
         """Check the URL for records before anything is computed.
@@ -43,7 +43,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         Raises:
             StreamError: the URL does not name a bucket, or the bucket cannot be listed.
         """
-        from tta_pipeline.results.remote import require_bucket
+        from tta_pipeline.results.record_exchange import require_bucket
 
         if url := self._url:
             require_bucket(url)
@@ -63,7 +63,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         facts: "JsonObject | TrainingRun",
     ) -> None:
         """Write one result record; it is safe on disk when this returns."""
-        from tta_pipeline.results.files import publish_record
+        from tta_pipeline.results.records import publish_record
 
         publish_record(
             self.locations.results(benchmark_name),
@@ -115,7 +115,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         if not (url := self._url):
             return
         try:
-            num_sent = _sender(self.locations.root, url).send()
+            num_sent = _cached_sender(self.locations.root, url).send()
         except StreamError as error:
             if is_last:
                 raise
@@ -125,8 +125,8 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 @cache
-def _sender(root: Path, url: str) -> "Sender":
+def _cached_sender(root: Path, url: str) -> "Sender":
     """Return the sender of this process for *root*, which remembers the records that it has sent."""
-    from tta_pipeline.results.remote import Sender
+    from tta_pipeline.results.record_exchange import Sender
 
     return Sender(root=root, url=url)

@@ -24,7 +24,7 @@ SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 ENGINES = {"local": "DefaultRunLauncher", "ray": "RayRunLauncher"}
 """Engines by name, each with the run launcher that `dagster.yaml` must name."""
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
-_ENDED_TOGETHER = 50
+_CANCEL_BATCH = 50
 _CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
     DagsterRunStatus.STARTED: "running",
     DagsterRunStatus.CANCELING: "running",
@@ -43,7 +43,7 @@ class QueuedRuns:
 
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
-        with lasting_instance() as instance:
+        with persistent_instance() as instance:
             launcher = _run_launcher(instance)
             kinds = [kind.__name__ for kind in type(launcher).__mro__]
             if ENGINES[self.engine] not in kinds:
@@ -56,8 +56,8 @@ class QueuedRuns:
 
     def owner(self) -> str:
         """Return the ID of the history that holds the runs of the pieces; only its Dagster launches them."""
-        with lasting_instance() as instance:
-            return history_of(instance)
+        with persistent_instance() as instance:
+            return history_id(instance)
 
     def start(self, submission: Submission) -> None:
         """Do nothing: the sensor reads the file of the submission and starts it."""
@@ -65,7 +65,7 @@ class QueuedRuns:
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
-        with lasting_instance() as instance:
+        with persistent_instance() as instance:
             newest = newest_runs(instance, submission)
             retries = instance.run_retries_enabled
         not_launched: Condition = (
@@ -76,27 +76,27 @@ class QueuedRuns:
             for number in range(len(submission.pieces))
         )
 
-    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+    def obstacles(self, submission: Submission) -> tuple[str, ...]:
         """Return why nothing starts: another Dagster owns the submission, no daemon runs, or the sensor is off."""
-        with lasting_instance() as instance:
-            if submission.owner != history_of(instance):
-                return (_of_another(submission),)
-            found = _no_daemon(instance), _sensor_off(instance, submission)
+        with persistent_instance() as instance:
+            if submission.owner != history_id(instance):
+                return (_other_owner_message(submission),)
+            found = _daemon_problem(instance), _sensor_problem(instance, submission)
         return tuple(filter(None, found))
 
     def cancel(self, submission: Submission) -> None:
         """Cancel the submission: remove its runs from the queue, and end the active ones."""
-        submission.note_cancelled()
-        with lasting_instance() as instance:
-            end_runs(instance, submission)
-            if submission.owner != history_of(instance):
+        submission.mark_cancelled()
+        with persistent_instance() as instance:
+            cancel_runs(instance, submission)
+            if submission.owner != history_id(instance):
                 self.tell(
-                    f"its runs belong to another Dagster, {_history_named(submission)}: if that one still runs, its "
+                    f"its runs belong to another Dagster, {_describe_history(submission)}: if that one still runs, its "
                     "sensor ends them at its next evaluation"
                 )
 
 
-def history_of(instance: dg.DagsterInstance) -> str:
+def history_id(instance: dg.DagsterInstance) -> str:
     """Return a unique ID of the history of *instance*, different even from the ID of a copy of its folder."""
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
@@ -117,25 +117,25 @@ def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping
     return newest
 
 
-def is_under_way(run: DagsterRun, *, retries: bool) -> bool:
+def is_active(run: DagsterRun, *, retries: bool) -> bool:
     """Return whether *run* waits, runs, or has failed and will be retried; *retries*: the instance allows that."""
     return run.status in NOT_FINISHED_STATUSES or (
-        run.status is DagsterRunStatus.FAILURE and _will_be_tried_again(run, retries=retries)
+        run.status is DagsterRunStatus.FAILURE and _may_be_retried(run, retries=retries)
     )
 
 
 def has_ended(instance: dg.DagsterInstance, submission: Submission) -> bool:
     """Return whether no run of *submission* is under way."""
-    return not _under_way(instance, submission)
+    return not _active_runs(instance, submission)
 
 
-def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
+def cancel_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
     """End the active runs of *submission*, remove waiting runs from the queue, and allow no retries."""
     asked = set[str]()
-    while left := [run for run in _under_way(instance, submission) if run.run_id not in asked]:
+    while left := [run for run in _active_runs(instance, submission) if run.run_id not in asked]:
         # Active runs go first, and are looked up again after each batch: waiting runs may have begun meanwhile.
         left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
-        for run in left[:_ENDED_TOGETHER]:
+        for run in left[:_CANCEL_BATCH]:
             asked.add(run.run_id)
             if run.status is DagsterRunStatus.FAILURE:
                 instance.add_run_tags(run.run_id, {WILL_RETRY_TAG: "false"})
@@ -143,23 +143,23 @@ def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
                 instance.run_coordinator.cancel_run(run.run_id)
 
 
-def _under_way(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
+def _active_runs(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
     # One query: between two queries, a failed run could get its retry.
     found = RunsFilter(
         tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
     )
     retries = instance.run_retries_enabled
-    return [run for run in instance.get_runs(filters=found) if is_under_way(run, retries=retries)]
+    return [run for run in instance.get_runs(filters=found) if is_active(run, retries=retries)]
 
 
 def _state(run: DagsterRun, *, retries: bool) -> State:
     condition = _CONDITIONS.get(run.status, "waiting")
-    if condition == "failed" and _will_be_tried_again(run, retries=retries):
+    if condition == "failed" and _may_be_retried(run, retries=retries):
         condition = "waiting"
     return State(condition=condition, log=f"run {run.run_id}")
 
 
-def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
+def _may_be_retried(run: DagsterRun, *, retries: bool) -> bool:
     """Return whether a failed run may still get a retry, for which no run exists yet.
 
     Dagster decides on the retry a moment after the failure, if the instance allows *retries*.
@@ -168,26 +168,26 @@ def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
     return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
 
 
-def _of_another(submission: Submission) -> str:
+def _other_owner_message(submission: Submission) -> str:
     name, number = submission.benchmark, submission.number
     return (
-        f"submission {number} of {name} belongs to another Dagster, {_history_named(submission)}; no other launches "
+        f"submission {number} of {name} belongs to another Dagster, {_describe_history(submission)}; no other launches "
         f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
     )
 
 
-def _history_named(submission: Submission) -> str:
+def _describe_history(submission: Submission) -> str:
     return f"with the history {submission.owner}" if submission.owner else "of an earlier version of this project"
 
 
-def _no_daemon(instance: dg.DagsterInstance) -> str:
+def _daemon_problem(instance: dg.DagsterInstance) -> str:
     statuses = instance.get_daemon_statuses()
     if all(name in statuses and statuses[name].healthy for name in _DAEMONS):
         return ""
     return "no Dagster daemon runs here: nothing starts until `make ui` or `dagster-daemon run` does"
 
 
-def _sensor_off(instance: dg.DagsterInstance, submission: Submission) -> str:
+def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str:
     """Return a message if the sensor is turned off; empty if it is on, which is the default."""
     location = submission.claimed_by
     known = [
@@ -226,7 +226,7 @@ def _require_ray(launcher: Any) -> None:
 
 
 @contextmanager
-def lasting_instance() -> Iterator[dg.DagsterInstance]:
+def persistent_instance() -> Iterator[dg.DagsterInstance]:
     """Yield the persistent instance whose runs the web UI shows, as configured in `dagster.yaml`.
 
     Raises:

@@ -12,7 +12,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 
 _STARTED = re.compile(r"Started process for run \(pid: (\d+)\)")
 _CLOCKS_AGREE_WITHIN_S = 60.0
-_HERE = ("localhost", "127.0.0.1", "::1")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class WatchfulRunLauncher(DefaultRunLauncher):
@@ -30,15 +30,15 @@ class WatchfulRunLauncher(DefaultRunLauncher):
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Return that *run* is running, unless the process in its log no longer exists on this machine."""
-        process = self._process(run)
+        process = self._find_process(run)
         if process is None or _is_running(*process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"process {process[0]} does not exist any more")
 
-    def _process(self, run: dg.DagsterRun) -> tuple[int, float] | None:
+    def _find_process(self, run: dg.DagsterRun) -> tuple[int, float] | None:
         """Return the process ID of *run* and the time of its start event; None if unknown or on another machine."""
         server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
-        if not server.get("socket") and server.get("host") not in _HERE:
+        if not server.get("socket") and server.get("host") not in _LOCAL_HOSTS:
             return None
         told = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         found = [(match, entry.timestamp) for entry in told if (match := _STARTED.search(entry.message))]
@@ -51,10 +51,10 @@ def _is_running(process_id: int, seen_at: float) -> bool:
         state, *fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return not Path("/proc/self").exists()  # without /proc, nothing is known: assume that it runs
-    started_at = _booted_at() + int(fields[18]) / os.sysconf("SC_CLK_TCK")
+    started_at = _boot_time() + int(fields[18]) / os.sysconf("SC_CLK_TCK")
     return state != "Z" and started_at < seen_at + _CLOCKS_AGREE_WITHIN_S
 
 
-def _booted_at() -> float:
+def _boot_time() -> float:
     """Return the boot time of this machine, in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -32,7 +32,7 @@ class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):
         return super().get_run_queue_config()._replace(max_concurrent_runs=concurrent_runs())
 
 
-def limit_of_queue(home: Path) -> int | None:
+def queue_limit(home: Path) -> int | None:
     """Return how many runs the `dagster.yaml` in *home* allows at once; -1: any number, None: it has no queue.
 
     Raises:

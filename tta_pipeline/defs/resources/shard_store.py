@@ -34,4 +34,4 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def locations(self) -> Locations:
         """The paths under the data root, and in the store of shared shards."""
-        return Locations.of(self.data_root, self.shards_root)
+        return Locations.from_roots(self.data_root, self.shards_root)

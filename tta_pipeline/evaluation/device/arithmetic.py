@@ -17,7 +17,7 @@ with bf16 and fp16, autocast casts to that type."""
 
 _TF32_KINDS = ("cuda",)
 
-_CAST_TO = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
         raise EvaluationError(
             f"precision is tf32 on {device_kind}; expected fp32 or bf16: only {', '.join(_TF32_KINDS)} has TF32"
         )
-    if precision in _CAST_TO and not _autocast_casts_to(device_kind, _CAST_TO[precision]):
+    if precision in _AUTOCAST_DTYPES and not _autocast_casts_to(device_kind, _AUTOCAST_DTYPES[precision]):
         raise EvaluationError(
             f"precision is {precision} on {device_kind}, where autocast of torch {torch.__version__} does not cast to "
             "it; expected one that it casts to: set precision to fp32"
@@ -63,10 +63,10 @@ def _autocast_casts_to(device_kind: str, dtype: torch.dtype) -> bool:
 
 def _tf32_settings() -> dict[str, str | bool]:
     """Return torch's settings for TF32 by their place below `torch.backends`."""
-    return {place: attrgetter(place)(torch.backends) for place in _tf32_places()}
+    return {place: attrgetter(place)(torch.backends) for place in _tf32_paths()}
 
 
-def _tf32_places() -> tuple[str, ...]:
+def _tf32_paths() -> tuple[str, ...]:
     if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9
         return "cuda.matmul.fp32_precision", "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision"
     return "cuda.matmul.allow_tf32", "cudnn.allow_tf32"

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from tta_pipeline.loading.device import Event, recorded_event, synchronize
+from tta_pipeline.loading.device import Event, record_event, synchronize
 
 Mark = float | Event
 """A moment: host clock in seconds, or an event in the work of a device."""
@@ -20,7 +20,7 @@ class Clock:
         """Return the moment when the device has done all work submitted so far."""
         if self._device.type == "cpu":
             return time.perf_counter()
-        return recorded_event(self._device)
+        return record_event(self._device)
 
     def wait_for(self, mark: Mark) -> None:
         """Block until the device has reached *mark*."""

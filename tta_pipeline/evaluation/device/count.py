@@ -4,7 +4,7 @@ import os
 from itertools import takewhile
 from pathlib import Path
 
-from tta_pipeline.util.environment import whole_number
+from tta_pipeline.util.environment import read_positive_int
 
 CONCURRENT_RUNS_VARIABLE = "TTA_CONCURRENT_RUNS"
 FEWEST_CONCURRENT_RUNS = 2
@@ -17,10 +17,10 @@ def concurrent_runs() -> int:
     Raises:
         SettingsError: the value of the environment variable is not a whole number.
     """
-    return whole_number(CONCURRENT_RUNS_VARIABLE) or max(FEWEST_CONCURRENT_RUNS, num_accelerators())
+    return read_positive_int(CONCURRENT_RUNS_VARIABLE) or max(FEWEST_CONCURRENT_RUNS, count_accelerators())
 
 
-def num_accelerators(devices: Path = Path("/dev")) -> int:
+def count_accelerators(devices: Path = Path("/dev")) -> int:
     """Return the number of NVIDIA devices that a process started here would see.
 
     The driver makes a file for each device in the folder *devices*; a container has only the files of its own devices.

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.loading.device import devices, kind_of_machine
+from tta_pipeline.loading.device import accelerator_kind, list_devices
 
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 """Libraries by which processes exchange tensors, by kind of device; otherwise gloo."""
 
 _WITHOUT_FLOAT64 = ("mps",)
 
-KIND_ON_CLUSTERS = "cuda"
+CLUSTER_DEVICE_KIND = "cuda"
 """Kind of device that the nodes of a cluster have, unless the user says otherwise; the machine that submits may have
 none."""
 
@@ -27,7 +27,7 @@ class DeviceFacts:
     memory_bytes: int | None
 
 
-def build_of_torch() -> str:
+def torch_build() -> str:
     """Return the kind of accelerator for which this torch was built, in words."""
     for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip), ("XPU", torch.version.xpu)):
         if version:
@@ -40,19 +40,19 @@ def device_facts() -> tuple[DeviceFacts, ...]:
     return tuple(
         DeviceFacts(
             device=device,
-            name=name_of(torch.device(device)) or device,
+            name=device_name(torch.device(device)) or device,
             memory_bytes=getattr(_properties(torch.device(device)), "total_memory", None),
         )
-        for device in devices()
+        for device in list_devices()
     )
 
 
 def device_type(device: str) -> str:
     """Return the kind, such as cpu or cuda, of *device* in the notation of `Machine`."""
-    return kind_of_machine() if device == "auto" else device.partition(":")[0]
+    return accelerator_kind() if device == "auto" else device.partition(":")[0]
 
 
-def name_of(device: torch.device) -> str | None:
+def device_name(device: torch.device) -> str | None:
     """Return the name of the accelerator, such as NVIDIA H200; None for a CPU."""
     if device.type == "cpu":
         return None
@@ -60,7 +60,7 @@ def name_of(device: torch.device) -> str | None:
     return str(name(device)) if name else device.type
 
 
-def device_of_rank(local_rank: int) -> torch.device:
+def select_device_of_rank(local_rank: int) -> torch.device:
     """Return the device of process *local_rank* on this machine, and make it the current device of the process.
 
     Slurm may show each task its own device alone, which is then the first.
@@ -68,7 +68,7 @@ def device_of_rank(local_rank: int) -> torch.device:
     Raises:
         EvaluationError: there are fewer devices than processes.
     """
-    found = devices()
+    found = list_devices()
     if not found:
         return torch.device("cpu")
     if len(found) == 1:
@@ -89,7 +89,7 @@ def make_current(device: torch.device) -> torch.device:
     return device
 
 
-def exchange_backend(device: torch.device) -> str:
+def distributed_backend(device: torch.device) -> str:
     """Return the library by which processes with such devices exchange tensors."""
     return _BACKENDS.get(device.type, "gloo")
 

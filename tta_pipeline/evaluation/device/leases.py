@@ -13,10 +13,10 @@ import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.devices import device_type, identity_of, make_current
-from tta_pipeline.loading.device import devices, kind_of_machine
+from tta_pipeline.loading.device import accelerator_kind, list_devices
 from tta_pipeline.util.files import open_lock
 
-_ASK_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def leased_device(
     if device_type(device) == "cpu":
         yield torch.device("cpu")
         return
-    found = devices()
-    wanted = found if device in ("auto", kind_of_machine()) else tuple(name for name in found if name == device)
+    found = list_devices()
+    wanted = found if device in ("auto", accelerator_kind()) else tuple(name for name in found if name == device)
     if not wanted:
         raise EvaluationError(f"device is {device!r}; expected auto, cpu or one of {', '.join(found) or 'no other'}")
     identities = {identity_of(torch.device(name)): name for name in wanted}
@@ -77,7 +77,7 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
             if not is_told:
                 tell(f"waiting for one of {', '.join(names)}; each is used by another run")
                 is_told = True
-            time.sleep(_ASK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
             name = _lock_free_slot(slots, whole)
         try:
             yield name

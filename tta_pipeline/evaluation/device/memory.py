@@ -7,7 +7,7 @@ import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.clock import Clock
-from tta_pipeline.evaluation.device.devices import name_of
+from tta_pipeline.evaluation.device.devices import device_name
 from tta_pipeline.evaluation.timing import GIB
 
 
@@ -18,7 +18,7 @@ def reset_peak_memory(device: torch.device) -> None:
         reset(device)
 
 
-def peak_gib(device: torch.device) -> float | None:
+def peak_memory_gib(device: torch.device) -> float | None:
     """Return the most memory allocated on *device* since the last reset, in GiB; None where it is not measured."""
     peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
     return peak(device) / GIB if device.type != "cpu" and peak else None
@@ -50,12 +50,12 @@ def out_of_memory_error(
     else:
         advice = f"set batch_size to {size}" if size else "choose a smaller model, or a device with more memory"
     return EvaluationError(
-        f"{name_of(device) or 'the CPU'} is out of memory at batches of {batch_size} ({found}); expected memory for "
-        f"one batch: {advice}"
+        f"{device_name(device) or 'the CPU'} is out of memory at batches of {batch_size} ({found}); expected memory "
+        f"for one batch: {advice}"
     )
 
 
-def fitting_batch_size(attempt: Callable[[int], None], *, too_large: int, device: torch.device) -> int:
+def find_fitting_batch_size(attempt: Callable[[int], None], *, too_large: int, device: torch.device) -> int:
     """Return the first of half, a quarter, ... of *too_large* at which *attempt* does not run out of memory, or 0."""
     size = too_large // 2
     while size:

@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import median
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import Plan
+from tta_pipeline.benchmarks.stream_plans import StreamPlan
 from tta_pipeline.errors import RecordError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
@@ -40,7 +40,7 @@ class Costs:
     """Number of samples, by cell."""
 
     @classmethod
-    def measured(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
+    def from_database(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
         """Return the times and counts of *benchmark* in the database; empty if there is no database."""
         from tta_pipeline.results.database.database import open_metrics
 
@@ -66,7 +66,7 @@ class Costs:
         """Whether any time was measured, so that expected times are in seconds."""
         return bool(self.of_models)
 
-    def expected_s(self, experiment_name: str, plan: Plan) -> float:
+    def expected_s(self, experiment_name: str, plan: StreamPlan) -> float:
         """Return the expected time of *plan* in seconds, or a weight where nothing was timed."""
         spec = self.benchmark.experiments[experiment_name]
         most = (spec.subset.first or spec.subset.random) if spec.subset else None

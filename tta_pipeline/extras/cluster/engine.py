@@ -43,7 +43,7 @@ class Engine(Protocol):
         """
         ...
 
-    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+    def obstacles(self, submission: Submission) -> tuple[str, ...]:
         """Return a sentence for each obstacle that keeps waiting pieces of *submission* from starting, with advice.
 
         Raises:

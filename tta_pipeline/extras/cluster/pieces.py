@@ -16,7 +16,7 @@ Cut = Literal["corruption", "cell", "stream"]
 CUTS: tuple[Cut, ...] = get_args(Cut)
 ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
 """Stages whose pieces occupy one device each."""
-_PIECES_OF_A_DEVICE = 4
+_PIECES_PER_DEVICE = 4
 """Least number of pieces for each device, if there is enough work to cut: all devices then end at about the same
 time."""
 
@@ -46,7 +46,7 @@ class Piece:
         return f"{where}: {what}" if where else what
 
 
-SHARDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
+SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
 """Kinds of assets that produce a folder of shards with its manifest."""
 
 
@@ -115,14 +115,14 @@ def evaluation_pieces(
         busy: Places that run or wait already. The range of a piece must not span them: where an experiment has a busy
             cell of a corruption, its other cells of that corruption become separate pieces.
     """
-    share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_OF_A_DEVICE)
+    share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_PER_DEVICE)
     limit_s = 0.0 if by == "stream" else share_s
-    groups = [together for group in _groups(work, by, busy) for together in _filled(group, limit_s)]
+    groups = [together for group in _group_work(work, by, busy) for together in _fill_pieces(group, limit_s)]
     groups.sort(key=lambda group: -sum(each.expected_s for each in group))
-    return tuple(_piece(group, severities, is_timed=is_timed) for group in groups)
+    return tuple(_make_piece(group, severities, is_timed=is_timed) for group in groups)
 
 
-def _groups(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -> Iterator[list[list[Work]]]:
+def _group_work(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -> Iterator[list[list[Work]]]:
     """Yield the work that may form one piece, as a list for each experiment; these lists are not cut further."""
     cut_up = {(asset, key.partition("|")[0]) for asset, key in busy}
     groups: Mapping[tuple[str, ...], dict[str, list[Work]]] = defaultdict(lambda: defaultdict(list))
@@ -138,7 +138,7 @@ def _groups(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -
         yield list(group.values())
 
 
-def _filled(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
+def _fill_pieces(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
     """Join *units*, the longest first, into pieces that stay below *limit_s*."""
     lengths = sorted(((sum(each.expected_s for each in unit), unit) for unit in units), key=lambda pair: -pair[0])
     piece: list[Work] = []
@@ -152,7 +152,7 @@ def _filled(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
     yield piece
 
 
-def _piece(work: Sequence[Work], severities: Sequence[int], *, is_timed: bool) -> Piece:
+def _make_piece(work: Sequence[Work], severities: Sequence[int], *, is_timed: bool) -> Piece:
     order = {str(severity): position for position, severity in enumerate(severities)}
     keys = {each.key for each in work if each.is_partition}
     return Piece(

@@ -15,13 +15,13 @@ from tta_pipeline.errors import BenchmarkFileError, SubmissionError
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Stage
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_file, write_atomically
-from tta_pipeline.util.mistakes import mistakes
-from tta_pipeline.util.sections import Section
-from tta_pipeline.util.stopping import EXIT_STATUS, SIGNAL
+from tta_pipeline.util.graceful_stop import EXIT_STATUS, STOP_SIGNAL
+from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 
-_ANSWER_S = 60
+_TIMEOUT_S = 60
 """Timeout of Slurm's commands in seconds."""
 _MOST_REQUEUES = 50
 """Limit on how often a piece is requeued: a piece whose time ends before its first cell would be requeued for ever."""
@@ -33,7 +33,7 @@ _ENDED = {
 """States of ended tasks, which Slurm still reports for some minutes."""
 
 
-class SlurmConfig(Section):
+class SlurmConfig(ConfigModel):
     """The file that says how jobs are submitted on a cluster."""
 
     device: tuple[str, ...] = ("--gres=gpu:1", "--cpus-per-task=8", "--time=12:00:00")
@@ -89,8 +89,8 @@ class Slurm:
                 f"the data root is {str(self.data_root)!r}; expected no backslash, which Slurm misreads in names of "
                 "logs: rename it"
             )
-        _answer("sbatch", "--version")
-        _answer("squeue", "--noheader", "--user", _user())
+        _run_command("sbatch", "--version")
+        _run_command("squeue", "--noheader", "--user", _user())
 
     def owner(self) -> str:
         """Return an empty string: `start` hands the pieces to Slurm, which starts them."""
@@ -98,45 +98,45 @@ class Slurm:
 
     def start(self, submission: Submission) -> None:
         """Submit a job array for each stage; if one is refused, or on Ctrl-C, all are cancelled."""
-        largest = min(self.config.most_tasks, _largest_array())
+        largest = min(self.config.most_tasks, _max_array_size())
         before = ""
         try:
             for stage in STAGES:
-                if numbers := submission.of_stage(stage):
-                    tasks = _tasks(numbers, largest)
-                    script = self._written_script(submission, stage, tasks)
+                if numbers := submission.piece_numbers(stage):
+                    tasks = _distribute(numbers, largest)
+                    script = self._write_script(submission, stage, tasks)
                     options = self._options(submission, stage, num_tasks=len(tasks))
                     after = [f"--dependency=afterany:{before}"] if before else []
-                    before = _answer("sbatch", *options, *after, str(script)).strip().partition(";")[0]
+                    before = _run_command("sbatch", *options, *after, str(script)).strip().partition(";")[0]
         except BaseException:
             self.cancel(submission)
-            submission.note_ended()
+            submission.mark_ended()
             raise
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of each piece: Slurm's if it is in the queue, else the outcome that the piece noted."""
-        queue = {(stage, task): state for _, stage, task, state in _queue(submission)}
+        queue = {(stage, task): state for _, stage, task, state in _read_queue(submission)}
         found = {}
         for stage in STAGES:
-            for task, numbers in enumerate(_listed(submission, stage)):
+            for task, numbers in enumerate(_read_task_list(submission, stage)):
                 for number in numbers:
                     found[number] = _state(submission, number, f"{stage}-{task}", queue.get((stage, task), ""))
         return tuple(
             found.get(number) or _state(submission, number, "", "") for number in range(len(submission.pieces))
         )
 
-    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+    def obstacles(self, submission: Submission) -> tuple[str, ...]:
         """Return an empty tuple: `squeue` explains why a job waits."""
         del submission
         return ()
 
     def cancel(self, submission: Submission) -> None:
         """Cancel all jobs of *submission*."""
-        submission.note_cancelled()
-        if jobs := {job for job, _, _, state in _queue(submission) if state not in _ENDED}:
-            _answer("scancel", *sorted(jobs))
+        submission.mark_cancelled()
+        if jobs := {job for job, _, _, state in _read_queue(submission) if state not in _ENDED}:
+            _run_command("scancel", *sorted(jobs))
 
-    def _written_script(self, submission: Submission, stage: Stage, tasks: Sequence[Sequence[int]]) -> Path:
+    def _write_script(self, submission: Submission, stage: Stage, tasks: Sequence[Sequence[int]]) -> Path:
         """Write the script of *stage* and its task list: for each task, a line with the numbers of its pieces."""
         lines = "".join(" ".join(map(str, numbers)) + "\n" for numbers in tasks)
         write_atomically(_list_path(submission, stage), lines.encode())
@@ -150,7 +150,7 @@ class Slurm:
 
         A job is named after the key of its submission and found by this name, since Slurm reuses job numbers.
         """
-        warn = f"--signal={SIGNAL.name.removeprefix('SIG')}@{self.config.warn_s}"
+        warn = f"--signal={STOP_SIGNAL.name.removeprefix('SIG')}@{self.config.warn_s}"
         logs = str(submission.log_path(0).parent).replace("%", "%%")
         return [
             "--parsable",
@@ -181,7 +181,7 @@ class Slurm:
             key=shlex.quote(submission.key),
             num_tries=NUM_TRIES,
             ended_on_request=EXIT_STATUS,
-            ended_by_request=128 + SIGNAL,
+            ended_by_request=128 + STOP_SIGNAL,
             most_requeues=_MOST_REQUEUES,
         )
 
@@ -213,15 +213,15 @@ exit $status
 """
 
 
-def _tasks(numbers: Sequence[int], largest: int) -> list[Sequence[int]]:
+def _distribute(numbers: Sequence[int], largest: int) -> list[Sequence[int]]:
     """Distribute pieces over tasks: one piece each, or several if an array would have more than *largest* tasks."""
     num_tasks = min(len(numbers), largest)
     return [numbers[task::num_tasks] for task in range(num_tasks)]
 
 
-def _largest_array() -> int:
+def _max_array_size() -> int:
     """Return the largest number of tasks in an array in Slurm's configuration."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _answer("scontrol", "show", "config"), re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _run_command("scontrol", "show", "config"), re.MULTILINE)
     return max(1, int(found[1]) if found else 1)
 
 
@@ -229,7 +229,7 @@ def _list_path(submission: Submission, stage: Stage) -> Path:
     return submission.folder / f"{stage}.txt"
 
 
-def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
+def _read_task_list(submission: Submission, stage: Stage) -> list[list[int]]:
     """Return the piece numbers of each task of *stage*; empty if the stage was not submitted."""
     try:
         lines = read_file(_list_path(submission, stage), limit_bytes=2**24).decode().splitlines()
@@ -238,10 +238,10 @@ def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
     return [[int(number) for number in line.split()] for line in lines]
 
 
-def _queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
+def _read_queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
     """Yield job, stage, task and state of each task of *submission* in Slurm's queue, whoever submitted it."""
     stages = {f"{submission.key}-{stage}": stage for stage in STAGES}
-    answer = _answer(
+    answer = _run_command(
         "squeue", "--noheader", "--array", "--states=all", f"--name={','.join(stages)}", "--format=%F|%K|%T|%j",
     )  # fmt: skip
     for line in answer.splitlines():
@@ -253,7 +253,7 @@ def _queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
 def _state(submission: Submission, number: int, task_name: str, in_queue: str) -> State:
     logs = submission.log_path(number), submission.log_path(number).with_name(f"{task_name}.log")
     return State(
-        condition=_condition(submission.outcome(number), in_queue, is_cancelled=submission.is_cancelled),
+        condition=_condition(submission.read_outcome(number), in_queue, is_cancelled=submission.is_cancelled),
         log=next((str(log) for log in logs if log.exists()), ""),
     )
 
@@ -272,7 +272,7 @@ def _condition(outcome: str, in_queue: str, *, is_cancelled: bool) -> Condition:
     return "cancelled" if is_cancelled else "lost"
 
 
-def _answer(*command: str) -> str:
+def _run_command(*command: str) -> str:
     """Run a command of Slurm's and return its output.
 
     Raises:
@@ -280,12 +280,12 @@ def _answer(*command: str) -> str:
     """
     called = shlex.join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False)  # noqa: S603 - a command of Slurm's
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - a command of Slurm's
     except FileNotFoundError:
         raise SubmissionError(f"found no {command[0]}; expected Slurm's commands: submit from a login node") from None
     except subprocess.TimeoutExpired:
         raise SubmissionError(
-            f"`{called}` did not answer in {_ANSWER_S} s; expected an answer: ask again later"
+            f"`{called}` did not answer in {_TIMEOUT_S} s; expected an answer: ask again later"
         ) from None
     if done.returncode:
         raise SubmissionError(

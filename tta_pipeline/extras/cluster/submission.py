@@ -9,13 +9,13 @@ from typing import Literal, Self
 
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.results.files import now
+from tta_pipeline.results.records import utc_now
 from tta_pipeline.util.files import read_file, write_atomically, write_once
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
 
 Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
-UNDER_WAY: frozenset[Condition] = frozenset({"waiting", "running"})
+ACTIVE: frozenset[Condition] = frozenset({"waiting", "running"})
 """Conditions of pieces that have not ended."""
 _FILE = "submission.json"
 _CANCELLED, _ENDED, _CLAIMED = "cancelled", "ended", "claimed.json"
@@ -69,11 +69,11 @@ class Submission:
         """Whether the submission was marked as over: no piece runs or waits any more."""
         return (self.folder / _ENDED).exists()
 
-    def note_cancelled(self) -> None:
+    def mark_cancelled(self) -> None:
         """Mark the submission as cancelled: no further stage begins."""
         self._mark(_CANCELLED)
 
-    def note_ended(self) -> None:
+    def mark_ended(self) -> None:
         """Mark the submission as over: none of its pieces will run."""
         self._mark(_ENDED)
 
@@ -104,16 +104,16 @@ class Submission:
                 f"{path} cannot be read ({error!r}); expected who launches the pieces: remove that file"
             ) from error
 
-    def of_stage(self, stage: str) -> tuple[int, ...]:
+    def piece_numbers(self, stage: str) -> tuple[int, ...]:
         """Return the numbers of the pieces of *stage*."""
         return tuple(number for number, piece in enumerate(self.pieces) if piece.stage == stage)
 
-    def note_outcome(self, number: int, condition: Condition) -> None:
+    def write_outcome(self, number: int, condition: Condition) -> None:
         """Write how a piece ended, for engines that do not remember it."""
         noted = {"submission": self.key, "condition": condition}
         write_atomically(self._outcome_path(number), json.dumps(noted).encode())
 
-    def outcome(self, number: int) -> str:
+    def read_outcome(self, number: int) -> str:
         """Return how a piece ended; empty if this submission has no note of it."""
         try:
             noted = json.loads(read_file(self._outcome_path(number), limit_bytes=_MOST_NOTED_BYTES))
@@ -139,7 +139,7 @@ class Submission:
         """Write a submission of *pieces*, with the next free number."""
         folder = locations.submissions(benchmark)
         # A folder without its file counts as taken too: its other files belong to an earlier submission.
-        number = max(_taken(folder), default=0)
+        number = max(_used_numbers(folder), default=0)
         while True:
             number += 1
             made = cls(
@@ -148,7 +148,7 @@ class Submission:
                 engine=engine,
                 pieces=tuple(pieces),
                 compute=compute,
-                submitted_at=now(),
+                submitted_at=utc_now(),
                 folder=folder / str(number),
                 owner=owner,
             )
@@ -200,16 +200,16 @@ class Submission:
         ).encode()
 
 
-def open_submissions(locations: Locations, benchmark: str) -> Iterator[Submission]:
+def find_open_submissions(locations: Locations, benchmark: str) -> Iterator[Submission]:
     """Yield the submissions of *benchmark* that are not marked as over, by number.
 
     Raises:
         SubmissionError: a submission cannot be read.
     """
-    yield from map(Submission.read, open_folders(locations, benchmark))
+    yield from map(Submission.read, find_open_folders(locations, benchmark))
 
 
-def open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
+def find_open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
     """Yield the folders of the submissions of *benchmark* that are not marked as over, by number."""
     folder = locations.submissions(benchmark)
     paths = (folder / str(number) for number in _numbers(folder))
@@ -235,10 +235,10 @@ def find_submission(locations: Locations, benchmark: str, number: int | None = N
 
 def _numbers(folder: Path) -> list[int]:
     """Return the numbers of the submissions in *folder*, ascending."""
-    return sorted(number for number in _taken(folder) if (folder / str(number) / _FILE).exists())
+    return sorted(number for number in _used_numbers(folder) if (folder / str(number) / _FILE).exists())
 
 
-def _taken(folder: Path) -> list[int]:
+def _used_numbers(folder: Path) -> list[int]:
     """Return the numbers in use below *folder*, unsorted."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return [int(path.name) for path in paths if path.name.isdecimal()]

@@ -5,26 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import ENDING, Loaded, load_all
-from tta_pipeline.benchmarks.models import HubModel, OpenClipModel, TimmModel
+from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
+from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.errors import DataRootError
-from tta_pipeline.extras.doctor.checkpoints import checkpoints
-from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok, some
-from tta_pipeline.extras.doctor.machine import is_installed
+from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
+from tta_pipeline.extras.doctor.machine_checks import is_installed
+from tta_pipeline.extras.doctor.weight_files import check_weight_files
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.sections import Section
 
 
-def benchmark_files(locations: Locations) -> Iterator[Finding]:
+def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Check every benchmark file and the files that it names."""
-    for path in _not_read(locations.benchmark_files):
+    for path in _misnamed_files(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
-    yield from _of(_loaded(locations), locations)
+    yield from _check_loaded(_loaded(locations), locations)
 
 
-def named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
+def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
     """Check the benchmark *name* and the files that it names; if it has several shift sets, check all of them.
 
     Raises:
@@ -35,17 +35,17 @@ def named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
     if not found and not faults:
         loaded.benchmark(name)
-    yield from _of(Loaded(benchmarks=found, faults=faults), locations)
+    yield from _check_loaded(LoadedBenchmarks(benchmarks=found, faults=faults), locations)
 
 
-def _loaded(locations: Locations) -> Loaded:
-    return load_all(locations)
+def _loaded(locations: Locations) -> LoadedBenchmarks:
+    return load_all_benchmarks(locations)
 
 
-def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
+def _check_loaded(loaded: LoadedBenchmarks, locations: Locations) -> Iterator[Finding]:
     for benchmark in loaded.benchmarks.values():
         try:
-            yield from _looked_at(benchmark, locations)
+            yield from _check_benchmark(benchmark, locations)
         except DataRootError as error:
             yield fault(benchmark.name, str(error), "until then it cannot be evaluated")
         except OSError as error:
@@ -56,7 +56,7 @@ def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
         yield fault(subject, each.sentence, f"correct the file; until then {which} is left out, but nothing else")
 
 
-def _not_read(folder: Path) -> list[Path]:
+def _misnamed_files(folder: Path) -> list[Path]:
     """Return files that are probably meant as benchmark files but have another ending."""
     if not folder.is_dir():
         return []
@@ -65,7 +65,7 @@ def _not_read(folder: Path) -> list[Path]:
     )
 
 
-def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     name, num_cells = benchmark.name, len(benchmark.cells)
     num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
     state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
@@ -91,14 +91,14 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     ):
         is_well = False
         yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
-    for finding in checkpoints(benchmark, locations):
+    for finding in check_weight_files(benchmark, locations):
         is_well = False
         yield finding
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
     if is_well and absent and num_sharded < num_cells:
         yield note(
             name,
-            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {some(absent)}",
+            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {first_few(absent)}",
             "run the cells that are there, or name only those in corruptions and severities",
         )
     elif is_well:
@@ -110,7 +110,7 @@ def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
     if isinstance(value, Path):
         yield field, value.expanduser()
     inner: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, Section):
+    if isinstance(value, ConfigModel):
         inner = value
     elif isinstance(value, dict):
         inner = value.items()

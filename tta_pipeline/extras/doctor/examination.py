@@ -3,12 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tta_pipeline.extras.doctor.benchmark_files import benchmark_files, named_benchmark
+from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, check_named_benchmark
 from tta_pipeline.extras.doctor.finding import Finding, fault
-from tta_pipeline.extras.doctor.machine import accelerators, data_root, extras, file_locks, room
-from tta_pipeline.extras.doctor.project import dagster_storage, left_overs, result_records
-from tta_pipeline.extras.doctor.run_queue import runs_at_once
-from tta_pipeline.extras.doctor.shard_sets import shard_checksums
+from tta_pipeline.extras.doctor.machine_checks import (
+    check_accelerators,
+    check_data_root,
+    check_disk_space,
+    check_extras,
+    check_file_locks,
+)
+from tta_pipeline.extras.doctor.missing_checksums import check_shard_checksums
+from tta_pipeline.extras.doctor.project import check_dagster_storage, check_left_overs, check_result_records
+from tta_pipeline.extras.doctor.run_limit import check_run_limit
 from tta_pipeline.util.locations import Locations
 
 
@@ -20,22 +26,30 @@ def examine(
     Args:
         locations: Where things lie.
         names: Names of benchmarks.
-        limit_of_queue: See `runs_at_once`.
+        limit_of_queue: See `check_run_limit`.
 
     Raises:
         BenchmarkFileError: there is no benchmark of a name in *names*.
     """
     if names:
         for name in names:
-            yield from named_benchmark(locations, name)
+            yield from check_named_benchmark(locations, name)
         return
-    looks = (data_root, room, file_locks, left_overs, shard_checksums, result_records, benchmark_files)
+    looks = (
+        check_data_root,
+        check_disk_space,
+        check_file_locks,
+        check_left_overs,
+        check_shard_checksums,
+        check_result_records,
+        check_benchmark_files,
+    )
     for subject, findings in (
         *((look.__name__, look(locations)) for look in looks),
-        ("dagster_storage", dagster_storage()),
-        ("extras", extras()),
-        ("accelerators", accelerators()),
-        ("runs at once", runs_at_once(limit_of_queue)),
+        ("dagster_storage", check_dagster_storage()),
+        ("extras", check_extras()),
+        ("accelerators", check_accelerators()),
+        ("runs at once", check_run_limit(limit_of_queue)),
     ):
         try:
             yield from findings

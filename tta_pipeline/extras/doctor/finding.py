@@ -33,7 +33,7 @@ def fault(subject: str, found: str, advice: str) -> Finding:
     return Finding(mark="fault", subject=subject, found=found, advice=advice)
 
 
-def some(things: Iterable[object]) -> str:
+def first_few(things: Iterable[object]) -> str:
     """Return the first few of *things*, separated by commas."""
     texts = [str(thing) for thing in things]
     return ", ".join(texts[:_NUM_SHOWN]) + (", ..." if len(texts) > _NUM_SHOWN else "")

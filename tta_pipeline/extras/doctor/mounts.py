@@ -34,17 +34,17 @@ class FileSystem:
         return tuple(sorted(self.options & _LOCAL_LOCKS))
 
 
-def existing(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Return *path*, or the nearest folder above it that exists."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
 def file_system_of(path: Path) -> FileSystem | None:
     """Return the file system that *path* lies on, or will lie on; None if the kernel has no table of mounts."""
-    return mounted_above(existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
+    return find_mount(nearest_existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
 
 
-def mounted_above(path: Path, mounts: Path) -> FileSystem | None:
+def find_mount(path: Path, mounts: Path) -> FileSystem | None:
     """Return the file system in the table *mounts* on which *path*, free of links, lies."""
     found = None
     for line in mounts.read_text(errors="surrogateescape").splitlines():

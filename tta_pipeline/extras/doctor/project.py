@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok, some
+from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of
 from tta_pipeline.util.files import is_abandoned, read_file
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
-    from tta_pipeline.results.database.listing import RecordListing
+    from tta_pipeline.results.database.record_listing import RecordListing
 
 _SETTLED_AFTER_S = 60.0  # writing such a file takes far less
 _UNPUBLISHED = ".unpublished-*"
@@ -30,7 +30,7 @@ _NUM_NAMED = 20
 _MOST_BYTES = 2**20
 
 
-def left_overs(locations: Locations) -> Iterator[Finding]:
+def check_left_overs(locations: Locations) -> Iterator[Finding]:
     """Look for temporary files of killed runs, as distinct from those that active runs are writing."""
     subject, root = "left-overs", locations.root
     globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in (".", *(f"*/{each}" for each in _WRITTEN_FOLDERS)))
@@ -41,20 +41,22 @@ def left_overs(locations: Locations) -> Iterator[Finding]:
     if abandoned:
         yield note(
             subject,
-            f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {some(abandoned)}",
+            f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {first_few(abandoned)}",
             "the next run that writes there removes them; or remove them now, with rm -r",
         )
     if files:
-        yield note(subject, f"{len(files)} files of killed runs, {_size(files)}: {some(files)}", "remove them, with rm")
+        yield note(
+            subject, f"{len(files)} files of killed runs, {_size(files)}: {first_few(files)}", "remove them, with rm"
+        )
     if not abandoned and not files:
         busy = len(folders) - len(abandoned)
         yield ok(subject, f"none{f'; active runs hold {busy} temporary folders' if busy else ''}")
 
 
-def result_records(locations: Locations) -> Iterator[Finding]:
+def check_result_records(locations: Locations) -> Iterator[Finding]:
     """Read every result record whole, and check whether the database has each as it is."""
-    from tta_pipeline.results.database.listing import list_records
-    from tta_pipeline.results.files import read_record
+    from tta_pipeline.results.database.record_listing import list_records
+    from tta_pipeline.results.records import read_record
 
     subject = "results"
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
@@ -77,22 +79,22 @@ def result_records(locations: Locations) -> Iterator[Finding]:
             f"{num_faults - _NUM_NAMED:,} more records are damaged or foreign",
             "list them: tta-pipeline metrics --sql 'FROM set_aside'",
         )
-    yield from _compared(locations, listing, num_faults)
+    yield from _compare_with_database(locations, listing, num_faults)
 
 
-def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
+def _compare_with_database(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
     """Compare the database with the records, of which *num_faults* are damaged or foreign."""
     import duckdb
 
-    from tta_pipeline.results.database.changes import compared
     from tta_pipeline.results.database.database import open_metrics
+    from tta_pipeline.results.database.record_changes import find_changes
     from tta_pipeline.results.database.schema import schema_version
 
     subject, changes = "results", None
     try:
         with open_metrics(locations.metrics) as connection:
             if connection.execute("SELECT version FROM schema_version").fetchall() == [(schema_version(),)]:
-                changes = compared(connection, listing, locations.root)
+                changes = find_changes(connection, listing, locations.root)
     except (RecordError, duckdb.Error):
         pass
     if changes and changes.undone:
@@ -115,7 +117,7 @@ def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -
         yield ok(subject, f"{len(listing):,} records, all in metrics.duckdb" if len(listing) else "no records yet")
 
 
-def dagster_storage() -> Iterator[Finding]:
+def check_dagster_storage() -> Iterator[Finding]:
     """Check where Dagster keeps the history of runs; SQLite must be able to lock files there."""
     subject = "Dagster"
     home = dagster_home() if os.environ.get("DAGSTER_HOME") else None
@@ -143,7 +145,7 @@ def dagster_storage() -> Iterator[Finding]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
         return
-    yield _history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
+    yield _check_history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
 
 
 def dagster_home() -> Path:
@@ -151,7 +153,7 @@ def dagster_home() -> Path:
     return Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
 
 
-def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:
+def _check_history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:
     storage = settings.get("storage") or {"sqlite": {"base_dir": str(home / "history")}}
     if "sqlite" not in storage:
         return ok("Dagster", f"the history of runs is in {', '.join(storage)}, as {settings_path} says")

@@ -48,7 +48,9 @@ class Loader:
 LOADERS: Mapping[str, Loader] = MappingProxyType(
     {
         "indexed": Loader(
-            module="tta_pipeline.extras.loader_bench.indexed", class_name="IndexedLoader", packages=("tta_pipeline",)
+            module="tta_pipeline.extras.loader_bench.indexed_loader",
+            class_name="IndexedLoader",
+            packages=("tta_pipeline",),
         ),
         "webdataset": Loader(
             module=f"{_BASELINES}.webdataset_loader", class_name="WebDatasetLoader", packages=("webdataset",)
@@ -73,7 +75,7 @@ LOADERS: Mapping[str, Loader] = MappingProxyType(
 )
 
 
-def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
+def select_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
     """Return *names* without repetitions; if empty, the names of all installed loaders.
 
     Raises:
@@ -87,7 +89,7 @@ def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or installed
 
 
-def failure(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the error that a loader raised, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 

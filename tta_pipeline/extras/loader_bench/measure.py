@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tta_pipeline.errors import LoaderError, PipelineError, WorkerError
-from tta_pipeline.extras.loader_bench.data import Data, prepared
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, failure
-from tta_pipeline.extras.loader_bench.memory import watched
-from tta_pipeline.extras.loader_bench.timed_read import Normalization, ReadTimes, TimedRead, start, timed, warm_up
-from tta_pipeline.loading.device import kind_of_machine
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, describe_error
+from tta_pipeline.extras.loader_bench.prepared_data import PreparedData, prepared
+from tta_pipeline.extras.loader_bench.process_memory import watched
+from tta_pipeline.extras.loader_bench.timed_read import (
+    Normalization,
+    ReadTimes,
+    TimedRead,
+    prepare_read,
+    time_read,
+    warm_up,
+)
+from tta_pipeline.loading.device import accelerator_kind
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.util.files import scratch_folder
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.processes import Workers
 
 Result = TypeVar("Result")
@@ -97,7 +104,7 @@ class LoaderRow:
     base_memory_mib: float
 
 
-class Compared(NamedTuple):
+class LoaderResults(NamedTuple):
     """Rows of the measured loaders, and reasons for the others."""
 
     rows: tuple[LoaderRow, ...]
@@ -112,7 +119,7 @@ def compare(
     report: Callable[[str], None],
     *,
     is_staged: bool = False,
-) -> Compared:
+) -> LoaderResults:
     """Measure *loaders* in turn over the shard set at *location* and return a row for each, in their order.
 
     A loader that itself fails, for example because it is only partly installed, is left out; the others are measured.
@@ -135,7 +142,7 @@ def compare(
     ):
         found = measure(data, loaders, settings, report)
     rows = tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in found.rows)
-    return Compared(rows, found.not_measured)
+    return LoaderResults(rows, found.not_measured)
 
 
 @contextmanager
@@ -154,14 +161,16 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
             yield shard_set.folder, mb_per_s
 
 
-def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]) -> Compared:
+def measure(
+    data: PreparedData, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
+) -> LoaderResults:
     """Measure *loaders* as `compare` does, on prepared data.
 
     Raises:
         LoaderError: the device does not exist, or no loader could be measured.
         StreamError: a loader delivered other samples than the manifest names.
     """
-    found = ("cpu", kind_of_machine())
+    found = ("cpu", accelerator_kind())
     if settings.device not in found:
         raise LoaderError(f"device is {settings.device!r}; expected one of {', '.join(dict.fromkeys(found))}")
     not_measured = {name: data.not_measured[name] for name in loaders if name in data.not_measured}
@@ -176,7 +185,7 @@ def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Call
     for number, config in enumerate(turns, start=1):
         if config.loader in not_measured:
             continue
-        outcome = _measured_or_why(data, config, settings)
+        outcome = _try_to_measure(data, config, settings)
         if isinstance(outcome, str):
             not_measured[config.loader] = said = outcome
         else:
@@ -185,11 +194,11 @@ def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Call
         report(f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: {said}")
     rows = tuple(_best_row(data, name, measured, settings) for name in loaders if name not in not_measured)
     if not rows:
-        raise LoaderError(some(list(not_measured.values()), "; "))
-    return Compared(rows, not_measured)
+        raise LoaderError(abbreviate_list(list(not_measured.values()), "; "))
+    return LoaderResults(rows, not_measured)
 
 
-def _measured_or_why(data: Data, config: LoaderConfig, settings: Settings) -> Measurement | str:
+def _try_to_measure(data: PreparedData, config: LoaderConfig, settings: Settings) -> Measurement | str:
     """Measure once; if the loader itself fails, or its process ends, return the reason instead."""
     try:
         return _measure_once(data, config, settings)
@@ -198,10 +207,10 @@ def _measured_or_why(data: Data, config: LoaderConfig, settings: Settings) -> Me
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001 - another library can raise anything
-        return f"loader {config.loader!r} raised {failure(error)}; expected every sample: leave it out"
+        return f"loader {config.loader!r} raised {describe_error(error)}; expected every sample: leave it out"
 
 
-def _measure_once(data: Data, config: LoaderConfig, settings: Settings) -> Measurement:
+def _measure_once(data: PreparedData, config: LoaderConfig, settings: Settings) -> Measurement:
     """Warm up and time one configuration in new processes, one for each part of the data."""
     reads = [_timed_read(data, index, config, settings) for index in range(len(data.part_folders))]
     with ExitStack() as stack:
@@ -211,13 +220,13 @@ def _measure_once(data: Data, config: LoaderConfig, settings: Settings) -> Measu
             futures = [reader.submit(work, one) for reader, one in zip(readers, reads, strict=True)]
             return [future.result() for future in futures]
 
-        with watched(by_all(start)) as memory:
+        with watched(by_all(prepare_read)) as memory:
             by_all(warm_up)
-        times = by_all(timed)
-    return _summed(data, times, peak_mib=memory.peak_mib, base_mib=memory.base_mib)
+        times = by_all(time_read)
+    return _sum_parts(data, times, peak_mib=memory.peak_mib, base_mib=memory.base_mib)
 
 
-def _timed_read(data: Data, index: int, config: LoaderConfig, settings: Settings) -> TimedRead:
+def _timed_read(data: PreparedData, index: int, config: LoaderConfig, settings: Settings) -> TimedRead:
     part = data.part_folders[index]
     return TimedRead(
         loader=config.loader,
@@ -231,7 +240,7 @@ def _timed_read(data: Data, index: int, config: LoaderConfig, settings: Settings
     )
 
 
-def _summed(data: Data, times: Sequence[ReadTimes], *, peak_mib: float, base_mib: float) -> Measurement:
+def _sum_parts(data: PreparedData, times: Sequence[ReadTimes], *, peak_mib: float, base_mib: float) -> Measurement:
     num_samples, wall_s = sum(one.num_samples for one in times), max(one.wall_s for one in times)
     return Measurement(
         images_per_s=num_samples / wall_s,
@@ -244,7 +253,7 @@ def _summed(data: Data, times: Sequence[ReadTimes], *, peak_mib: float, base_mib
 
 
 def _best_row(
-    data: Data, loader: str, measured: Mapping[LoaderConfig, Sequence[Measurement]], settings: Settings
+    data: PreparedData, loader: str, measured: Mapping[LoaderConfig, Sequence[Measurement]], settings: Settings
 ) -> LoaderRow:
     """Return the row of the configuration of *loader* whose median speed is highest."""
     own = [config for config in measured if config.loader == loader]

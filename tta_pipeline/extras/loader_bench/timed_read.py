@@ -17,8 +17,8 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
 from tta_pipeline.loading.device import as_floats, synchronize
-from tta_pipeline.loading.order import StreamOrder, as_stored
 from tta_pipeline.loading.reader import Batch
+from tta_pipeline.loading.stream_order import StreamOrder, stored_order
 from tta_pipeline.shards.manifest import ShardSet
 
 Normalization = Literal["own", "host", "device"]
@@ -53,12 +53,12 @@ class ReadTimes:
     """CPU seconds, user and system, of the process and its children."""
 
 
-def start(read: TimedRead) -> int:
+def prepare_read(read: TimedRead) -> int:
     """Import the loader, open the manifest, and return the id of this process."""
     # A user who sets more workers than cores does so on purpose.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     LOADERS[read.loader].load()
-    _opened(read.shard_folder)
+    _open_shard_set(read.shard_folder)
     return os.getpid()
 
 
@@ -69,7 +69,7 @@ def warm_up(read: TimedRead) -> None:
         StreamError: samples other than the manifest's were delivered, or one of them twice.
     """
     indices = np.concatenate([batch.indices for batch in _batches(read)])
-    expected = _opened(read.shard_folder)[0].manifest.num_samples
+    expected = _open_shard_set(read.shard_folder)[0].manifest.num_samples
     times = np.bincount(indices, minlength=expected)
     if len(indices) != expected or (times != 1).any():
         raise StreamError(
@@ -79,7 +79,7 @@ def warm_up(read: TimedRead) -> None:
         )
 
 
-def timed(read: TimedRead) -> ReadTimes:
+def time_read(read: TimedRead) -> ReadTimes:
     """Read the whole shard set and measure the time."""
     num_samples, first_s, used_s, started = 0, 0.0, _cpu_s(), time.perf_counter()
     for batch in _batches(read):
@@ -94,16 +94,16 @@ def timed(read: TimedRead) -> ReadTimes:
 
 def _batches(read: TimedRead) -> Iterator[Batch]:
     """Construct the loader and yield each batch when it is ready for a model."""
-    loader = _loader(read)
+    loader = _make_loader(read)
     for batch in loader:
         if read.normalization != "own":
-            _normalized(batch.images.to(read.device, non_blocking=True))
+            _normalize(batch.images.to(read.device, non_blocking=True))
         yield batch
 
 
-def _loader(read: TimedRead) -> Baseline:
+def _make_loader(read: TimedRead) -> Baseline:
     loader = LOADERS[read.loader].load()
-    shard_set, order = _opened(read.shard_folder)
+    shard_set, order = _open_shard_set(read.shard_folder)
     return loader(
         shard_set=shard_set,
         order=order,
@@ -116,7 +116,7 @@ def _loader(read: TimedRead) -> Baseline:
     )
 
 
-def _normalized(images: torch.Tensor) -> torch.Tensor:
+def _normalize(images: torch.Tensor) -> torch.Tensor:
     if images.dtype == torch.float32:
         return images
     mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in (MEAN, STD))
@@ -124,9 +124,9 @@ def _normalized(images: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _opened(folder: Path) -> tuple[ShardSet, StreamOrder]:
+def _open_shard_set(folder: Path) -> tuple[ShardSet, StreamOrder]:
     shard_set = ShardSet.open(folder)
-    return shard_set, as_stored(shard_set.index)
+    return shard_set, stored_order(shard_set.index)
 
 
 def _cpu_s() -> float:

@@ -7,7 +7,7 @@ from tta_pipeline import __version__
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.util.files import advice, published_folder
 
-__all__ = ["new_project"]
+__all__ = ["create_project"]
 
 _FILES = Path(__file__).parent / "files"
 _PLACES = {
@@ -22,7 +22,7 @@ _PLACES = {
 """Location in the project of each file of the template."""
 
 
-def new_project(folder: Path) -> tuple[Path, ...]:
+def create_project(folder: Path) -> tuple[Path, ...]:
     """Write the files of a new project into *folder*, which must not exist yet; write all of them or none.
 
     Raises:

@@ -17,7 +17,7 @@ _LARGEST = "10M<n<100M"
 """The Hub's size categories with their exclusive upper limits on the number of images."""
 
 
-def card(data_set: DataSet) -> str:
+def card_text(data_set: DataSet) -> str:
     """Return the text of `README.md`: the Hub's settings, with one `config` for each cell, and a text for readers."""
     head = yaml.safe_dump(_settings(data_set), sort_keys=False, allow_unicode=True, width=10_000)
     return f"---\n{head}---\n\n" + "\n".join(_lines(data_set)) + "\n"

@@ -60,7 +60,7 @@ _MEDIA_TYPES = {
 }  # fmt: skip
 
 
-def croissant(data_set: DataSet, published_on: date) -> JsonObject:
+def croissant_metadata(data_set: DataSet, published_on: date) -> JsonObject:
     """Return the content of `croissant.json`: each tar with its sha256, a record set for each cell, and the terms."""
     terms = data_set.terms
     content: JsonObject = {
@@ -74,7 +74,7 @@ def croissant(data_set: DataSet, published_on: date) -> JsonObject:
         "isLiveDataset": False,
         "creator": {"@type": "sc:Organization", "name": f"made with tta_pipeline {data_set.code_version}"},
         "keywords": ["robustness", "image classification", "corruptions", "test-time adaptation"],
-        **_responsible(data_set),
+        **_rai_fields(data_set),
         "distribution": [each for cell in data_set.cells for each in _files(cell)],
         "recordSet": [_classes(data_set), *(each for cell in data_set.cells for each in _records(cell))],
     }
@@ -82,7 +82,7 @@ def croissant(data_set: DataSet, published_on: date) -> JsonObject:
     return {**content, **{name: text for name, text in stated.items() if text}}
 
 
-def _responsible(data_set: DataSet) -> JsonObject:
+def _rai_fields(data_set: DataSet) -> JsonObject:
     manifests = [cell.shard_set.manifest for cell in data_set.cells]
     sources = ", ".join(sorted({f"{manifest.source.kind} {manifest.source.version[:12]}" for manifest in manifests}))
     encodings = {manifest.encoding.model_dump_json(exclude_none=True) for manifest in manifests}

@@ -65,7 +65,7 @@ class DataSet:
         )
 
 
-def generated(cells: Sequence[PublishedCell]) -> bool:
+def are_generated(cells: Sequence[PublishedCell]) -> bool:
     """Return whether this project made the images of any of *cells*."""
     return any(cell.shard_set.manifest.source.generated for cell in cells)
 

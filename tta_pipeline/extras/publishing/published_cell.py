@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
-from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.util.names import some
+from tta_pipeline.shards.verification import find_shard_problems
+from tta_pipeline.util.names import abbreviate_list
 
 SHARDS = PurePosixPath("shards")
 _LABEL_TYPE = ".cls"
@@ -46,7 +46,7 @@ class PublishedCell:
         return (*shards, *(path for path in described if path.is_file()))
 
 
-def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
+def verify_cell(folder: Path, belonging: ExpectedShardSet = ANYTHING) -> PublishedCell:
     """Return the cell in *folder* after comparing the hash of every shard with the manifest.
 
     Raises:
@@ -61,8 +61,10 @@ def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
             f"{folder} holds shards of format {shard_set.manifest.encoding.format}; expected raw, which other programs "
             "read: publish the set from which it was made"
         )
-    if problems := shard_problems(shard_set, belonging):
-        raise ManifestError(f"{some(problems, '; ')}; expected shards as in the manifest: make this cell again")
+    if problems := find_shard_problems(shard_set, belonging):
+        raise ManifestError(
+            f"{abbreviate_list(problems, '; ')}; expected shards as in the manifest: make this cell again"
+        )
     first = shard_set.manifest.shards[:1]
     extensions = _extensions(folder / first[0].name) if first else frozenset[str]()
     images = tuple(sorted(each for each in extensions if each.lower() not in (_LABEL_TYPE, ".json")))

@@ -10,10 +10,10 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_file
-from tta_pipeline.util.mistakes import mistakes
 from tta_pipeline.util.partitions import CLEAN
-from tta_pipeline.util.sections import Section
+from tta_pipeline.util.validation_errors import mistakes
 
 RESULT_FILE = "result.json"
 SAMPLE_LIST = "subset"
@@ -22,7 +22,7 @@ Facts = dict[str, JsonValue]
 _MOST_BYTES = 2**28
 
 
-class CellOutcome(Section):
+class CellOutcome(ConfigModel):
     """Result of one cell in one stream."""
 
     partition: str
@@ -52,8 +52,8 @@ class CellOutcome(Section):
     """Everything that determined the predictions, by part; null in records of older versions."""
 
     @model_validator(mode="after")
-    def _counts_its_error(self) -> Self:
-        if not _same(counted := 1 - self.num_correct / self.num_samples, self.error):
+    def _require_consistent_error(self) -> Self:
+        if not _is_close(counted := 1 - self.num_correct / self.num_samples, self.error):
             raise ValueError(
                 f"{self.name} has error {self.error}; expected {counted}, as {self.num_correct} of {self.num_samples} "
                 "are correct"
@@ -68,7 +68,7 @@ class CellOutcome(Section):
         return " ".join([cell, *where, *([f"with seed {self.seed}"] if self.seed else [])])
 
 
-class PublishedModel(Section):
+class PublishedModel(ConfigModel):
     """The source model."""
 
     name: str
@@ -77,7 +77,7 @@ class PublishedModel(Section):
     weights_sha256: str
 
 
-class PublishedMethod(Section):
+class PublishedMethod(ConfigModel):
     """The adaptation method; its hyperparameters are in the settings."""
 
     name: str
@@ -86,7 +86,7 @@ class PublishedMethod(Section):
     tuning: Facts | None
 
 
-class Preprocessing(Section):
+class Preprocessing(ConfigModel):
     """Preprocessing of an image before the network."""
 
     image_size: int
@@ -94,7 +94,7 @@ class Preprocessing(Section):
     std: tuple[float, ...]
 
 
-class Errors(Section):
+class Errors(ConfigModel):
     """Mean errors over cells of equal weight, then over seeds."""
 
     mean_error: float | None
@@ -105,7 +105,7 @@ class Errors(Section):
     clean_error: float | None
 
 
-class Cost(Section):
+class Cost(ConfigModel):
     """Computational cost over all cells."""
 
     forwards_per_sample: float
@@ -117,7 +117,7 @@ class Cost(Section):
     peak_rss_gib: float
 
 
-class ExperimentResult(Section):
+class ExperimentResult(ConfigModel):
     """The content of `result.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -152,12 +152,12 @@ class ExperimentResult(Section):
     cells: tuple[CellOutcome, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _has_the_errors_of_its_cells(self) -> Self:
+    def _require_consistent_errors(self) -> Self:
         if any(cell.in_mean is None for cell in self.cells):
             return self
         counted = errors_of(self.cells).model_dump()
         for name, value in self.errors.model_dump().items():
-            if not _same(value, counted[name]):
+            if not _is_close(value, counted[name]):
                 raise ValueError(f"errors.{name} is {value}; expected {counted[name]}, as its cells have it")
         return self
 
@@ -192,7 +192,7 @@ class ExperimentResult(Section):
             ) from error
 
 
-def _same(one: float | None, other: float | None) -> bool:
+def _is_close(one: float | None, other: float | None) -> bool:
     return one == other or (one is not None and other is not None and isclose(one, other, abs_tol=1e-9))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.util.files import own_folder, read_sealed, sealed, write_atomically
+from tta_pipeline.util.files import make_cache_folder, read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
 _HEAD_BYTES = 64
@@ -39,9 +39,9 @@ class Checkpoints:
         """Write *state* after *steps* steps atomically, and remove all but the last two."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        own_folder(self.folder)
+        make_cache_folder(self.folder)
         path = self.folder / f"{self.fingerprint}-{steps}.checkpoint"
-        write_atomically(path, sealed(buffer.getvalue(), path.name))
+        write_atomically(path, seal(buffer.getvalue(), path.name))
         kept = self._own()[-NUM_KEPT:]
         for other in self.folder.glob("*.checkpoint"):
             if _NAME.fullmatch(other.name) and other not in kept:

@@ -38,7 +38,7 @@ class Box(NamedTuple):
     width: int
 
 
-def random_area(height: int, width: int, draws: Sequence[float]) -> Box:
+def random_crop_box(height: int, width: int, draws: Sequence[float]) -> Box:
     """Return a box with 8 to 100 % of the area and an aspect ratio of 3/4 to 4/3, as `RandomResizedCrop` does.
 
     Args:
@@ -81,11 +81,11 @@ def crop_into(
     """
     header = read_image_header(data)
     if kind == "full":
-        pixels = _resized_area(data, header, len(out), draws)
+        pixels = _crop_random_area(data, header, len(out), draws)
     elif (header.height, header.width) != out.shape[:2]:
-        pixels = _cropped(data, header, len(out), draws[-2:] if kind == "simple" else None)
+        pixels = _resize_and_crop(data, header, len(out), draws[-2:] if kind == "simple" else None)
     elif kind == "simple":
-        _shift_into(out, data, header, draws[-2:], is_mirrored=is_mirrored)
+        _pad_and_crop_into(out, data, header, draws[-2:], is_mirrored=is_mirrored)
         return
     else:
         decode_into(data, out)
@@ -94,17 +94,17 @@ def crop_into(
     out[...] = torch.flip(pixels, (1,)).numpy() if is_mirrored else pixels.numpy()
 
 
-def _resized_area(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]) -> torch.Tensor:
-    box = random_area(header.height, header.width, draws)
+def _crop_random_area(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]) -> torch.Tensor:
+    box = random_crop_box(header.height, header.width, draws)
     end, most_reduction = box.top + box.height, min(box.height, box.width) / size / _SPARE
     pixels, reduction = decode_rows(data, header, end=end, most_reduction=most_reduction)
     top, left, bottom, right = (
         edge // reduction for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
-    return _resized(pixels[top:bottom, left:right], size, size)
+    return _resize(pixels[top:bottom, left:right], size, size)
 
 
-def _cropped(data: bytes, header: ImageHeader, size: int, draws: Sequence[float] | None) -> torch.Tensor:
+def _resize_and_crop(data: bytes, header: ImageHeader, size: int, draws: Sequence[float] | None) -> torch.Tensor:
     """Resize the image by its shorter side, and return a crop at a random position, or at the centre."""
     shorter, scaled = min(header.height, header.width), int(size * RESIZED_BY)
     height, width = (int(scaled * side / shorter) for side in (header.height, header.width))
@@ -113,10 +113,10 @@ def _cropped(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]
         top, left = round((height - size) / 2), round((width - size) / 2)
     else:
         top, left = _place(draws, height - size, width - size)
-    return _resized(pixels, height, width)[top : top + size, left : left + size]
+    return _resize(pixels, height, width)[top : top + size, left : left + size]
 
 
-def _shift_into(
+def _pad_and_crop_into(
     out: npt.NDArray[np.uint8], data: bytes, header: ImageHeader, draws: Sequence[float], *, is_mirrored: bool
 ) -> None:
     """Pad the image with black edges, and write a crop at a random position into *out*."""
@@ -148,7 +148,7 @@ def _place(draws: Sequence[float], most_down: int, most_right: int) -> tuple[int
     return math.floor(down * (most_down + 1)), math.floor(right * (most_right + 1))
 
 
-def _resized(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Tensor:
+def _resize(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Tensor:
     """Return *pixels* resized as torchvision's Resize does: bilinear, antialiased.
 
     Torch takes a third of Pillow's time, lets other threads run, and differs from Pillow by at most one level of

@@ -10,7 +10,7 @@ from tta_pipeline.shards.manifest import SampleIndex
 from tta_pipeline.shards.ordering import Indices
 
 
-def by_key(index: SampleIndex) -> Indices:
+def order_by_key(index: SampleIndex) -> Indices:
     """Return the positions of the samples sorted by key, shape (N,): an order that is independent of the shards."""
     keys = index.keys
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
@@ -23,7 +23,7 @@ def epoch_order(
 
     Args:
         index: The samples.
-        ranked: Their positions sorted by key, see `by_key`.
+        ranked: Their positions sorted by key, see `order_by_key`.
         settings: Settings that select the order.
         seed: Seed of the training.
         epoch: Number of the epoch.
@@ -33,15 +33,15 @@ def epoch_order(
         return ranked[rng.permutation(len(ranked))]
     if settings.shuffle == "stored":
         return np.arange(len(index))
-    members = _members_of_shards(index)
+    members = _samples_by_shard(index)
     if settings.shuffle == "buffer":
         read = np.concatenate([members[number] for number in rng.permutation(len(members)).tolist()])
     else:
-        read = np.concatenate(list(_drawn(members, epoch_samples(index, settings), rng)))
-    return _through_buffer(read, settings.buffer_samples, rng)[: epoch_samples(index, settings)]
+        read = np.concatenate(list(_draw_shards(members, num_epoch_samples(index, settings), rng)))
+    return _shuffle_through_buffer(read, settings.buffer_samples, rng)[: num_epoch_samples(index, settings)]
 
 
-def epoch_samples(index: SampleIndex, settings: TrainingInputSettings) -> int:
+def num_epoch_samples(index: SampleIndex, settings: TrainingInputSettings) -> int:
     """Return the number of samples in an epoch."""
     return settings.epoch_samples or len(index)
 
@@ -51,13 +51,13 @@ def cut_into_batches(order: Indices, batch_size: int) -> list[Indices]:
     return np.array_split(order, math.ceil(len(order) / batch_size))
 
 
-def _members_of_shards(index: SampleIndex) -> Sequence[Indices]:
+def _samples_by_shard(index: SampleIndex) -> Sequence[Indices]:
     """Return the samples of each shard in stored order, without empty shards."""
     edges = np.flatnonzero(np.diff(index.shards)) + 1
     return np.split(np.arange(len(index)), edges)
 
 
-def _drawn(members: Sequence[Indices], count: int, rng: np.random.Generator) -> Iterator[Indices]:
+def _draw_shards(members: Sequence[Indices], count: int, rng: np.random.Generator) -> Iterator[Indices]:
     """Yield the samples of shards drawn with replacement, until there are *count*."""
     while count > 0:
         drawn = members[int(rng.integers(len(members)))]
@@ -65,7 +65,7 @@ def _drawn(members: Sequence[Indices], count: int, rng: np.random.Generator) -> 
         count -= len(drawn)
 
 
-def _through_buffer(read: Indices, buffer_samples: int, rng: np.random.Generator) -> Indices:
+def _shuffle_through_buffer(read: Indices, buffer_samples: int, rng: np.random.Generator) -> Indices:
     """Return *read* as shuffled by a buffer: whenever a sample enters the full buffer, a random one leaves it."""
     size = min(buffer_samples, len(read))
     buffer, left = read[:size].tolist(), np.empty_like(read)

@@ -10,16 +10,16 @@ import torch
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
-from tta_pipeline.extras.training.draws import Hashes, key_hashes
-from tta_pipeline.extras.training.epoch_order import by_key, cut_into_batches, epoch_order, epoch_samples
+from tta_pipeline.extras.training.augmented_pixels import Augment, AugmentedPixels, ImageFiles
+from tta_pipeline.extras.training.epoch_order import cut_into_batches, epoch_order, num_epoch_samples, order_by_key
 from tta_pipeline.extras.training.listed_files import ListedFiles
-from tta_pipeline.extras.training.pixels import Augment, AugmentedPixels, Files
+from tta_pipeline.extras.training.random_draws import Hashes, key_hashes
 from tta_pipeline.extras.training.webdataset_input import read_by_webdataset
 from tta_pipeline.extras.training.worker_processes import read_by_processes
 from tta_pipeline.loading.loose_files import LooseFiles
-from tta_pipeline.loading.order import StreamOrder
-from tta_pipeline.loading.pixels import StoredPixels
 from tta_pipeline.loading.reader import Batch, Stream
+from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.shards.manifest import ShardSet, keys_sha256
 from tta_pipeline.shards.ordering import Indices
 
@@ -64,7 +64,7 @@ class TrainingInput:
             )
         if not 0 <= self.rank < self.num_ranks:
             raise StreamError(f"rank is {self.rank} of {self.num_ranks}; expected 0 to {self.num_ranks - 1}")
-        smallest = epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
+        smallest = num_epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
         if smallest < self.num_ranks:
             raise StreamError(
                 f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one for each: "
@@ -74,12 +74,12 @@ class TrainingInput:
     @property
     def num_batches(self) -> int:
         """Number of batches in an epoch; each process takes its part of every batch."""
-        return -(-epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
+        return -(-num_epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
 
-    def sizes(self, number: int) -> tuple[int, ...]:
+    def batch_sizes(self, number: int) -> tuple[int, ...]:
         """Return the number of samples in each batch of epoch *number*, over all processes."""
         del number  # every epoch has the same number of samples
-        count = epoch_samples(self.shard_set.index, self.settings)
+        count = num_epoch_samples(self.shard_set.index, self.settings)
         return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
 
     def epoch(self, number: int, *, skip_batches: int = 0) -> Iterator[Batch]:
@@ -97,10 +97,10 @@ class TrainingInput:
         """
         augment = Augment(settings=self.settings, hashes=self._hashes, seed=self.seed, epoch=number)
         if self.settings.loader == "webdataset":
-            yield from islice(self._by_webdataset(augment), skip_batches, None)
+            yield from islice(self._read_by_webdataset(augment), skip_batches, None)
         elif parts := self._parts(number)[skip_batches:]:
             if self.settings.loader == "imagefolder" or self.settings.draws_from_torch:
-                yield from self._by_processes(parts, augment)
+                yield from self._read_by_processes(parts, augment)
             else:
                 yield from self._stream(parts, augment)
 
@@ -117,11 +117,11 @@ class TrainingInput:
         is_dealt = self.settings.loader == "webdataset" and self.settings.shuffle != "stored"
         return max(1, self.num_threads) if is_dealt else None
 
-    def _by_webdataset(self, augment: Augment) -> Iterator[Batch]:
+    def _read_by_webdataset(self, augment: Augment) -> Iterator[Batch]:
         read = read_by_webdataset(
             self.shard_set,
             augment,
-            [len(range(self.rank, size, self.num_ranks)) for size in self.sizes(augment.epoch)],
+            [len(range(self.rank, size, self.num_ranks)) for size in self.batch_sizes(augment.epoch)],
             settings=self.settings,
             image_size=self.image_size,
             num_workers=self.num_threads,
@@ -129,7 +129,7 @@ class TrainingInput:
         )
         return (self._batch(images, indices) for images, indices in read)
 
-    def _by_processes(self, parts: list[Indices], augment: Augment) -> Iterator[Batch]:
+    def _read_by_processes(self, parts: list[Indices], augment: Augment) -> Iterator[Batch]:
         images = read_by_processes(
             AugmentedPixels(self._files(), augment),
             parts,
@@ -139,7 +139,7 @@ class TrainingInput:
         )
         return (self._batch(*read) for read in zip(images, parts, strict=True))
 
-    def _files(self) -> Files:
+    def _files(self) -> ImageFiles:
         if self.settings.loader == "indexed":
             return StoredPixels(self.shard_set, self.image_size)
         assert self.loose is not None
@@ -172,7 +172,7 @@ class TrainingInput:
 
     @cached_property
     def _ranked(self) -> Indices:
-        return by_key(self.shard_set.index)
+        return order_by_key(self.shard_set.index)
 
     @cached_property
     def _hashes(self) -> Hashes:

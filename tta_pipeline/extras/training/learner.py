@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from tta_pipeline.benchmarks.training import Recipe
-from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.benchmarks.training_recipe import Recipe
+from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.checkpoints import State
-from tta_pipeline.extras.training.recipe import average_of, mixing_of, optimizer_of, schedule_of
+from tta_pipeline.extras.training.recipe import make_average, make_mixing, make_optimizer, make_schedule
 from tta_pipeline.loading.device import as_floats
 
 Weights = dict[str, torch.Tensor]
@@ -28,7 +28,7 @@ class Learner:
         num_classes: int,
         steps_per_epoch: int,
         device: torch.device,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
     ) -> None:
         """Prepare *network*, a classifier of images (B, 3, H, W) in [0, 1] with logits (B, num_classes)."""
         layout = torch.channels_last if settings.channels_last else torch.contiguous_format
@@ -36,10 +36,10 @@ class Learner:
         self._settings = settings
         self._device = device
         self._num_ranks = ranks.num_ranks
-        self._optimizer = optimizer_of(self.network, settings)
-        self._schedule = schedule_of(self._optimizer, settings, steps_per_epoch=steps_per_epoch)
-        self._average = average_of(self.network, settings)
-        self._mixing = mixing_of(settings, num_classes=num_classes)
+        self._optimizer = make_optimizer(self.network, settings)
+        self._schedule = make_schedule(self._optimizer, settings, steps_per_epoch=steps_per_epoch)
+        self._average = make_average(self.network, settings)
+        self._mixing = make_mixing(settings, num_classes=num_classes)
         self._parallel = _parallel(self.network, device) if ranks.num_ranks > 1 else None
         learning = self._parallel or self.network
         self._learning = learning if settings.compile == "off" else torch.compile(learning, mode=settings.compile)
@@ -63,7 +63,7 @@ class Learner:
         images, targets = as_floats(pixels), labels.to(self._device, non_blocking=True)
         if self._mixing is not None:
             images, targets = self._mixing(images, targets)
-        with self._no_exchange() if not is_last else nullcontext():
+        with self._no_gradient_exchange() if not is_last else nullcontext():
             with self._autocast():
                 logits = self._learning(images)
             loss = cross_entropy(
@@ -88,13 +88,13 @@ class Learner:
         return float(self._optimizer.param_groups[0]["lr"])
 
     @property
-    def kept(self) -> nn.Module:
+    def saved_network(self) -> nn.Module:
         """Network that is validated and saved: the moving average if there is one."""
         return self.network if self._average is None else self._average.module
 
     def weights(self) -> Weights:
-        """Return a copy of the weights of `kept`, on the host."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.kept.state_dict().items()}
+        """Return a copy of the weights of `saved_network`, on the host."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.saved_network.state_dict().items()}
 
     def state(self) -> State:
         """Return everything that the next step needs."""
@@ -105,7 +105,7 @@ class Learner:
             "average": None if self._average is None else self._average.state_dict(),
         }
 
-    def load(self, state: State) -> None:
+    def load_state(self, state: State) -> None:
         """Restore *state*."""
         self.network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
@@ -122,7 +122,7 @@ class Learner:
         if self._average is not None:
             self._average.update_parameters(self.network)
 
-    def _no_exchange(self) -> AbstractContextManager[Any]:
+    def _no_gradient_exchange(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._parallel is None else self._parallel.no_sync()
 
     def _autocast(self) -> AbstractContextManager[None]:

@@ -32,7 +32,7 @@ class ListedFiles:
     def expect(self, indices: Indices) -> None:
         """Do nothing: the positions of the files on the disk are unknown, so nothing can be read ahead."""
 
-    def files(self, indices: Indices) -> Iterator[bytes]:
+    def read_files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the files of the samples at *indices*.
 
         Raises:
@@ -42,15 +42,15 @@ class ListedFiles:
             try:
                 data = read_file(Path(self._paths[index]), limit_bytes=MAX_FILE_BYTES)
             except OSError as error:
-                raise self.unreadable(index, f"a read error ({error.strerror})") from error
+                raise self.unreadable_error(index, f"a read error ({error.strerror})") from error
             if (found := self._check.digest(data)) != expected:
-                raise self.unreadable(index, f"other bytes, of {self._check.name} {found.hex()}")
+                raise self.unreadable_error(index, f"other bytes, of {self._check.name} {found.hex()}")
             yield data
 
     def require_unchanged(self) -> None:
         """Do nothing: each file was compared when it was read."""
 
-    def unreadable(self, index: int, found: str) -> StreamError:
+    def unreadable_error(self, index: int, found: str) -> StreamError:
         """Return an error: *found* is in place of the sample at *index*."""
         return StreamError(
             f"{self._paths[index]}: found {found}; expected the file from which sample "

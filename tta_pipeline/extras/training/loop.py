@@ -14,19 +14,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tta_pipeline.benchmarks.training import Recipe
+from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.devices import devices_with_random_state
-from tta_pipeline.evaluation.device.memory import out_of_memory_error, peak_gib, reset_peak_memory
-from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.device.memory import out_of_memory_error, peak_memory_gib, reset_peak_memory
+from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.timing import peak_rss_gib, timed
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner, Weights
-from tta_pipeline.extras.training.validation import Validated, validated
-from tta_pipeline.loading.device import DeviceBatch, on_device
-from tta_pipeline.results.training import TrainingEpoch
+from tta_pipeline.extras.training.validation import Validation, validate
+from tta_pipeline.loading.device import DeviceBatch, move_to_device
+from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.progress import Progress
 
@@ -72,7 +72,7 @@ class _Sums:
 
 
 @dataclass(kw_only=True)
-class _Place:
+class _Position:
     """Progress of the training, as saved in checkpoints."""
 
     epoch: int = 0
@@ -98,7 +98,7 @@ class Training:
         images: TrainingInput,
         validation: TrainingInput | None,
         device: torch.device,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
         checkpoints: Checkpoints,
         must_stop: Callable[[], bool],
         say: Callable[[str], None],
@@ -134,7 +134,7 @@ class Training:
             device=device,
             ranks=ranks,
         )
-        self._place = _Place()
+        self._place = _Position()
         self._sizes: Sequence[int] = ()
         """Samples in each batch of the present epoch."""
         self._counted = torch.zeros(2, device=device)
@@ -173,11 +173,11 @@ class Training:
         place, number = self._place, self._place.epoch
         reset_peak_memory(self._device)
         self._learner.train()
-        self._sizes = self._images.sizes(number)
+        self._sizes = self._images.batch_sizes(number)
         progress = self._progress()
         self._lap_began = time.perf_counter()
         try:
-            for batch in on_device(self._images.epoch(number, skip_batches=place.batch), self._device):
+            for batch in move_to_device(self._images.epoch(number, skip_batches=place.batch), self._device):
                 place.sums.data_wait_s += batch.data_wait_s
                 if not place.totals.time_to_first_batch_s:
                     place.totals.time_to_first_batch_s = time.perf_counter() - self._began
@@ -218,10 +218,10 @@ class Training:
         place = self._place
         self._end_lap()
         loss, num_wrong = place.sums.loss, place.sums.num_wrong
-        (data_wait_s,) = self._of_all(place.sums.data_wait_s)
-        found = self._validated()
+        (data_wait_s,) = self._sum_over_ranks(place.sums.data_wait_s)
+        found = self._validate()
         num_samples, wall_s = int(sum(self._sizes)), place.sums.wall_s
-        of_device_gib = peak_gib(self._device)
+        of_device_gib = peak_memory_gib(self._device)
         epoch = TrainingEpoch(
             epoch=place.epoch + 1,
             num_samples=num_samples,
@@ -242,10 +242,10 @@ class Training:
                 f"found a loss of {loss} in epoch {epoch.epoch}; expected a number: lower lr, set "
                 "clip_norm, or lengthen warmup_epochs"
             )
-        self._remember(epoch)
+        self._record_epoch(epoch)
         place.epoch, place.batch, place.sums = epoch.epoch, 0, _Sums()
 
-    def _remember(self, epoch: TrainingEpoch) -> None:
+    def _record_epoch(self, epoch: TrainingEpoch) -> None:
         place = self._place
         lowest = min((each.validation_error for each in place.epochs if each.validation_error is not None), default=2.0)
         place.epochs.append(epoch)
@@ -265,27 +265,29 @@ class Training:
         place, patience = self._place, self._settings.patience
         if place.epoch == self._settings.epochs:
             return None
-        (num_asking,) = self._of_all(float(self._must_stop()))
+        (num_asking,) = self._sum_over_ranks(float(self._must_stop()))
         if num_asking:
             return "request"
         is_stuck = patience is not None and place.epoch - (place.best_epoch or 0) >= patience
         return "patience" if is_stuck else None
 
-    def _validated(self) -> Validated | None:
+    def _validate(self) -> Validation | None:
         if self._validation is None:
             return None
         with timed() as lap:
             self._share_buffers()
-            loss, num_wrong, num_samples = self._of_all(*validated(self._learner.kept, self._validation, self._device))
-        return Validated(loss=loss / num_samples, error=num_wrong / num_samples, wall_s=lap.wall_s)
+            loss, num_wrong, num_samples = self._sum_over_ranks(
+                *validate(self._learner.saved_network, self._validation, self._device)
+            )
+        return Validation(loss=loss / num_samples, error=num_wrong / num_samples, wall_s=lap.wall_s)
 
     def _share_buffers(self) -> None:
         """Copy the buffers of the saved network from the first process: batch norm's statistics differ by process."""
         if self._ranks.num_ranks > 1:
-            for buffer in self._learner.kept.buffers():
+            for buffer in self._learner.saved_network.buffers():
                 dist.broadcast(buffer, src=0)
 
-    def _of_all(self, *values: float) -> list[float]:
+    def _sum_over_ranks(self, *values: float) -> list[float]:
         """Return the sums of *values* over all processes."""
         if self._ranks.num_ranks == 1:
             return list(values)
@@ -355,7 +357,7 @@ class Training:
                 f"expected {self._images.num_readers}, since the order depends on them: set num_threads to "
                 f"{num_readers}, or remove {self._checkpoints.folder} to start from the beginning"
             )
-        self._place = _Place(
+        self._place = _Position(
             **{
                 **place,
                 "sums": _Sums(**place["sums"]),
@@ -364,5 +366,5 @@ class Training:
             }
         )
         self._place.totals.num_resumed += 1
-        self._learner.load(state["learner"])
+        self._learner.load_state(state["learner"])
         self._say(f"continues after epoch {self._place.epoch} and {self._place.batch} batches, from a checkpoint")

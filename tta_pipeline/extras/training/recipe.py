@@ -8,13 +8,13 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
-from tta_pipeline.benchmarks.training import Recipe
+from tta_pipeline.benchmarks.training_recipe import Recipe
 
 _WARM_UP_FROM = 0.01
 """Share of the learning rate at which a linear warm-up begins."""
 
 
-def optimizer_of(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
+def make_optimizer(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
     """Return the optimiser of *network*; weight decay applies only to tensors of two or more dimensions."""
     trained = [weights for weights in network.parameters() if weights.requires_grad]
     groups = [
@@ -27,7 +27,7 @@ def optimizer_of(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0)
 
 
-def schedule_of(
+def make_schedule(
     optimizer: torch.optim.Optimizer, settings: Recipe, *, steps_per_epoch: int
 ) -> lr_scheduler.LRScheduler:
     """Return the learning-rate schedule of *optimizer*, by step."""
@@ -54,7 +54,7 @@ def _after_warm_up(
     return lr_scheduler.MultiStepLR(optimizer, milestones, gamma=settings.step_factor)
 
 
-def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
+def make_average(network: nn.Module, settings: Recipe) -> AveragedModel | None:
     """Return the moving average of the weights of *network*, with its newest buffers; None if `ema` is not set."""
     if settings.ema is None:
         return None
@@ -62,7 +62,7 @@ def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
     return AveragedModel(network, multi_avg_fn=average)
 
 
-def mixing_of(settings: Recipe, *, num_classes: int) -> v2.Transform | None:
+def make_mixing(settings: Recipe, *, num_classes: int) -> v2.Transform | None:
     """Return the transform that mixes images (B, 3, H, W) and labels (B,) of a batch; None if none is set."""
     found: list[Any] = []
     if settings.mixup:

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.loading.device import as_floats, on_device
+from tta_pipeline.loading.device import as_floats, move_to_device
 
 
-class Validated(NamedTuple):
+class Validation(NamedTuple):
     """Result of one validation, over all processes."""
 
     loss: float
@@ -20,7 +20,7 @@ class Validated(NamedTuple):
 
 
 @torch.inference_mode()
-def validated(network: nn.Module, images: TrainingInput, device: torch.device) -> tuple[float, float, int]:
+def validate(network: nn.Module, images: TrainingInput, device: torch.device) -> tuple[float, float, int]:
     """Return the sum of the losses, the number of wrong predictions and the number of samples of this process.
 
     Args:
@@ -31,7 +31,7 @@ def validated(network: nn.Module, images: TrainingInput, device: torch.device) -
     was_training = network.training
     network.eval()
     counted, num_samples = torch.zeros(2, dtype=torch.float64, device=device), 0
-    for batch in on_device(images.epoch(0), device):
+    for batch in move_to_device(images.epoch(0), device):
         labels = batch.labels.to(device, non_blocking=True)
         logits = network(as_floats(batch.images)).float()
         counted[0] += cross_entropy(logits, labels, reduction="sum")

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
-from tta_pipeline.extras.training.pixels import Augment
+from tta_pipeline.extras.training.augmented_pixels import Augment
 from tta_pipeline.loading.baselines.webdataset_loader import shard_paths
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
@@ -95,7 +95,7 @@ def read_by_webdataset(
         size, rng = settings.buffer_samples, random.Random(number)  # noqa: S311 - a shuffle
         stages.append(webdataset.shuffle(size, initial=size, rng=rng))
     stages.append(webdataset.map(_Sample(shard_set, augment, image_size)))
-    stages.append(webdataset.batched(_CHUNK, collation_fn=_stacked))
+    stages.append(webdataset.batched(_CHUNK, collation_fn=_stack))
     loader = DataLoader(
         webdataset.DataPipeline(*stages),
         batch_size=None,
@@ -104,7 +104,7 @@ def read_by_webdataset(
         generator=torch.Generator().manual_seed(number),
     )
     chunks = iter(loader)
-    yield from _in_batches(chunks, sizes)
+    yield from _rebatch(chunks, sizes)
     if settings.shuffle != "resampled" and next(chunks, None) is not None:
         raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
 
@@ -131,12 +131,12 @@ def _worker_number() -> int:
     return 0 if worker is None else worker.id
 
 
-def _stacked(samples: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _stack(samples: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[torch.Tensor, torch.Tensor]:
     images, positions = zip(*samples, strict=True)
     return torch.from_numpy(np.stack(images)), torch.tensor(positions)
 
 
-def _in_batches(
+def _rebatch(
     chunks: Iterator[tuple[torch.Tensor, torch.Tensor]], sizes: Sequence[int]
 ) -> Iterator[tuple[torch.Tensor, Indices]]:
     images, positions = torch.empty((0,), dtype=torch.uint8), torch.empty((0,), dtype=torch.int64)

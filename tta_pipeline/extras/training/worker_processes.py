@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tta_pipeline.loading.pixels import Pixels
+from tta_pipeline.loading.stored_pixels import Pixels
 from tta_pipeline.shards.ordering import Indices
 
 
@@ -47,7 +47,7 @@ def read_by_processes(
         batches,
         batch_sampler=[part.tolist() for part in parts],
         num_workers=num_workers,
-        collate_fn=_as_it_is,
+        collate_fn=_identity,
         pin_memory=pin_memory,
         generator=torch.Generator(),  # else it draws from the global one, so the loader would affect the weights
     )
@@ -55,5 +55,5 @@ def read_by_processes(
         yield from loader
 
 
-def _as_it_is(images: Any) -> Any:
+def _identity(images: Any) -> Any:
     return images

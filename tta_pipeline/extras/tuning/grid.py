@@ -9,23 +9,23 @@ from math import prod
 
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.tuning import Value, grid_problems
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.tuning_settings import HyperparameterValue, grid_problems
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.util.mistakes import mistakes
+from tta_pipeline.util.validation_errors import mistakes
 
-Grid = Mapping[str, tuple[Value, ...]]
-Combination = Mapping[str, Value]
+Grid = Mapping[str, tuple[HyperparameterValue, ...]]
+Combination = Mapping[str, HyperparameterValue]
 _MOST_COMBINATIONS = 1_000_000
 
 
-def parsed_grid(texts: Iterable[str]) -> Grid:
+def parse_grid(texts: Iterable[str]) -> Grid:
     """Parse *texts* such as `lr=1e-4,1e-3` into a grid; a value that is no JSON is text.
 
     Raises:
         EvaluationError: a text is not of this form, or a hyperparameter is named twice.
     """
-    grid: dict[str, tuple[Value, ...]] = {}
+    grid: dict[str, tuple[HyperparameterValue, ...]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
         found = tuple(dict.fromkeys(_value(each.strip()) for each in values.split(",")))
@@ -38,7 +38,7 @@ def parsed_grid(texts: Iterable[str]) -> Grid:
     return grid
 
 
-def require_fitting(grid: Grid, experiment: Experiment, experiment_name: str) -> None:
+def require_valid_grid(grid: Grid, experiment: Experiment, experiment_name: str) -> None:
     """Refuse a *grid* that is empty, or has values that are invalid for a hyperparameter of *experiment*.
 
     Raises:
@@ -55,7 +55,7 @@ def require_fitting(grid: Grid, experiment: Experiment, experiment_name: str) ->
         )
 
 
-def require_going_together(found: Iterable[Combination], experiment: Experiment) -> None:
+def require_valid_combinations(found: Iterable[Combination], experiment: Experiment) -> None:
     """Refuse combinations whose values are valid for *experiment* one by one, but not together.
 
     Raises:
@@ -67,7 +67,8 @@ def require_going_together(found: Iterable[Combination], experiment: Experiment)
             experiment.entry.configure(experiment.preset, changed, batch_size=experiment.method_batch_size)
         except ValidationError as error:
             raise EvaluationError(
-                f"the grid has {in_words(each)}: {'; '.join(mistakes(error, experiment.method))}: leave out one of them"
+                f"the grid has {combination_text(each)}: {'; '.join(mistakes(error, experiment.method))}: leave out "
+                "one of them"
             ) from None
 
 
@@ -94,7 +95,7 @@ def num_combinations(grid: Grid) -> int:
     return prod(len(values) for values in grid.values())
 
 
-def as_json(combination: Combination | Mapping[str, Sequence[Value]]) -> str:
+def as_json(combination: Combination | Mapping[str, Sequence[HyperparameterValue]]) -> str:
     """Return *combination*, or a grid, as canonical JSON."""
     return json.dumps(combination, sort_keys=True)
 
@@ -104,12 +105,12 @@ def trial_name(combination: Combination) -> str:
     return hashlib.sha256(as_json(combination).encode()).hexdigest()[:16]
 
 
-def in_words(combination: Combination) -> str:
+def combination_text(combination: Combination) -> str:
     """Return *combination* for a log, as `lr 0.001, steps 2`."""
     return ", ".join(f"{name} {value}" for name, value in combination.items())
 
 
-def _value(text: str) -> Value:
+def _value(text: str) -> HyperparameterValue:
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,14 +1,14 @@
 """Restricts trials to held-out shifts: a benchmark without its reported shifts, and checks of the images."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.tuning import Tuning
+from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
 from tta_pipeline.extras.tuning.grid import Combination, trial_name
-from tta_pipeline.results.resolved import require_held_out
-from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.results.resolved_experiment import require_held_out
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 
 
@@ -19,7 +19,7 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
         BenchmarkFileError: there are no held-out shifts, or the file does not name the experiment under `tuning`.
     """
     if not benchmark.held_out:
-        raise BenchmarkFileError(benchmark.nothing_held_out)
+        raise BenchmarkFileError(benchmark.no_held_out_message)
     if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
         known = ", ".join(name for name in benchmark.tuning if name in benchmark.experiments) or "none"
         raise BenchmarkFileError(
@@ -51,7 +51,7 @@ def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: 
     return benchmark.model_copy(update=update), name
 
 
-def require_other_images(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
+def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
     """Refuse *cells* that are not held out, or that have the same shards as a reported cell.
 
     Raises:
@@ -84,7 +84,7 @@ def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Lo
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     first, last = benchmark.held_out_cells[0], benchmark.held_out_cells[-1]
     raise EvaluationError(
-        f"found no shards of {some([cell.key for cell in missing])}, the first in "
+        f"found no shards of {abbreviate_list([cell.key for cell in missing])}, the first in "
         f"{locations.shards(benchmark.name, missing[0])}; expected them: dg launch --assets "
         f"'{','.join(f'{benchmark.name}/held_out/{name}' for name in names)}' "
         f"--partition-range '{first.key}...{last.key}'"
@@ -93,7 +93,7 @@ def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Lo
 
 def _manifest(benchmark: Benchmark, cell: Cell, locations: Locations) -> Manifest:
     folder = locations.shards(benchmark.name, cell)
-    return read_manifest(folder, expected_of(benchmark, locations, cell))
+    return read_manifest(folder, expected_for_benchmark(benchmark, locations, cell))
 
 
 def _contents(manifest: Manifest) -> tuple[str, ...]:

@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.tuning import Tuning
+from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, Known
+from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
 from tta_pipeline.extras.tuning.grid import (
     Combination,
     Grid,
     as_json,
+    combination_text,
     combinations,
-    in_words,
     num_combinations,
-    require_fitting,
-    require_going_together,
+    require_valid_combinations,
+    require_valid_grid,
     trial_name,
 )
-from tta_pipeline.extras.tuning.held_out import benchmark_of_trial, require_other_images, require_tunable
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.files import Record, latest_record, now, publish_record
-from tta_pipeline.results.tuning import Trial, TuningRun
+from tta_pipeline.extras.tuning.held_out import benchmark_of_trial, require_tunable, require_unreported_images
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.records import Record, latest_record, publish_record, utc_now
+from tta_pipeline.results.tuning_record import Trial, TuningRun
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
@@ -50,8 +50,8 @@ class Search:
     def __post_init__(self) -> None:
         """Refuse an impossible search before anything is evaluated."""
         require_tunable(self.benchmark, self.experiment_name)
-        require_fitting(self.values, self.benchmark.experiments[self.experiment_name], self.experiment_name)
-        require_going_together(self.combinations, self.benchmark.experiments[self.experiment_name])
+        require_valid_grid(self.values, self.benchmark.experiments[self.experiment_name], self.experiment_name)
+        require_valid_combinations(self.combinations, self.benchmark.experiments[self.experiment_name])
 
     @property
     def settings(self) -> Tuning:
@@ -81,21 +81,23 @@ class Search:
             RecordError: a record cannot be written.
             StoppedError: this process was asked to end; all evaluations before that are recorded.
         """
-        started_at, known, trials = now(), Known(), []
+        started_at, known, trials = utc_now(), SharedCache(), []
         self.require_images()
         for number, combination in enumerate(self.combinations, start=1):
-            trial = _trial_of(combination, self._evaluated(combination, known, machine, run_id, tell))
-            tell(f"trial {number} of {len(self.combinations)}, {in_words(combination)}: error {trial.error:.1%}")
+            trial = _make_trial(combination, self._evaluate_trial(combination, known, machine, run_id, tell))
+            tell(
+                f"trial {number} of {len(self.combinations)}, {combination_text(combination)}: error {trial.error:.1%}"
+            )
             trials.append(trial)
-        return self._published(self._run_of(trials), run_id=run_id, started_at=started_at)
+        return self._publish(self._make_tuning_run(trials), run_id=run_id, started_at=started_at)
 
     def require_images(self) -> None:
         """Refuse a search whose cells have no shards, or have the shards of reported cells.
 
         Raises:
-            EvaluationError, ManifestError: see `require_other_images`.
+            EvaluationError, ManifestError: see `require_unreported_images`.
         """
-        require_other_images(self.benchmark, self._cells, self.locations)
+        require_unreported_images(self.benchmark, self._cells, self.locations)
 
     @property
     def _budget(self) -> int:
@@ -111,8 +113,8 @@ class Search:
         benchmark, name = benchmark_of_trial(self.benchmark, self.experiment_name, combination)
         return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations, kind="trials")
 
-    def _evaluated(
-        self, combination: Combination, known: Known, machine: Machine, run_id: str, tell: Callable[[str], None]
+    def _evaluate_trial(
+        self, combination: Combination, known: SharedCache, machine: Machine, run_id: str, tell: Callable[[str], None]
     ) -> tuple[Evaluation, ...]:
         """Return the evaluations of a trial, after running the unfinished ones."""
         results = self._results(combination)
@@ -123,9 +125,9 @@ class Search:
                 runner.evaluate(key)
             return tuple(row for key in _keys(results) for row in runner.rows(key))
 
-    def _run_of(self, trials: Sequence[Trial]) -> TuningRun:
+    def _make_tuning_run(self, trials: Sequence[Trial]) -> TuningRun:
         benchmark, results = self.benchmark, self._results(self.combinations[0])
-        return TuningRun.of_trials(
+        return TuningRun.from_trials(
             tuple(trials),
             benchmark=benchmark.file,
             shift_set=benchmark.shift_set.name,
@@ -141,7 +143,7 @@ class Search:
             budget=self._budget,
         )
 
-    def _published(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
+    def _publish(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
         """Return the newest record if it agrees with *run*, else write a new one."""
         folder = self.locations.results(self.benchmark.name)
         with suppress(RecordError):  # a damaged record is reported when records are published
@@ -158,7 +160,7 @@ def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
     return tuple(key for key in results.keys if key != CLEAN)
 
 
-def _trial_of(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
+def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
     return Trial(
         trial=trial_name(combination),
         hyperparameters=as_json(combination),

@@ -45,7 +45,7 @@ class Baseline(BatchLoader):
         """Write *shard_set* into the empty *folder* in the system's own form; write nothing if it reads shards."""
         del shard_set, folder
 
-    def rebatched(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
+    def rebatch(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
         """Yield full batches from *batches* of images and indices, where each worker's last batch may not be full."""
         rests: list[tuple[torch.Tensor, torch.Tensor]] = []
         for images, indices in batches:
@@ -61,14 +61,14 @@ class Baseline(BatchLoader):
 
     def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
         """Yield batches of *dataset*, which has pairs of image and label; *positions* are in the stream's order."""
-        for number, (images, _) in enumerate(self.map_style(dataset, positions)):
+        for number, (images, _) in enumerate(self.make_data_loader(dataset, positions)):
             yield self.batch_at(number, images)
 
 
 def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
     """Return the function from image to tensor: normalised as in the first system, or uint8 (H, W, 3)."""
     if output == "uint8":
-        return _bytes_of
+        return _to_bytes
     from torchvision.transforms import Compose, Normalize, ToTensor  # two seconds; most readers do not need it
 
     as_first_system: Callable[[Any], torch.Tensor] = Compose([ToTensor(), Normalize(MEAN, STD)])
@@ -80,19 +80,19 @@ def decode_image(data: bytes) -> Image.Image | npt.NDArray[np.uint8]:
     return read_array(data) if data.startswith(_ARRAYS) else decode_with_pillow(data)
 
 
-def stored_files(shard_set: ShardSet) -> Iterator[bytes]:
+def read_stored_files(shard_set: ShardSet) -> Iterator[bytes]:
     """Yield every image file of *shard_set* in stored order."""
     return (image.read() for image in stored_images(shard_set))
 
 
-def stored_pictures(shard_set: ShardSet) -> Iterator[Image.Image]:
+def open_stored_images(shard_set: ShardSet) -> Iterator[Image.Image]:
     """Yield every image in stored order, opened as a file, so that writers of JPEG files copy the bytes."""
     with tempfile.NamedTemporaryFile() as file:
-        for data in stored_files(shard_set):
+        for data in read_stored_files(shard_set):
             Path(file.name).write_bytes(data)
             with Image.open(file.name) as picture:
                 yield picture
 
 
-def _bytes_of(image: Image.Image | npt.NDArray[np.uint8]) -> torch.Tensor:
+def _to_bytes(image: Image.Image | npt.NDArray[np.uint8]) -> torch.Tensor:
     return torch.from_numpy(np.array(image))

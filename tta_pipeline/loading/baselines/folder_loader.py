@@ -6,7 +6,7 @@ from typing import Any
 
 from torchvision.datasets import ImageFolder
 
-from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, stored_files, tensor_transform
+from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, read_stored_files, tensor_transform
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.files import read_file
@@ -22,7 +22,7 @@ class FolderLoader(Baseline):
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
         """Write every sample as a separate file, in a folder for each class."""
         labels = shard_set.index.labels.tolist()
-        for position, (label, data) in enumerate(zip(labels, stored_files(shard_set), strict=True)):
+        for position, (label, data) in enumerate(zip(labels, read_stored_files(shard_set), strict=True)):
             path = folder / f"{label:05d}" / f"{position:08d}"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)

@@ -9,7 +9,7 @@ import torch
 from streaming import MDSWriter, StreamingDataset
 from torch.utils.data import DataLoader
 
-from tta_pipeline.loading.baselines.baseline import Baseline, stored_pictures
+from tta_pipeline.loading.baselines.baseline import Baseline, open_stored_images
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
 
@@ -24,16 +24,16 @@ class MosaicmlLoader(Baseline):
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
         """Write MDS files of unchanged image files and their positions."""
         with MDSWriter(columns={"image": "jpeg", "position": "int"}, out=str(folder)) as writer:
-            for position, picture in enumerate(stored_pictures(shard_set)):
+            for position, picture in enumerate(open_stored_images(shard_set)):
                 writer.write({"image": picture, "position": position})
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch, in streaming's own order."""
         dataset = StreamingDataset(local=str(self.folder), batch_size=self.batch_size)
-        loader = DataLoader(dataset, batch_size=self.batch_size, num_workers=self.num_threads, collate_fn=_collated)
-        yield from self.rebatched(loader)
+        loader = DataLoader(dataset, batch_size=self.batch_size, num_workers=self.num_threads, collate_fn=_collate)
+        yield from self.rebatch(loader)
 
 
-def _collated(samples: Sequence[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _collate(samples: Sequence[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
     images = np.stack([np.asarray(sample["image"]) for sample in samples])
     return torch.from_numpy(images), torch.tensor([int(sample["position"]) for sample in samples])

@@ -42,11 +42,11 @@ class WebDatasetLoader(Baseline):
             .shuffle(_SAMPLE_SHUFFLE)
             .decode("pil", only=list(IMAGES))
             .rename(image=";".join((*IMAGES, "npy")))
-            .map(partial(_converted, tensor_transform(self.output), positions))
+            .map(partial(_convert_sample, tensor_transform(self.output), positions))
             .batched(self.batch_size)
         )
         loader = wds.WebLoader(dataset, batch_size=None, num_workers=self.num_threads, pin_memory=self.pin_memory)
-        yield from self.rebatched((images, torch.as_tensor(indices)) for images, indices in loader)
+        yield from self.rebatch((images, torch.as_tensor(indices)) for images, indices in loader)
 
 
 def shard_paths(shard_set: ShardSet) -> list[str]:
@@ -64,7 +64,7 @@ def shard_paths(shard_set: ShardSet) -> list[str]:
     return [str(folder / shard.name) for shard in shard_set.manifest.shards]
 
 
-def _converted(
+def _convert_sample(
     transform: Callable[[Any], torch.Tensor], positions: Mapping[str, int], sample: Mapping[str, Any]
 ) -> tuple[torch.Tensor, int]:
     image = sample["image"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from markupsafe import Markup
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.report.pages.cells import CellResults, Entry, cells_of, class_errors, confusions, curves
-from tta_pipeline.report.pages.gathered import Gathered
+from tta_pipeline.report.pages.cells import CellResults, Entry, chart_data, class_errors, confusions, read_cells
+from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.photographs import TILE, Photograph, write_photographs
-from tta_pipeline.report.pages.rendering import rendered
-from tta_pipeline.report.tables import GENERATED_NOTE, Table, as_html, without_obvious
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.report.pages.rendering import render_page
+from tta_pipeline.report.tables import GENERATED_NOTE, Table, as_html, drop_obvious_columns
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, WHOLE
 from tta_pipeline.util.progress import Reporter
@@ -28,26 +28,29 @@ _FACTS = (
 )  # fmt: skip
 
 
-def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, reporter: Reporter) -> Gathered:
+def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, reporter: Reporter) -> CollectedResults:
     """Write the page of each cell with results into *folder*, and return the data for the other pages."""
-    gathered, progress = Gathered(), reporter("writing pages", len(benchmark.cells) + benchmark.has_clean, unit="cells")
-    for results in cells_of(benchmark, locations):
+    gathered, progress = (
+        CollectedResults(),
+        reporter("writing pages", len(benchmark.cells) + benchmark.has_clean, unit="cells"),
+    )
+    for results in read_cells(benchmark, locations):
         if not results.entries:
             continue
         first = next(iter(results.first))
         photographs = write_photographs(
             results, folder / f"{results.name}.webp", image_size=benchmark.image_size_of(first)
         )
-        (folder / f"{results.name}.html").write_text(_page(benchmark, results, photographs))
+        (folder / f"{results.name}.html").write_text(_render_cell(benchmark, results, photographs))
         gathered.add(results, photographs)
         progress.advance(1)
     return gathered
 
 
-def _page(benchmark: Benchmark, results: CellResults, photographs: Sequence[Photograph]) -> str:
-    common = _common(results)
-    drawn = {name: asdict(curves(entry.row)) for name, entry in results.first.items()}
-    return rendered(
+def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequence[Photograph]) -> str:
+    common = _common_facts(results)
+    drawn = {name: asdict(chart_data(entry.row)) for name, entry in results.first.items()}
+    return render_page(
         "cell.html.j2",
         benchmark=benchmark,
         results=results,
@@ -58,7 +61,7 @@ def _page(benchmark: Benchmark, results: CellResults, photographs: Sequence[Phot
         tile=TILE,
         class_errors=class_errors(results),
         common=common,
-        facts=_differing(results, common),
+        facts=_differing_facts(results, common),
         sections=[_section(benchmark, results, entry) for entry in results.first.values()],
         # Jinja does not escape inside <script>, and an experiment's name may contain "</script>".
         curves=Markup(json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")),  # noqa: S704 - escaped here
@@ -70,7 +73,7 @@ def _table(results: CellResults) -> Markup:
         (entry.experiment, _stream(results, entry), *(getattr(entry.row, name) for name in _COLUMNS))
         for entry in sorted(results.entries, key=lambda entry: entry.row.error)
     )
-    table = without_obvious(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
+    table = drop_obvious_columns(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
     caption = f"Experiments on {results.title}, from the lowest error on"
     return as_html(table, name="experiments", caption=caption, is_whole=False)
 
@@ -87,11 +90,11 @@ def _section(benchmark: Benchmark, results: CellResults, entry: Entry) -> Mappin
         "entry": entry,
         "num_entries": sum(each.experiment == entry.experiment for each in results.entries),
         "confusions": confusions(entry, results.samples.get(entry.experiment), results.classes),
-        "command": _command(benchmark, entry),
+        "command": _launch_command(benchmark, entry),
     }
 
 
-def _command(benchmark: Benchmark, entry: Entry) -> str:
+def _launch_command(benchmark: Benchmark, entry: Entry) -> str:
     """Return the command that evaluates *entry* again if it is not finished."""
     if entry.stream == CLEAN.key:
         return f"dg launch --assets '{benchmark.name}/clean/evaluation/{entry.experiment}'"
@@ -103,7 +106,7 @@ def _facts(row: Evaluation) -> Mapping[str, object]:
     return {name: value for name in _FACTS if (value := getattr(row, name)) is not None}
 
 
-def _differing(results: CellResults, common: Mapping[str, object]) -> Markup:
+def _differing_facts(results: CellResults, common: Mapping[str, object]) -> Markup:
     """Return a table of the facts that differ between experiments."""
     shown = [name for name in _FACTS if name not in common]
     rows = tuple((name, *(getattr(entry.row, each) for each in shown)) for name, entry in results.first.items())
@@ -112,7 +115,7 @@ def _differing(results: CellResults, common: Mapping[str, object]) -> Markup:
     )
 
 
-def _common(results: CellResults) -> Mapping[str, object]:
+def _common_facts(results: CellResults) -> Mapping[str, object]:
     """Return the facts that are the same for all experiments on the cell."""
     first, *others = (_facts(entry.row) for entry in results.first.values())
     return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import ManifestError, RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.report.significance.judged import CellSamples, JudgedCell, judged, recorded_places
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
 
@@ -77,7 +77,7 @@ class CellResults:
         return dict(sorted(found.items(), key=lambda each: each[1].row.error))
 
 
-def cells_of(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
+def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
     """Yield each cell of *benchmark* that has results, in the order of the benchmark; clean images come last."""
     all_results = {
         name: ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
@@ -90,10 +90,10 @@ def cells_of(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults
     for cell in (*benchmark.cells, CLEAN):
         if cell in places:
             others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
-            yield _results_of(cell, all_results, places[cell], sorted(others))
+            yield _read_cell(cell, all_results, places[cell], sorted(others))
 
 
-def _results_of(
+def _read_cell(
     cell: Cell,
     all_results: Mapping[str, ExperimentResults],
     places: Sequence[tuple[str, Unit, Place]],
@@ -106,30 +106,30 @@ def _results_of(
         results = all_results[name]
         folder = results.folder(cell)
         if folder not in by_folder:
-            by_folder[folder] = _opened(results, cell)
+            by_folder[folder] = _open_samples(results, cell)
         opened = by_folder[folder]
         if opened:
             samples[name] = opened
         with suppress(RecordError):  # the first page names the records that were set aside
             entries.append(
-                Entry(experiment=name, unit=unit, row=results.row(place), judged=_judged(results, place, opened))
+                Entry(experiment=name, unit=unit, row=results.row(place), judged=_judge_if_kept(results, place, opened))
             )
     classes = next((each.shard_set.manifest.classes for each in samples.values()), ())
     return CellResults(cell=cell, classes=classes, samples=samples, entries=entries, severities=severities)
 
 
-def _opened(results: ExperimentResults, cell: Cell) -> CellSamples | None:
+def _open_samples(results: ExperimentResults, cell: Cell) -> CellSamples | None:
     try:
         return CellSamples.open(results, cell)
     except ManifestError:
         return None
 
 
-def _judged(results: ExperimentResults, place: Place, samples: CellSamples | None) -> JudgedCell | None:
+def _judge_if_kept(results: ExperimentResults, place: Place, samples: CellSamples | None) -> JudgedCell | None:
     if samples is None:
         return None
     try:
-        return judged(results, place, samples)
+        return judge_cell(results, place, samples)
     except RecordError:
         return None
 
@@ -151,7 +151,7 @@ def confusions(entry: Entry, samples: CellSamples | None, classes: Sequence[str]
     labels = samples.shard_set.index.labels[found.positions[found.is_wrong]]
     counts = Counter(zip(labels.tolist(), found.predictions[found.is_wrong].tolist(), strict=True))
     return [
-        Confusion(label=classes[label], prediction=_class(classes, prediction), num_samples=count)
+        Confusion(label=classes[label], prediction=_class_name(classes, prediction), num_samples=count)
         for (label, prediction), count in counts.most_common(MAX_CONFUSIONS)
     ]
 
@@ -189,7 +189,7 @@ def class_errors(results: CellResults) -> Sequence[ClassErrors]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curves:
+class ChartData:
     """Data of the charts of an experiment on a cell."""
 
     bins: Sequence[tuple[float, float, int]]
@@ -200,18 +200,18 @@ class Curves:
     """Images so far at each batch at which the method reset itself; empty if there are too many to draw."""
 
 
-def curves(row: Evaluation) -> Curves:
+def chart_data(row: Evaluation) -> ChartData:
     """Return the data of the charts of *row*; in a pass over several cells, only the first has batches."""
     bins = row.calibration
     sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
-    return Curves(
+    return ChartData(
         bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
-        batches=_stretches(row),
+        batches=_timeline_points(row),
         resets=_resets(row),
     )
 
 
-def _stretches(row: Evaluation) -> Sequence[tuple[int, float | None, float]]:
+def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float]]:
     batches = row.batches
     num_samples = np.array(batches.num_samples, np.int64)
     if not len(num_samples):
@@ -232,17 +232,17 @@ def _resets(row: Evaluation) -> Sequence[int]:
     return found if len(found) <= MAX_RESETS else ()
 
 
-def _class(classes: Sequence[str], number: int) -> str:
+def _class_name(classes: Sequence[str], number: int) -> str:
     """Return the name of a predicted class; a model may have more classes than the shards."""
     return classes[number] if 0 <= number < len(classes) else f"class {number}"
 
 
-def most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
+def find_most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
     """Return the positions of the *number* samples on which the experiments disagree most, in stored order.
 
     Samples that half of the experiments classify correctly come first; ties go to the first key.
     """
-    comparable = list(shown_together(results).values())
+    comparable = list(largest_comparable_group(results).values())
     if not comparable:
         return np.array([], np.int64)
     shares = np.mean([each.is_wrong for each in comparable], axis=0)
@@ -250,7 +250,7 @@ def most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
     return np.sort(comparable[0].positions[chosen])
 
 
-def shown_together(results: CellResults) -> Mapping[str, JudgedCell]:
+def largest_comparable_group(results: CellResults) -> Mapping[str, JudgedCell]:
     """Return the judged cells of the largest group of experiments that have the same samples, by experiment."""
     groups: dict[tuple[str, str], dict[str, JudgedCell]] = {}
     for name, entry in results.first.items():

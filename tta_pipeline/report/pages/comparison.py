@@ -4,15 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from tta_pipeline.report.pages.gathered import Gathered, PhotographsOfCell, unit_name
+from tta_pipeline.report.pages.collected_results import CollectedResults, PhotographsOfCell, unit_name
 from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
-from tta_pipeline.report.significance.paired import LEVEL, Estimate, holm
-from tta_pipeline.report.significance.standing import Pair, mean_error
+from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, holm
+from tta_pipeline.report.significance.pairwise import Pair, mean_error
 
 Pairs = Mapping[tuple[str, str], Pair]
 
 
-def as_script(gathered: Gathered, pairs: Pairs) -> str:
+def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
     """Return the data as a script, since a browser does not let a page on disk read a data file."""
     number_of = {unit_name(unit): number for number, unit in enumerate(gathered.units)}
     numbers = list(gathered.units)
@@ -61,13 +61,13 @@ def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: 
     return {"page": found.page, "title": found.title, "photos": photos}
 
 
-def mean_errors(gathered: Gathered) -> Mapping[str, Estimate]:
+def mean_errors(gathered: CollectedResults) -> Mapping[str, Estimate]:
     """Return the mean error, with its interval, of each experiment with stored predictions."""
-    found = {name: mean_error(cells) for name, cells in gathered.standings().items()}
+    found = {name: mean_error(cells) for name, cells in gathered.judged_cells().items()}
     return {name: each for name, each in found.items() if each is not None}
 
 
-def not_shown_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
+def not_significantly_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
     """Return the experiments among *others* that are not significantly worse than *best*, by Holm's correction.
 
     Experiments that cannot be compared with *best* are left out: those on another stream, without predictions, or whose

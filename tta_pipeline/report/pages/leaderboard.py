@@ -4,24 +4,26 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from tta_pipeline.report.pages.comparison import Pairs, not_shown_worse
-from tta_pipeline.report.pages.gathered import Gathered
-from tta_pipeline.report.significance.paired import Estimate
-from tta_pipeline.report.tables import Table, as_html, without_obvious
+from tta_pipeline.report.pages.collected_results import CollectedResults
+from tta_pipeline.report.pages.comparison import Pairs, not_significantly_worse
+from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns
 
-_SAME = 1e-9
+_TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
 
 
-def leaderboard_html(table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]) -> Markup:
+def leaderboard_html(
+    table: Table, gathered: CollectedResults, compared: Pairs, means: Mapping[str, Estimate]
+) -> Markup:
     """Return the leaderboard with the interval of each mean error, and with the rows marked that may be the best."""
-    wider, leading = with_intervals(table, gathered, compared, means)
-    shown = without_obvious(_without(wider, "generated"))
+    wider, leading = add_intervals(table, gathered, compared, means)
+    shown = drop_obvious_columns(_drop_column(wider, "generated"))
     return as_html(shown, name="board", caption="Leaderboard", leading=leading)
 
 
-def with_intervals(
-    table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]
+def add_intervals(
+    table: Table, gathered: CollectedResults, compared: Pairs, means: Mapping[str, Estimate]
 ) -> tuple[Table, frozenset[int]]:
     """Return the leaderboard of a benchmark with the interval of each mean error, and the rows that may be the best.
 
@@ -39,7 +41,7 @@ def with_intervals(
         # The row's mean may cover cells without stored predictions: then the interval is not the row's.
         if found is None or gathered.subsets[names[number]] != subsets[number]:
             return None, None
-        return (found.low, found.high) if abs(found.mean - errors[number]) < _SAME else (None, None)
+        return (found.low, found.high) if abs(found.mean - errors[number]) < _TOLERANCE else (None, None)
 
     after = columns["mean_error"] + 1
     intervals = [interval_of(number) for number in range(len(table.rows))]
@@ -52,21 +54,24 @@ def with_intervals(
         if error is not None:
             groups.setdefault((subsets[number], num_cells[number]), []).append(number)
     leading = frozenset(
-        number for group in groups.values() if len(group) > 1 for number in _leading(group, names, errors, compared)
+        number
+        for group in groups.values()
+        if len(group) > 1
+        for number in _find_leading(group, names, errors, compared)
     )
     return wider, leading
 
 
-def _leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float], compared: Pairs) -> set[int]:
+def _find_leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float], compared: Pairs) -> set[int]:
     """Return the best of *group* and the rows not significantly worse; empty if nothing can be compared."""
     best = min(group, key=lambda number: errors[number])
-    equal = not_shown_worse(names[best], [names[number] for number in group if number != best], compared)
+    equal = not_significantly_worse(names[best], [names[number] for number in group if number != best], compared)
     if equal is None:
         return set()
     return {best, *(number for number in group if names[number] in equal)}
 
 
-def _without(table: Table, column: str) -> Table:
+def _drop_column(table: Table, column: str) -> Table:
     """Return *table* without *column*, which the page states in its text."""
     at = table.columns.index(column)
     return Table(

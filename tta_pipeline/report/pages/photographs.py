@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.loading.order import among, as_stored
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.report.pages.cells import CellResults, most_disputed, shown_together
+from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.report.pages.cells import CellResults, find_most_disputed, largest_comparable_group
 
 MAX_PHOTOGRAPHS = 12
 TILE = 96
@@ -40,7 +40,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
         path: The file.
         image_size: Height and width of the decoded images, in pixels.
     """
-    positions, together = most_disputed(results, MAX_PHOTOGRAPHS), shown_together(results)
+    positions, together = find_most_disputed(results, MAX_PHOTOGRAPHS), largest_comparable_group(results)
     if not len(positions):
         return ()
     samples = results.samples[next(iter(together))]
@@ -48,7 +48,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
     try:
         stream = Stream(
             shard_set=samples.shard_set,
-            order=among(positions, index, as_stored),
+            order=order_among(positions, index, stored_order),
             batch_size=len(positions),
             image_size=image_size,
             num_threads=1,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tta_pipeline.report.tables import formatted, readable
+from tta_pipeline.report.tables import column_title, format_value
 
 STATIC = Path(__file__).parent / "static"
 """Files that the pages load: style sheet, scripts, and Vega-Lite."""
@@ -13,7 +13,7 @@ _READABLE_ON_LIGHT = 0.18
 """Relative luminance above which black text has more contrast than white (WCAG 2.2, section 1.4.3)."""
 
 
-def rendered(template: str, **facts: object) -> str:
+def render_page(template: str, **facts: object) -> str:
     """Return the page of *template* with *facts*."""
     return _environment().get_template(template).render(**facts)
 
@@ -24,17 +24,17 @@ def _environment() -> Environment:
         loader=PackageLoader(__package__, "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["as"] = lambda value, column: formatted(column, value)
-    environment.filters["readable"] = readable
+    environment.filters["as"] = lambda value, column: format_value(column, value)
+    environment.filters["column_title"] = column_title
     return environment
 
 
 @cache
-def shade(error: float) -> tuple[str, str]:
+def error_colours(error: float) -> tuple[str, str]:
     """Return the background colour of an *error* in [0, 1], as in the figures, and the text colour on it."""
     import matplotlib as mpl
 
-    from tta_pipeline.report.drawing import COLOURS
+    from tta_pipeline.report.figure_style import COLOURS
 
     red, green, blue, _ = mpl.colormaps[COLOURS](error)
     linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in (red, green, blue)]

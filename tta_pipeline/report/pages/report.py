@@ -12,9 +12,8 @@ from PIL.Image import Image
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
-from tta_pipeline.report.drawing import as_png, as_svg, with_note
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_bars,
@@ -22,16 +21,25 @@ from tta_pipeline.report.error_figures import (
     heat_maps,
     reliability,
 )
+from tta_pipeline.report.figure_style import add_note, as_png, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
-from tta_pipeline.report.pages.comparison import as_script, mean_errors
-from tta_pipeline.report.pages.gathered import Gathered
+from tta_pipeline.report.pages.collected_results import CollectedResults
+from tta_pipeline.report.pages.comparison import comparison_script, mean_errors
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
-from tta_pipeline.report.pages.rendering import STATIC, rendered, shade
-from tta_pipeline.report.pictures import as_data_uri, picture_png, sample_row, sample_sheet
+from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
+from tta_pipeline.report.pictures import as_data_uri, encode_png, sample_row, sample_sheet
 from tta_pipeline.report.progress_figures import progress_lines
-from tta_pipeline.report.significance.standing import pairs
-from tta_pipeline.report.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
+from tta_pipeline.report.significance.pairwise import compare_pairs
+from tta_pipeline.report.tables import (
+    GENERATED_NOTE,
+    Table,
+    as_html,
+    as_markdown,
+    drop_obvious_columns,
+    format_value,
+    query,
+)
 from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.results.database.database import open_metrics
@@ -73,7 +81,7 @@ class ReportSection:
 
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark* with its parameters filled in, so that a reader can repeat it."""
-        return with_values(self.sql, benchmark.file, benchmark.shift_set.name)
+        return fill_parameters(self.sql, benchmark.file, benchmark.shift_set.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +92,7 @@ class Findings:
     tables: Mapping[str, Table]
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by cell of the comparable experiments, see `_comparable`, in file order."""
+    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
 
     @property
     def best(self) -> str:
@@ -108,7 +116,7 @@ class Findings:
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
 
-_EVERYTHING: tuple[str, str, tuple[int, ...]] = ("cell", "", ())
+_ALL_CELLS_AND_SAMPLES: tuple[str, str, tuple[int, ...]] = ("cell", "", ())
 
 SECTIONS = (
     ReportSection(
@@ -244,7 +252,7 @@ def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
     return tuple(section for section in SECTIONS if benchmark.is_one_of_several or not section.is_across_sets)
 
 
-def with_values(sql: str, *values: str | int) -> str:
+def fill_parameters(sql: str, *values: str | int) -> str:
     """Return *sql* with *values* in place of its parameters, so that a reader can repeat it."""
     for value in values:
         sql = sql.replace("?", str(value) if isinstance(value, int) else f"'{value}'", 1)
@@ -267,7 +275,7 @@ def write_report(
         RecordError: there is no database, or it cannot be read.
     """
     with open_metrics(locations.metrics) as connection:
-        found = _findings(connection, benchmark)
+        found = _read_findings(connection, benchmark)
     if not found.errors:
         raise ReportError(
             f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one: materialize "
@@ -279,13 +287,13 @@ def write_report(
             (beside / name).mkdir()
         shutil.copytree(STATIC, beside / "static")
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
-        compared, means = pairs(gathered.standings()), mean_errors(gathered)
-        (beside / "comparison.js").write_text(as_script(gathered, compared))
-        (beside / "compare.html").write_text(rendered("compare.html.j2", benchmark=benchmark))
+        compared, means = compare_pairs(gathered.judged_cells()), mean_errors(gathered)
+        (beside / "comparison.js").write_text(comparison_script(gathered, compared))
+        (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark))
         wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
-        shown = [_written(section, found, beside) for section in wanted]
-        has_samples = _wrote_samples(found, locations, beside)
-        page = rendered(
+        shown = [_write_section(section, found, beside) for section in wanted]
+        has_samples = _write_samples(found, locations, beside)
+        page = render_page(
             "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
             maps=_maps(found, gathered), sample_cells=_sample_cells(found), has_samples=has_samples,
@@ -295,20 +303,20 @@ def write_report(
         (beside / "index.html").write_text(page)
     return Report(
         path=folder / "index.html",
-        leaderboard_markdown=as_markdown(without_obvious(found.tables["leaderboard"])),
+        leaderboard_markdown=as_markdown(drop_obvious_columns(found.tables["leaderboard"])),
         heat_map_uri=as_data_uri(read_file(folder / "figures" / "heat_map.png", limit_bytes=MAX_FILE_BYTES)),
         num_experiments=len(found.errors),
         num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
     )
 
 
-def _maps(found: Findings, gathered: Gathered) -> Sequence[Mapping[str, object]]:
+def _maps(found: Findings, gathered: CollectedResults) -> Sequence[Mapping[str, object]]:
     """Return the heat map of each experiment: a row for each corruption, with a field for each severity."""
     benchmark = found.benchmark
     return [
         {
             "experiment": experiment,
-            "mean": formatted("error", found.means[experiment] if found.in_mean(experiment) else None),
+            "mean": format_value("error", found.means[experiment] if found.in_mean(experiment) else None),
             "rows": [
                 (
                     name,
@@ -328,7 +336,7 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
     error = errors.get(cell)
     if error is None:
         return None
-    background, ink = shade(error)
+    background, ink = error_colours(error)
     page = f"{cell.corruption}-{cell.severity}"
     return {
         "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.0f}",
@@ -336,7 +344,7 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
     }  # fmt: skip
 
 
-def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
+def _read_findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
     names = [benchmark.file, benchmark.shift_set.name]
     tables = {
         section.name: query(connection, section.sql, names[: section.sql.count("?")]) for section in sections(benchmark)
@@ -345,11 +353,11 @@ def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Fi
     for name, corruption, severity, error, _ in tables["heat_map"].rows:
         if name in benchmark.experiments:
             errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = error
-    errors = {name: errors[name] for name in _comparable(benchmark, errors)}
+    errors = {name: errors[name] for name in _comparable_experiments(benchmark, errors)}
     return Findings(benchmark=benchmark, tables=tables, errors=errors)
 
 
-def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, ...]:
+def _comparable_experiments(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, ...]:
     """Return the *evaluated* experiments that headline and figures compare.
 
     These are the experiments reset at each cell with all samples and severities; if there are none, the largest group
@@ -361,7 +369,7 @@ def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, 
             by = "cell" if name in benchmark.experiments_by_cell else spec.protocol.name
             subset = spec.subset.name if spec.subset else ""
             groups.setdefault((by, subset, tuple(spec.severities or ())), []).append(name)
-    return tuple(groups.get(_EVERYTHING) or max(groups.values(), key=len, default=()))
+    return tuple(groups.get(_ALL_CELLS_AND_SAMPLES) or max(groups.values(), key=len, default=()))
 
 
 def _headline(found: Findings) -> str:
@@ -382,21 +390,21 @@ def _headline(found: Findings) -> str:
     )
 
 
-def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
+def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
     """Write the table and chart of *section* to *folder*, and return the section's data for the page."""
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
     figure = section.draw(found, table) if section.draw else None
     if figure:
         if found.benchmark.is_generated:
-            with_note(figure, f"{found.benchmark.name}: {GENERATED_NOTE}")
+            add_note(figure, f"{found.benchmark.name}: {GENERATED_NOTE}")
         (folder / "figures" / f"{section.name}.svg").write_text(as_svg(figure))
         (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))
     return {
         "name": section.name,
         "title": section.title,
         "text": section.text,
-        "html": as_html(without_obvious(table), name=f"{section.name}_table", caption=section.title)
+        "html": as_html(drop_obvious_columns(table), name=f"{section.name}_table", caption=section.title)
         if section.has_table
         else "",
         "figure": figure is not None,
@@ -408,11 +416,11 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
 def _sample_cells(found: Findings) -> Mapping[str, object]:
     """Return the experiment and severity of the sheet of samples, and the query for its cells."""
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
-    sql = with_values(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
+    sql = fill_parameters(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
     return {"experiment": best, "severity": severity, "sql": sql}
 
 
-def _wrote_samples(found: Findings, locations: Locations, folder: Path) -> bool:
+def _write_samples(found: Findings, locations: Locations, folder: Path) -> bool:
     """Write the first samples of each corruption at the highest severity, with the best experiment's predictions.
 
     Cells without shards are left out; so are streams over several cells. Return whether anything was written.
@@ -421,7 +429,7 @@ def _wrote_samples(found: Findings, locations: Locations, folder: Path) -> bool:
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)
     rows = dict(_sample_rows(results, [cell for cell in found.errors[best] if cell.severity == severity]))
     if rows:
-        (folder / "figures" / "samples.png").write_bytes(picture_png(sample_sheet(rows)))
+        (folder / "figures" / "samples.png").write_bytes(encode_png(sample_sheet(rows)))
     return bool(rows)
 
 
@@ -433,7 +441,7 @@ def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[
             row = sample_row(results.folder(cell), evaluation, image_size=image_size)
         except (ManifestError, RecordError, StreamError):
             continue
-        yield f"{cell.corruption}, error {formatted('error', evaluation.error)}", row
+        yield f"{cell.corruption}, error {format_value('error', evaluation.error)}", row
 
 
 def _mean(values: Collection[float]) -> float:

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.report.significance.judged import JudgedCell, judged, recorded_places
-from tta_pipeline.report.significance.paired import LEVEL, estimate, holm, mcnemar
-from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.report.significance.judged_cells import JudgedCell, judge_cell, recorded_places
+from tta_pipeline.report.significance.paired_tests import LEVEL, estimate_mean, holm, mcnemar
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter
 
@@ -62,7 +62,7 @@ class _Pair:
     """1 where only B is wrong, -1 where only A is wrong, else 0; (N,)."""
 
     @property
-    def only(self) -> tuple[int, int]:
+    def num_only_wrong(self) -> tuple[int, int]:
         """Numbers of samples wrong only in A, and wrong only in B."""
         return int((self.differences < 0).sum()), int((self.differences > 0).sum())
 
@@ -73,27 +73,27 @@ class _Pair:
         return self.a.experiment if change > 0 else self.b.experiment
 
 
-def versus(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tuple[Comparison, ...]:
+def compare_experiments(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tuple[Comparison, ...]:
     """Compare two experiments of a benchmark on their common cells: the mean first, then each cell of each stream.
 
     Raises:
         EvaluationError: the experiments saw different samples.
-        RecordError, ManifestError: see `judged`.
+        RecordError, ManifestError: see `judge_cell`.
     """
     places_a, places_b = recorded_places(a), recorded_places(b)
     common = [where for where in places_a if where in places_b]
     progress = reporter("comparing", len(common), unit="cells")
     pairs = []
     for where in common:
-        pairs.append(_pair(judged(a, places_a[where]), judged(b, places_b[where])))
+        pairs.append(_make_pair(judge_cell(a, places_a[where]), judge_cell(b, places_b[where])))
         progress.advance(1)
-    p_values = mcnemar(*zip(*(pair.only for pair in pairs), strict=True)).tolist() if pairs else []
-    cells = [_of_cell(*each) for each in zip(pairs, p_values, holm(p_values), strict=True)]
+    p_values = mcnemar(*zip(*(pair.num_only_wrong for pair in pairs), strict=True)).tolist() if pairs else []
+    cells = [_compare_cell(*each) for each in zip(pairs, p_values, holm(p_values), strict=True)]
     reported = [pair for pair in pairs if pair.a.in_mean is not False and pair.a.corruption != CLEAN.corruption]
-    return (*([_of_all(reported)] if len(reported) > 1 else []), *cells)
+    return (*([_compare_means(reported)] if len(reported) > 1 else []), *cells)
 
 
-def _pair(a: JudgedCell, b: JudgedCell) -> _Pair:
+def _make_pair(a: JudgedCell, b: JudgedCell) -> _Pair:
     if a.keys_sha256 != b.keys_sha256 or a.row.manifest_sha256 != b.row.manifest_sha256:
         raise EvaluationError(
             f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
@@ -103,9 +103,9 @@ def _pair(a: JudgedCell, b: JudgedCell) -> _Pair:
     return _Pair(a=a.row, b=b.row, keys_sha256=a.keys_sha256, differences=b.is_wrong.astype(float) - a.is_wrong)
 
 
-def _of_cell(pair: _Pair, p_value: float, p_holm: float) -> Comparison:
-    row, found = pair.a, estimate([pair.differences], same_images=True)
-    only_a, only_b = pair.only
+def _compare_cell(pair: _Pair, p_value: float, p_holm: float) -> Comparison:
+    row, found = pair.a, estimate_mean([pair.differences], same_images=True)
+    only_a, only_b = pair.num_only_wrong
     return Comparison(
         benchmark=row.benchmark,
         shift_set=row.shift_set,
@@ -131,12 +131,12 @@ def _of_cell(pair: _Pair, p_value: float, p_holm: float) -> Comparison:
     )
 
 
-def _of_all(pairs: Sequence[_Pair]) -> Comparison:
+def _compare_means(pairs: Sequence[_Pair]) -> Comparison:
     """Compare the means over cells and seeds."""
     first = pairs[0].a
     same_images = len({pair.keys_sha256 for pair in pairs}) == 1
-    found = estimate([pair.differences for pair in pairs], same_images=same_images)
-    only_a, only_b = (sum(counts) for counts in zip(*(pair.only for pair in pairs), strict=True))
+    found = estimate_mean([pair.differences for pair in pairs], same_images=same_images)
+    only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.benchmark,
         shift_set=first.shift_set,

@@ -10,15 +10,15 @@ from pathlib import Path
 import duckdb
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.asked import Asked, ask
-from tta_pipeline.results.database.changes import Changes, compared, restamp
 from tta_pipeline.results.database.ingest import add_records
-from tta_pipeline.results.database.latest import asked_then, mark_latest
-from tta_pipeline.results.database.listing import RecordListing, list_records
+from tta_pipeline.results.database.latest import mark_latest, marked_sha256
+from tta_pipeline.results.database.record_changes import Changes, find_changes, restamp
+from tta_pipeline.results.database.record_listing import RecordListing, list_records
 from tta_pipeline.results.database.schema import create_schema, schema_version
+from tta_pipeline.results.expected_results import ExpectedResults, read_expected_results
 from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.progress import Reporter, quiet
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 # Readable by the DuckDB 1.x clients that users have.
 _STORAGE = {
@@ -48,7 +48,7 @@ ORDER BY ALL
 LIMIT $2
 """
 # Errors of a query or a row; any other error of DuckDB concerns the file or the disk.
-OF_STATEMENTS = (
+STATEMENT_ERRORS = (
     duckdb.DataError,
     duckdb.IntegrityError,
     duckdb.NotSupportedError,
@@ -70,7 +70,7 @@ class Publication:
     """Damaged or foreign records that the database leaves out, one by one or by folder, with the reason."""
 
 
-def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet) -> Publication:
+def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet_reporter) -> Publication:
     """Bring `metrics.duckdb` up to date with the result records, by replacing it with an updated copy.
 
     Args:
@@ -92,14 +92,14 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
         ) from error
 
 
-def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
+def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) -> tuple[str, ...]:
     """Publish again if `metrics.duckdb` has an outdated schema or benchmark files were edited since; return notes.
 
     Raises:
         RecordError: the schema is outdated, and the database cannot be written.
     """
-    is_other_schema = _what_is_outdated(locations.metrics) is not None
-    if not is_other_schema and not _is_asked_anew(locations):
+    is_other_schema = _outdated_reason(locations.metrics) is not None
+    if not is_other_schema and not _were_files_edited(locations):
         return ()
     try:
         return publish_metrics(locations, progress=progress).notes
@@ -109,12 +109,12 @@ def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[s
         return (f"benchmark files were edited since, but the results that count are still the earlier ones: {error}",)
 
 
-def _is_asked_anew(locations: Locations) -> bool:
+def _were_files_edited(locations: Locations) -> bool:
     """Return whether the database exists, and the benchmark files ask for other results than at its publication."""
     if not locations.metrics.exists():
         return False
     with open_read_only(locations.metrics) as connection:
-        return asked_then(connection) != ask(locations).sha256
+        return marked_sha256(connection) != read_expected_results(locations).sha256
 
 
 @contextmanager
@@ -130,17 +130,17 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         with open_read_only(path) as connection:
             yield connection
     except duckdb.Error as error:
-        if isinstance(error, OF_STATEMENTS):
+        if isinstance(error, STATEMENT_ERRORS):
             raise
         raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
 
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
     """Open the database at *path* as `open_metrics` does, but without converting DuckDB's errors."""
-    return _locked(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
+    return _lock_settings(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
 
 
-def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+def _lock_settings(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Lock the settings of *connection* and turn off its progress bar, which would end up in answers."""
     connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
     return connection
@@ -148,32 +148,34 @@ def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
     notes = _set_wal_aside(locations.metrics)
-    listing, asked = list_records(locations.root), ask(locations)
-    why_anew = _what_is_outdated(locations.metrics)
+    listing, asked = list_records(locations.root), read_expected_results(locations)
+    why_anew = _outdated_reason(locations.metrics)
     if locations.metrics.exists() and not why_anew and not rebuild:
         try:
             with _as_it_is(locations.metrics) as connection:
-                changes = compared(connection, listing, locations.root)
-                is_asked_anew = asked_then(connection) != asked.sha256
+                changes = find_changes(connection, listing, locations.root)
+                is_asked_anew = marked_sha256(connection) != asked.sha256
             if not changes.undone:
                 num_added = _add_to_copy(locations, changes, asked, progress) if changes or is_asked_anew else 0
-                return _publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
+                return _read_publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
             why_anew = changes.undone
         except duckdb.Error as error:
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _make_anew(locations, listing, asked, progress)
+    num_added = _rebuild(locations, listing, asked, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
-    return _publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
+    return _read_publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
 
 
-def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, notes: tuple[str, ...]) -> Publication:
+def _read_publication(
+    locations: Locations, *, num_added: int, was_rebuilt: bool, notes: tuple[str, ...]
+) -> Publication:
     with _as_it_is(locations.metrics) as connection:
-        set_aside = _lines_set_aside(connection, locations)
+        set_aside = _set_aside_lines(connection, locations)
     return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
 
 
-def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress: Reporter) -> int:
+def _add_to_copy(locations: Locations, changes: Changes, asked: ExpectedResults, progress: Reporter) -> int:
     """Replace the database by a copy with *changes* and new `is_latest` marks; return the number of added records."""
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
@@ -182,7 +184,7 @@ def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress:
         return num_added
 
 
-def _make_anew(locations: Locations, listing: RecordListing, asked: Asked, progress: Reporter) -> int:
+def _rebuild(locations: Locations, listing: RecordListing, asked: ExpectedResults, progress: Reporter) -> int:
     """Replace the database by a new one with all records; return the number of records."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
@@ -206,17 +208,17 @@ _empty: dict[str, bytes] = {}
 """File content of an empty database, by the version of its schema."""
 
 
-def records_set_aside(locations: Locations) -> tuple[str, ...]:
+def read_set_aside(locations: Locations) -> tuple[str, ...]:
     """Return the records that the database leaves out and why, in a line per record, or per benchmark and reason.
 
     Raises:
         RecordError: there is no database, or it cannot be read.
     """
     with open_metrics(locations.metrics) as connection:
-        return _lines_set_aside(connection, locations)
+        return _set_aside_lines(connection, locations)
 
 
-def _lines_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+def _set_aside_lines(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
     found = connection.execute(_SET_ASIDE, [str(locations.root), _MAX_LINES]).fetchall()
     (num_records,) = connection.execute("SELECT count(*) FROM set_aside").fetchone() or (0,)
     left_out = num_records - sum(count for _, count in found)
@@ -240,7 +242,7 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
 
 
-def _what_is_outdated(path: Path) -> str | None:
+def _outdated_reason(path: Path) -> str | None:
     """Return why the file at *path* is not a database of this schema; None if it is one, or does not exist."""
     if not path.exists():
         return None
@@ -274,7 +276,7 @@ def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = _locked(duckdb.connect(path, config={**_STORAGE, **_CONFINED}))
+    connection = _lock_settings(duckdb.connect(path, config={**_STORAGE, **_CONFINED}))
     try:
         yield connection
         connection.execute("CHECKPOINT")

@@ -14,31 +14,31 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.listing import Listed, RecordListing
-from tta_pipeline.results.database.rows import Read, Tables, rows_of_records, rows_set_aside
-from tta_pipeline.results.files import file_sha256, parsed, record_bytes
-from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.results.database.record_listing import ListedRecord, RecordListing
+from tta_pipeline.results.database.rows import Read, Tables, rows_of_records, set_aside_rows
+from tta_pipeline.results.records import file_sha256, parse_record, read_record_bytes
+from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter
 
-_BATCH = 1_000
+_BATCH_SIZE = 1_000
 _CHECKPOINT_EVERY = 20
 """Number of batches between checkpoints of the database; until then they are held in memory."""
-_WORTH_PROCESSES = 5_000
+_MIN_FOR_PROCESSES = 5_000
 """Number of records from which reading uses processes; fewer are read before processes have started."""
-_MOST_PROCESSES = 8
+_MAX_PROCESSES = 8
 """Most processes that read; more would read faster than DuckDB inserts the rows."""
-_UNFIT = (
+_ROW_ERRORS = (
     duckdb.ConstraintException, duckdb.DataError, duckdb.NotSupportedError, duckdb.ProgrammingError,
     pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OverflowError,
 )  # fmt: skip
 """Errors of a row that does not fit; any other error concerns the file or the disk."""
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that is set aside."""
 
-    listed: Listed
+    listed: ListedRecord
     reason: str
     file_sha256: str | None
 
@@ -48,11 +48,14 @@ class ReadRecords(NamedTuple):
 
     tables: Tables
     num_intact: int
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedRecord]
 
 
 def add_records(
-    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: RecordListing | Sequence[Listed], progress: Reporter
+    connection: duckdb.DuckDBPyConnection,
+    data_root: Path,
+    listed: RecordListing | Sequence[ListedRecord],
+    progress: Reporter,
 ) -> int:
     """Insert *listed* records into the database, and set damaged or foreign ones aside; return the number inserted.
 
@@ -62,48 +65,48 @@ def add_records(
     report = progress("metrics.duckdb", len(listed), unit="records")
     num_added = 0
     for number, (piece, read) in enumerate(_read_ahead(data_root, listed), start=1):
-        num_added += _added(connection, data_root, piece, read)
+        num_added += _insert_piece(connection, data_root, piece, read)
         report.advance(len(piece))
         if number % _CHECKPOINT_EVERY == 0:
             connection.execute("CHECKPOINT")
     return num_added
 
 
-def read_batch(data_root: Path, piece: Sequence[Listed]) -> ReadRecords:
+def read_batch(data_root: Path, piece: Sequence[ListedRecord]) -> ReadRecords:
     """Read the records of *piece*; may run in another process.
 
     Raises:
-        Exception: one of `_UNFIT`: a record does not fit its table.
+        Exception: one of `_ROW_ERRORS`: a record does not fit its table.
     """
-    with uncollected():
+    with gc_paused():
         intact: list[Read] = []
-        refused: list[Refused] = []
+        refused: list[RefusedRecord] = []
         for listed in piece:
             known = listed._replace(stamp=listed.stamp.trusted)
             path = data_root / listed.path
             try:
-                data = record_bytes(path)
+                data = read_record_bytes(path)
             except RecordError as error:
-                refused.append(Refused(known, str(error), None))
+                refused.append(RefusedRecord(known, str(error), None))
                 continue
             try:
-                intact.append((known, parsed(path, data)))
+                intact.append((known, parse_record(path, data)))
             except RecordError as error:
-                refused.append(Refused(known, str(error), hashlib.sha256(data).hexdigest()))
+                refused.append(RefusedRecord(known, str(error), hashlib.sha256(data).hexdigest()))
         return ReadRecords(list(rows_of_records(intact)) if intact else [], len(intact), refused)
 
 
 def _read_ahead(
-    data_root: Path, listed: RecordListing | Sequence[Listed]
-) -> Iterator[tuple[Sequence[Listed], Callable[[], ReadRecords]]]:
+    data_root: Path, listed: RecordListing | Sequence[ListedRecord]
+) -> Iterator[tuple[Sequence[ListedRecord], Callable[[], ReadRecords]]]:
     """Yield pieces of *listed*, each with a function that returns its batch; processes read ahead if there are many."""
     left = iter(listed)
-    pieces = iter(lambda: tuple(islice(left, _BATCH)), ())
-    if len(listed) < _WORTH_PROCESSES:
+    pieces = iter(lambda: tuple(islice(left, _BATCH_SIZE)), ())
+    if len(listed) < _MIN_FOR_PROCESSES:
         yield from ((piece, partial(read_batch, data_root, piece)) for piece in pieces)
         return
-    waiting: deque[tuple[Sequence[Listed], Callable[[], ReadRecords]]] = deque()
-    with Workers(min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))) as workers:
+    waiting: deque[tuple[Sequence[ListedRecord], Callable[[], ReadRecords]]] = deque()
+    with Workers(min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))) as workers:
         for piece in pieces:
             waiting.append((piece, workers.submit(read_batch, data_root, piece).result))
             if len(waiting) > 2 * workers.num_processes:
@@ -112,8 +115,11 @@ def _read_ahead(
             yield waiting.popleft()
 
 
-def _added(
-    connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], ReadRecords]
+def _insert_piece(
+    connection: duckdb.DuckDBPyConnection,
+    data_root: Path,
+    piece: Sequence[ListedRecord],
+    read: Callable[[], ReadRecords],
 ) -> int:
     """Insert the records of *piece* in one transaction, or in halves if that fails; return the number inserted."""
     try:
@@ -122,14 +128,14 @@ def _added(
             for table, rows in batch.tables:
                 _insert(connection, table, rows)
             _set_aside(connection, batch.refused)
-    except _UNFIT as error:
+    except _ROW_ERRORS as error:
         if len(piece) == 1:
             reason = f"does not fit the database ({_first_line(error)}); expected the columns in docs/reference"
             listed = piece[0]._replace(stamp=piece[0].stamp.trusted)
-            _set_aside(connection, [Refused(listed, reason, file_sha256(data_root / listed.path))])
+            _set_aside(connection, [RefusedRecord(listed, reason, file_sha256(data_root / listed.path))])
             return 0
         halves = piece[: len(piece) // 2], piece[len(piece) // 2 :]
-        return sum(_added(connection, data_root, half, partial(read_batch, data_root, half)) for half in halves)
+        return sum(_insert_piece(connection, data_root, half, partial(read_batch, data_root, half)) for half in halves)
     return batch.num_intact
 
 
@@ -151,9 +157,9 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
     connection.unregister("incoming")
 
 
-def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[Refused]) -> None:
+def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[RefusedRecord]) -> None:
     if refused:
-        _insert(connection, "set_aside", rows_set_aside(refused))
+        _insert(connection, "set_aside", set_aside_rows(refused))
 
 
 def _first_line(error: Exception) -> str:

@@ -3,9 +3,9 @@
 import duckdb
 import pyarrow as pa
 
-from tta_pipeline.results.asked import Asked, AskedPlace, Group
 from tta_pipeline.results.database.schema import CELL
-from tta_pipeline.results.evaluation import WITHOUT_FILE
+from tta_pipeline.results.evaluation_record import WITHOUT_FILE
+from tta_pipeline.results.expected_results import ExpectedPlace, ExpectedResults, ExperimentGroup
 
 _TYPES = {"mean": pa.list_(pa.float64()), "std": pa.list_(pa.float64())}
 _PART = "CASE WHEN split_part(folder, '/', 3) = 'evaluations' THEN '' ELSE split_part(folder, '/', 3) END"
@@ -44,16 +44,18 @@ WHERE marked.folder = evaluations.folder AND marked.sequence = evaluations.seque
 """  # noqa: S608
 
 
-def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
+def mark_latest(connection: duckdb.DuckDBPyConnection, asked: ExpectedResults) -> None:
     """Mark the evaluations that the present files ask for, and the newest of them for each cell.
 
     If a newer record of a folder is set aside, none of its evaluations is the latest: an older one never replaces it.
     """
-    groups = [Group(*row) for row in connection.execute(_GROUPS).fetchall()]
+    groups = [ExperimentGroup(*row) for row in connection.execute(_GROUPS).fetchall()]
     known = [group for group in groups if asked.knows(group)]
-    columns = {name: pa.array([group[at] for group in known], pa.string()) for at, name in enumerate(Group._fields)}
+    columns = {
+        name: pa.array([group[at] for group in known], pa.string()) for at, name in enumerate(ExperimentGroup._fields)
+    }
     connection.register("known_groups", pa.table(columns))
-    connection.register("asked_places", _table(asked))
+    connection.register("asked_places", _places_table(asked))
     try:
         connection.execute(_MARK)
     finally:
@@ -63,13 +65,13 @@ def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
     connection.execute("INSERT INTO asked VALUES (?)", [asked.sha256])
 
 
-def _table(asked: Asked) -> pa.Table:
+def _places_table(asked: ExpectedResults) -> pa.Table:
     """Return the asked places as a table."""
-    columns = {name: [place[number] for place in asked.places] for number, name in enumerate(AskedPlace._fields)}
+    columns = {name: [place[number] for place in asked.places] for number, name in enumerate(ExpectedPlace._fields)}
     return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in columns.items()})
 
 
-def asked_then(connection: duckdb.DuckDBPyConnection) -> str | None:
+def marked_sha256(connection: duckdb.DuckDBPyConnection) -> str | None:
     """Return `Asked.sha256` as of the last marking of the evaluations."""
     row = connection.execute("SELECT sha256 FROM asked").fetchone()
     return str(row[0]) if row else None

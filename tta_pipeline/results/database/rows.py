@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from tta_pipeline.benchmarks.decided import decided_sha256_of
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.results.database.listing import Listed, Stamp
+from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
 from tta_pipeline.results.database.schema import arrow_schema
-from tta_pipeline.results.evaluation import Evaluation, columns
-from tta_pipeline.results.files import Record
-from tta_pipeline.results.training import epoch_columns, run_columns
-from tta_pipeline.results.tuning import trial_columns, tuning_columns
+from tta_pipeline.results.evaluation_record import Evaluation, columns
+from tta_pipeline.results.records import Record
+from tta_pipeline.results.training_record import epoch_columns, run_columns
+from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
 from tta_pipeline.util.partitions import CLEAN
 
 Tables = Sequence[tuple[str, pa.Table]]
-Read = tuple[Listed, Record]
+Read = tuple[ListedRecord, Record]
 _FACTS = attrgetter(*(field.path for field in columns()))
 _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
@@ -42,7 +42,7 @@ _STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
 
 def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows of *read* by table."""
-    yield "ingested", _columnar(
+    yield "ingested", _to_table(
         (*(listed[:2] for listed, _ in read),), _KEY, [(record.sha256, *listed.stamp) for listed, record in read],
         pa.schema([("sha256", pa.string()), *_STAMPS]),
     )  # fmt: skip
@@ -67,31 +67,32 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     rows = [
         (
-            listed.folder, listed.sequence, record.version, record.run_id, _decided(record.evaluation),
+            listed.folder, listed.sequence, record.version, record.run_id, _decided_sha256(record.evaluation),
             *_facts(record.evaluation),
-            record.evaluation and record.evaluation.conditions, _utc(record.started_at), _as_json(record.versions),
+            record.evaluation and record.evaluation.conditions, _parse_utc(record.started_at),
+            _as_json(record.versions),
         )
         for listed, record in read
     ]  # fmt: skip
-    yield "evaluations", _columnar(rows, arrow_schema("evaluations"))
+    yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
     with_classes = [(listed, row.class_counts) for listed, record in read if (row := record.evaluation)]
     found = [(listed[:2], counts) for listed, counts in with_classes if counts]
     if found:
         counts = [(each.num_samples, each.num_correct) for _, each in found]
-        yield "class_results", _columnar([key for key, _ in found], _KEY, counts, _COUNTS)
+        yield "class_results", _to_table([key for key, _ in found], _KEY, counts, _COUNTS)
     timed = [(listed[:2], row.batches) for listed, record in read if (row := record.evaluation)]
     timed = [(key, batches) for key, batches in timed if batches.num_samples]
     if timed:
-        yield "batch_results", _columnar([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
+        yield "batch_results", _to_table([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
 
 
 def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed, record, run) for listed, record in read if (run := record.training)]
     yield (
         "training_runs",
-        _columnar(
+        _to_table(
             [
-                (*listed[:2], record.run_id, *_RUN(run), _utc(record.started_at), _as_json(record.versions))
+                (*listed[:2], record.run_id, *_RUN(run), _parse_utc(record.started_at), _as_json(record.versions))
                 for listed, record, run in found
             ],
             arrow_schema("training_runs"),
@@ -99,7 +100,7 @@ def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     )
     yield (
         "training_epochs",
-        _columnar(
+        _to_table(
             [
                 (*listed[:2], run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
                 for listed, _, run in found
@@ -114,9 +115,9 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed, record, run) for listed, record in read if (run := record.tuning)]
     yield (
         "tunings",
-        _columnar(
+        _to_table(
             [
-                (*listed[:2], record.run_id, *_TUNING(run), _utc(record.started_at), _as_json(record.versions))
+                (*listed[:2], record.run_id, *_TUNING(run), _parse_utc(record.started_at), _as_json(record.versions))
                 for listed, record, run in found
             ],
             arrow_schema("tunings"),
@@ -124,7 +125,7 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     )
     yield (
         "tuning_trials",
-        _columnar(
+        _to_table(
             [
                 (
                     *listed[:2], run.benchmark, run.shift_set, run.experiment, trial.hyperparameters == run.chosen,
@@ -138,7 +139,7 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     )  # fmt: skip
 
 
-def _decided(evaluation: Evaluation | None) -> str | None:
+def _decided_sha256(evaluation: Evaluation | None) -> str | None:
     """Return the hash of the benchmark file's settings for *evaluation*; None if its record does not have them."""
     return decided_sha256_of(evaluation.fingerprint_parts) if evaluation else None
 
@@ -148,11 +149,15 @@ def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
     facts: tuple[Any, ...] = _FACTS(evaluation)
     if evaluation is None or evaluation.shift_position is not None:
         return facts
-    return (*facts[:_POSITION], *_published(evaluation.shift_set, evaluation.corruption), *facts[_POSITION + 3 :])
+    return (
+        *facts[:_POSITION],
+        *_published_shift_facts(evaluation.shift_set, evaluation.corruption),
+        *facts[_POSITION + 3 :],
+    )
 
 
 @cache
-def _published(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
+def _published_shift_facts(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
     """Return position and family of a shift, and whether it counts in the mean; None for unknown facts."""
     known = shipped_sets().get(shift_set)
     if known is None or shift not in (*known.names, CLEAN.corruption):
@@ -161,14 +166,14 @@ def _published(shift_set: str, shift: str) -> tuple[int | None, str | None, bool
     return facts.shift_position, facts.shift_family, facts.in_mean
 
 
-def _columnar(
+def _to_table(
     rows: Sequence[Sequence[Any]], schema: pa.Schema, more: Sequence[Sequence[Any]] = (), its: pa.Schema | None = None
 ) -> pa.Table:
     """Return *rows* of *schema* as a table, with the columns of *more* beside them."""
     arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
     if its is None:
         return pa.Table.from_arrays(arrays, schema=schema)
-    return pa.Table.from_arrays([*arrays, *_columnar(more, its).columns], schema=pa.schema([*schema, *its]))
+    return pa.Table.from_arrays([*arrays, *_to_table(more, its).columns], schema=pa.schema([*schema, *its]))
 
 
 def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -176,7 +181,7 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
     common = {
         "run_id": record.run_id,
         "sequence": record.sequence,
-        "started_at": _utc(record.started_at),
+        "started_at": _parse_utc(record.started_at),
         "versions": _as_json(record.versions),
     }
     facts = {"shift_set": "imagenet_c", **record.facts}  # older records lack it
@@ -192,14 +197,14 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "shards", {**identity, "sequence": record.sequence, **shard}
 
 
-def rows_set_aside(refused: Sequence[tuple[Listed, str, str | None]]) -> pa.Table:
+def set_aside_rows(refused: Sequence[tuple[ListedRecord, str, str | None]]) -> pa.Table:
     """Return the rows of records that are set aside, each with the reason and the hash of its file."""
     schema = pa.schema([("reason", pa.string()), ("sha256", pa.string()), *_STAMPS])
     rows = [(reason, sha256, *listed.stamp) for listed, reason, sha256 in refused]
-    return _columnar([listed[:2] for listed, *_ in refused], _KEY, rows, schema)
+    return _to_table([listed[:2] for listed, *_ in refused], _KEY, rows, schema)
 
 
-def _utc(text: str) -> datetime:
+def _parse_utc(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

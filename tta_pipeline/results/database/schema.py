@@ -9,11 +9,11 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.results.declared import Field
-from tta_pipeline.results.evaluation import RULES, columns
-from tta_pipeline.results.training import epoch_columns, run_columns
-from tta_pipeline.results.tuning import trial_columns, tuning_columns
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.results.evaluation_record import RULES, columns
+from tta_pipeline.results.record_fields import Field
+from tta_pipeline.results.training_record import epoch_columns, run_columns
+from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """Columns that identify a cell in a stream; among rows with equal values, the newest is the latest."""
@@ -24,7 +24,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 }  # fmt: skip
 
 
-class _Frame(NamedTuple):
+class _ExtraColumn(NamedTuple):
     """A column that does not come from the facts of a record."""
 
     name: str
@@ -34,29 +34,29 @@ class _Frame(NamedTuple):
 
 
 _FRAME = (
-    _Frame("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
-    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+    _ExtraColumn("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
            "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
-    _Frame("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
+    _ExtraColumn("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
            "Version of the record's format; a record of version 1 has no hash"),
-    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
-    _Frame("decided_sha256", "VARCHAR", "",
+    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
+    _ExtraColumn("decided_sha256", "VARCHAR", "",
            "Hash of the benchmark file's decisions: method, settings, image size, and the cells of the stream up to "
            "this one; NULL if the record does not have them"),
-    _Frame("is_in_file", "BOOLEAN", "",
+    _ExtraColumn("is_in_file", "BOOLEAN", "",
            "Whether the present benchmark file asks for it, with this place and these settings; NULL if the file is "
            "missing or cannot be read, and for evaluations without a file"),
-    _Frame("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
+    _ExtraColumn("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
            "Whether it is the newest of its experiment, subset, seed, stream, position and cell that the present "
            "benchmark file does not exclude, and no later record of its folder is set aside; decided at publication"),
 )  # fmt: skip
-_DECIDED_LATER = ("is_in_file", "is_latest")
+_DECIDED_AT_PUBLICATION = ("is_in_file", "is_latest")
 _WHEN = (
-    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
-    _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
+    _ExtraColumn("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
+    _ExtraColumn("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
 )
 _BEHIND = (
-    _Frame("conditions", "VARCHAR", "",
+    _ExtraColumn("conditions", "VARCHAR", "",
            "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions; "
            "NULL if not known"),
     *_WHEN,
@@ -64,64 +64,64 @@ _BEHIND = (
 _FOLDER = _FRAME[0]
 _OF_TRAINING = (
     _FOLDER,
-    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
            "Number of the record in its folder; the highest is the latest training of the model"),
-    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the training"),
+    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the training"),
 )  # fmt: skip
 _OF_EPOCH = (
     _FOLDER,
-    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
-    *(_Frame(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
+    *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
 )
 _OF_TUNING = (
     _FOLDER,
-    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
            "Number of the record in its folder; the highest is the latest tuning of the experiment"),
-    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
+    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
 )  # fmt: skip
 _OF_TRIAL = (
     _FOLDER,
-    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
-    *(_Frame(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
-    _Frame("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
+    *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
+    _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
 )  # fmt: skip
 
 
-class _Declared(NamedTuple):
+class _DeclaredTable(NamedTuple):
     """A table whose columns come from a record's fields, between the columns of *frame* and *behind*."""
 
     name: str
     comment: str
-    frame: Sequence[_Frame]
+    frame: Sequence[_ExtraColumn]
     fields: Sequence[Field]
-    behind: Sequence[_Frame] = ()
+    behind: Sequence[_ExtraColumn] = ()
     checks: Sequence[str] = ()
 
 
 _DECLARED = (
-    _Declared(
+    _DeclaredTable(
         "evaluations",
         "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two rows. Folder "
         "and sequence are the key",
         _FRAME, columns(), _BEHIND, tuple(rule.sql for rule in RULES if rule.sql),
     ),
-    _Declared(
+    _DeclaredTable(
         "training_runs",
         "One row for each training of a source model; a resumed training is one run. Folder and sequence are the key",
         _OF_TRAINING, run_columns(), _WHEN,
         ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
-    _Declared(
+    _DeclaredTable(
         "training_epochs",
         "One row for each epoch of each training run. Folder, sequence and epoch are the key",
         _OF_EPOCH, epoch_columns(),
     ),
-    _Declared(
+    _DeclaredTable(
         "tunings",
         "One row for each choice of hyperparameters on held-out shifts. Folder and sequence are the key",
         _OF_TUNING, tuning_columns(), _WHEN, ("num_trials <= num_combinations", "num_trials <= budget"),
     ),
-    _Declared(
+    _DeclaredTable(
         "tuning_trials",
         "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
         _OF_TRIAL, trial_columns(),
@@ -158,7 +158,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
 def arrow_schema(table: str) -> pa.Schema:
     """Return the Arrow schema of the rows of a declared *table*, without columns that are filled in later."""
     (found,) = (each for each in _DECLARED if each.name == table)
-    names = [(frame.name, frame.sql) for frame in found.frame if frame.name not in _DECIDED_LATER]
+    names = [(frame.name, frame.sql) for frame in found.frame if frame.name not in _DECIDED_AT_PUBLICATION]
     names += [(field.name, field.sql) for field in found.fields]
     names += [(frame.name, frame.sql) for frame in found.behind]
     return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])
@@ -170,13 +170,13 @@ def _published_shifts() -> Iterator[str]:
         rows = []
         for position, name in enumerate(shift_set.names, start=1):
             family = shift_set.family_of(name)
-            family = "NULL" if family is None else _quoted(family)
+            family = "NULL" if family is None else _quote(family)
             in_mean = str(name in shift_set.in_mean).upper()
-            rows.append(f"({_quoted(shift_set.name)}, {_quoted(name)}, {position}, {family}, {in_mean})")
+            rows.append(f"({_quote(shift_set.name)}, {_quote(name)}, {position}, {family}, {in_mean})")
         yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
 
 
-def _statements(table: _Declared) -> Iterator[str]:
+def _statements(table: _DeclaredTable) -> Iterator[str]:
     """Yield the statements that create *table* with a comment on each column."""
     lines = [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.frame]
     lines += [_definition(field) for field in table.fields]
@@ -184,11 +184,11 @@ def _statements(table: _Declared) -> Iterator[str]:
     lines += [f"CHECK ({check})" for check in table.checks]
     body = ",\n".join(f"    {line}" for line in lines)
     yield f"CREATE TABLE {table.name} (\n{body}\n);"
-    yield f"COMMENT ON TABLE {table.name} IS {_quoted(table.comment)};"
+    yield f"COMMENT ON TABLE {table.name} IS {_quote(table.comment)};"
     comments = [(frame.name, frame.comment) for frame in (*table.frame, *table.behind)]
     comments += [(field.name, field.column.comment) for field in table.fields]
     for name, comment in comments:
-        yield f"COMMENT ON COLUMN {table.name}.{name} IS {_quoted(comment)};"
+        yield f"COMMENT ON COLUMN {table.name}.{name} IS {_quote(comment)};"
 
 
 def _definition(field: Field) -> str:
@@ -202,7 +202,7 @@ def _checks(field: Field) -> Iterator[str]:
     if field.sql.endswith("[]"):
         return  # the reader of records checks the limits of each number in a list
     if column.choices and field.sql == "VARCHAR":
-        yield f"{name} IN ({', '.join(map(_quoted, column.choices))})"
+        yield f"{name} IN ({', '.join(map(_quote, column.choices))})"
     for sign, limit in ((">=", column.at_least), (">", column.above), ("<=", column.at_most)):
         if limit is not None:
             yield f"{name} {sign} {limit:g}"
@@ -210,7 +210,7 @@ def _checks(field: Field) -> Iterator[str]:
         yield f"isfinite({name})"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -234,4 +234,4 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     for view, column, comment in missing:
         # COMMENT ON takes no bound value; the text is ours.
-        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {_quoted(comment)}")
+        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {_quote(comment)}")

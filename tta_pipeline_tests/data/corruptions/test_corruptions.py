@@ -19,12 +19,12 @@ from tta_pipeline.data.corruptions import TABLES, corrupt, dispatch, weather
 from tta_pipeline.data.corruptions.blur import disk, drag, glass_blur
 from tta_pipeline.data.corruptions.constants import CONSTANTS, PARAMETERS
 from tta_pipeline.data.corruptions.dispatch import FUNCTIONS, is_random
-from tta_pipeline.data.corruptions.frost import FOUND, frost_textures
+from tta_pipeline.data.corruptions.frost import ICE_TEXTURES, frost_textures
 from tta_pipeline.data.corruptions.geometry import clipped_zoom
 from tta_pipeline.data.corruptions.plasma import plasma_fractal
 from tta_pipeline.data.corruptions.randomness import generators
-from tta_pipeline.data.corruptions.spatter import TURQUOISE, _equalised, _water, canny
-from tta_pipeline.data.sources.generator import GENERATOR_VERSION
+from tta_pipeline.data.corruptions.spatter import TURQUOISE, _equalise_histogram, _water, canny
+from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.errors import SourceError
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
@@ -164,7 +164,7 @@ import numpy as np
 from scipy import ndimage
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS
 from tta_pipeline.data.corruptions import corrupt
-from tta_pipeline.data.sources.generator import Encoding
+from tta_pipeline.data.sources.generated_encoding import Encoding
 noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
 images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
 for name in CORRUPTIONS:
@@ -388,7 +388,7 @@ def test_fog_keeps_the_brightest_value_in_range() -> None:
 
 def test_frost_textures_have_the_colours_of_the_photographs() -> None:
     """Mean and contrast are those written down, and a texture repeats without a seam."""
-    for texture, ice in zip(frost_textures(0.3), FOUND, strict=True):
+    for texture, ice in zip(frost_textures(0.3), ICE_TEXTURES, strict=True):
         np.testing.assert_allclose(255 * texture.mean(axis=(0, 1)), ice.colour, atol=1.5)
         assert 255 * texture.std(axis=(0, 1)).mean() == pytest.approx(ice.contrast, rel=0.2)
         inner = np.abs(np.diff(texture, axis=0)).mean()
@@ -505,7 +505,7 @@ def test_levels_are_spread_by_their_histogram() -> None:
     """The lowest level becomes 0, the highest 255, others their share of pixels; a single one stays."""
     levels = np.array([[[3, 5], [5, 9]], [[7, 7], [7, 7]]], dtype=np.uint8)
     expected = [[[0, 170], [170, 255]], [[7, 7], [7, 7]]]
-    np.testing.assert_array_equal(_equalised(levels), expected)
+    np.testing.assert_array_equal(_equalise_histogram(levels), expected)
 
 
 def test_mud_is_brown() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map
-from tta_pipeline.data.labels.label_files import class_by_pattern, devkit_ids, read_classes, read_ground_truth
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.data.labels.label_files import class_by_pattern, read_classes, read_devkit_ids, read_ground_truth
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
@@ -90,7 +90,7 @@ def test_devkit_labels_are_not_devkit_numbers(tmp_path: Path):
     path = write_devkit(tmp_path / "meta.mat", DEVKIT)
 
     assert ("n01440764", "n02100735", "n02119789") == read_classes(path)
-    assert {1: "n02119789", 2: "n02100735", 3: "n01440764"} == devkit_ids(path)
+    assert {1: "n02119789", 2: "n02100735", 3: "n01440764"} == read_devkit_ids(path)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_ground_truth_names_each_validation_image(tmp_path: Path):
         "ILSVRC2012_val_00000003.JPEG": "n01440764",
     }
 
-    ids = devkit_ids(write_devkit(tmp_path / "meta.mat", DEVKIT))
+    ids = read_devkit_ids(write_devkit(tmp_path / "meta.mat", DEVKIT))
     assert expected == read_ground_truth(tmp_path / "numbers.txt", ids)
     assert expected == read_ground_truth(tmp_path / "names.txt")
 
@@ -203,7 +203,7 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
     path.write_text(SMALL + f"class_map: {names}\n")
     names.write_text(json.dumps(["b", "a", "c"]))
     benchmark, locations = load_benchmark(path), Locations(root=tmp_path / "data")
-    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+    assert ("b", "a", "c") == load_class_map(benchmark, locations).classes
 
     for changed, found in (
         (["a", "b", "c"], "'a' for label 0, but 'b'"),
@@ -211,10 +211,10 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
     ):
         names.write_text(json.dumps(changed))
         with pytest.raises(ClassMapError, match=rf"names.json has {found} is pinned at .*class_map.json; expected"):
-            benchmark_class_map(benchmark, locations)
+            load_class_map(benchmark, locations)
 
     names.unlink()
-    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+    assert ("b", "a", "c") == load_class_map(benchmark, locations).classes
 
 
 def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
@@ -222,6 +222,6 @@ def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
     with tarfile.open(tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "w:gz") as kit:
         kit.add(write_devkit(tmp_path / "meta.mat", DEVKIT), "ILSVRC2012_devkit_t12/data/meta.mat")
 
-    for read in (read_ground_truth, read_classes, devkit_ids):
+    for read in (read_ground_truth, read_classes, read_devkit_ids):
         with pytest.raises(ClassMapError, match=r"t12\.tar\.gz is an archive; expected the file in it: .*tar -xf"):
             read(tmp_path / "ILSVRC2012_devkit_t12.tar.gz")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.data.labels import shipped
+from tta_pipeline.data.labels import shipped_lists
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.labels.shipped import SHA256_BY_LIST, shipped_classes, shipped_names
+from tta_pipeline.data.labels.shipped_lists import SHA256_BY_LIST, shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
 
 SIZES = {"cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, "imagenet_r": 200, "tiny_imagenet": 200}
@@ -15,9 +15,9 @@ SIZES = {"cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, 
 
 def test_every_file_is_a_list_and_every_list_a_file():
     """Nothing in the folder is without a pinned hash, and none of the sizes above is out of date."""
-    files = {path.stem for path in Path(shipped.__file__).parent.glob("lists/*")}
+    files = {path.stem for path in Path(shipped_lists.__file__).parent.glob("lists/*")}
 
-    assert set(SIZES) == set(shipped_names()) == files
+    assert set(SIZES) == set(shipped_list_names()) == files
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
@@ -65,4 +65,4 @@ def test_a_list_that_was_changed_is_refused(tmp_path: Path, damage: str):
         path.write_bytes(contents[damage])
 
     with pytest.raises(ClassMapError, match=r"imagenet\.txt"):
-        shipped._read(path, SHA256_BY_LIST["imagenet"])
+        shipped_lists._read(path, SHA256_BY_LIST["imagenet"])

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from tta_pipeline.data.shifts import downloading
-from tta_pipeline.data.shifts.downloading import Downloaded, chosen_archives, download
-from tta_pipeline.data.shifts.loading import read_shift_set, shipped_sets
+from tta_pipeline.data.shifts.downloading import DownloadedArchive, download, select_archives
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.shifts.shift_set_files import read_shift_set, shipped_sets
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.loading.servers import Web, web_server
 
@@ -77,10 +77,10 @@ def our(web: Web, tmp_path: Path) -> ShiftSet:
     return shift_set(web, tmp_path / "our.shifts.yaml")
 
 
-def fetched(found: ShiftSet, folder: Path, *names: str) -> list[Downloaded]:
+def fetched(found: ShiftSet, folder: Path, *names: str) -> list[DownloadedArchive]:
     """Download archives of the set, by default the first."""
-    chosen = chosen_archives(found, archives=names or NAMES[:1])
-    return [step.done for step in download(chosen, folder, quiet, homepage=found.homepage)]
+    chosen = select_archives(found, archives=names or NAMES[:1])
+    return [step.done for step in download(chosen, folder, quiet_reporter, homepage=found.homepage)]
 
 
 def assert_only(folder: Path, *names: str) -> None:
@@ -248,17 +248,17 @@ def test_two_downloads_of_one_archive_do_not_meet(our: ShiftSet, tmp_path: Path)
 
 def test_archives_are_chosen_by_name_and_by_shift(our: ShiftSet):
     """What is not known is refused, with the choices."""
-    assert ["noise.tar"] == [*chosen_archives(our, shifts=("dust",))]
-    assert [*NAMES] == [*chosen_archives(our, archives=("weather.tar",), shifts=("dust",))] == [*chosen_archives(our)]
+    assert ["noise.tar"] == [*select_archives(our, shifts=("dust",))]
+    assert [*NAMES] == [*select_archives(our, archives=("weather.tar",), shifts=("dust",))] == [*select_archives(our)]
     with pytest.raises(SourceError, match=r"no archive fog.tar; expected some of noise.tar, weather.tar"):
-        chosen_archives(our, archives=("fog.tar",))
+        select_archives(our, archives=("fog.tar",))
     with pytest.raises(SourceError, match="no shift fog; expected some of dust, dusk, dawn"):
-        chosen_archives(our, shifts=("fog",))
+        select_archives(our, shifts=("fog",))
     with pytest.raises(SourceError, match="names no archive"):
-        chosen_archives(our.model_copy(update={"archives": {}}))
+        select_archives(our.model_copy(update={"archives": {}}))
     with pytest.raises(SourceError, match="expected the name of a file"):
-        chosen_archives(our.model_copy(update={"archives": {"../a.tar": our.archives["noise.tar"]}}))
-    assert ["weather.tar"] == [*chosen_archives(shipped_sets()["imagenet_c"], shifts=("fog",))]
+        select_archives(our.model_copy(update={"archives": {"../a.tar": our.archives["noise.tar"]}}))
+    assert ["weather.tar"] == [*select_archives(shipped_sets()["imagenet_c"], shifts=("fog",))]
 
 
 def test_an_address_of_another_kind_is_refused(web: Web, tmp_path: Path):

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tta_pipeline.benchmarks.loading import load_benchmarks
-from tta_pipeline.data.shifts.loading import find_shift_set, own_sets, shipped_sets
+from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.data.shifts.shift_set import SHIFT_PATTERN, ShiftName
+from tta_pipeline.data.shifts.shift_set_files import find_shift_set, read_own_sets, shipped_sets
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.partitions import Cell, parse_key
 
@@ -31,7 +31,7 @@ def test_an_own_set_is_found_by_its_file(tmp_path: Path):
     written(tmp_path, "{names: [dusk, night], severities: [1, 3]}", name="evening")
     written(tmp_path, "names: [objectnet]", name="objectnet")
 
-    evening, objectnet = own_sets(tmp_path)
+    evening, objectnet = read_own_sets(tmp_path)
 
     assert ("evening", ("dusk", "night"), (1, 3)) == (evening.name, evening.names, evening.cell_severities)
     assert ("objectnet", (0,), ("objectnet",)) == (objectnet.name, objectnet.cell_severities, objectnet.in_mean)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.data.labels.shipped import shipped_classes
-from tta_pipeline.data.shifts.loading import named_cell, shipped_sets
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.shifts.shift_set_files import match_cell, shipped_sets
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
@@ -154,4 +154,4 @@ def test_the_streams_of_ccc_are_named_as_their_folders():
 ])  # fmt: skip
 def test_a_folder_names_a_cell_that_a_set_has(folder: str, cell: Cell | None):
     """Any other name is the user's own: no cell that no set has comes of it."""
-    assert cell == named_cell(Path(folder))
+    assert cell == match_cell(Path(folder))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.data.sources import archive as archive_module
-from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.data.sources import archived_images as archive_module
+from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.listing import read_ahead
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import CLEAN, Cell, cells
+from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import Project, jpeg
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
@@ -32,7 +32,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.data.sources.archived_images import ArchivedImages
 fog = Cell(corruption="fog", severity=5)
 source = ArchivedImages(archives=(Path(sys.argv[1]),), cells=(fog,), spill_root=Path(sys.argv[2]))
 with source.prepared([fog]):
@@ -413,7 +413,7 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
     """One archive in Zenodo's layout becomes 95 verified cells by the command line; no loose file is ever made."""
     members = {
         f"{cell.path}/n0{c}/ILSVRC2012_val_{i:08d}.JPEG": jpeg(i)
-        for cell in cells(CORRUPTIONS, SEVERITIES)
+        for cell in grid_of_cells(CORRUPTIONS, SEVERITIES)
         for c in (1, 2)
         for i in range(2)
     }
@@ -433,20 +433,20 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
 @pytest.mark.parametrize(("mode", "num_files"), [("w", 0), ("w:gz", 95)])
 def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, num_files: int):
     """The archive is opened once and nothing is loose; only of a compressed one there is a file a cell meanwhile."""
-    wanted = cells(CORRUPTIONS, SEVERITIES)
+    wanted = grid_of_cells(CORRUPTIONS, SEVERITIES)
     members = {f"{cell.path}/n0{c}/{i}.JPEG": f"{cell.key}{c}{i}".encode() for i in (0, 1) for c in (1, 2)
                for cell in wanted}  # fmt: skip
     found = source(archive(tmp_path / "all.tar", members, mode=mode), cells=wanted)
     readings = []
     monkeypatch.setattr(
-        archive_module, "opened", lambda path, whole=archive_module.opened, **settings: (
+        archive_module, "opened_tar", lambda path, whole=archive_module.opened_tar, **settings: (
             readings.append(path) or whole(path, **settings)
         )
     )  # fmt: skip
     with found.prepared(wanted):
         there = list((tmp_path / "spill").rglob("*"))
         assert (1, num_files) == (sum(path.is_dir() for path in there), sum(path.is_file() for path in there))
-        assert wanted == found.cells_found()
+        assert wanted == found.find_cells()
         assert ("n01", "n02") == found.class_names()
         for cell in wanted:
             assert [f"{cell.key}{c}{i}".encode() for c in (1, 2) for i in (0, 1)] == [
@@ -493,8 +493,8 @@ def test_classes_are_those_of_all_archives(tmp_path: Path, monkeypatch: pytest.M
     found = source(one)
     with found.prepared([FOG]):
         assert ("n01", "n02") == found.class_names()
-        assert (FOG, SNOW) == found.cells_found()
-    monkeypatch.setattr(archive_module, "opened", None)
+        assert (FOG, SNOW) == found.find_cells()
+    monkeypatch.setattr(archive_module, "opened_tar", None)
     assert ("n01", "n02") == source(one).class_names()
 
 

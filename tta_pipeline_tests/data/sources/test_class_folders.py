@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
-from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map, open_source
+from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN
@@ -52,7 +52,7 @@ def contents(benchmark: Benchmark, tmp_path: Path) -> tuple[list[str], tuple[str
     (cell,) = benchmark.cells
     with source.prepared([cell]):
         names = [image.name for image in source.listing(cell).images]
-    return names, benchmark_class_map(benchmark, locations).classes
+    return names, load_class_map(benchmark, locations).classes
 
 
 def require_refused(benchmark: Benchmark, tmp_path: Path, said: str) -> None:
@@ -61,7 +61,7 @@ def require_refused(benchmark: Benchmark, tmp_path: Path, said: str) -> None:
     with pytest.raises(SourceError, match=said):
         contents(benchmark, tmp_path)
     with pytest.raises(SourceError, match=said):
-        benchmark_class_map(benchmark, locations)
+        load_class_map(benchmark, locations)
     assert not locations.class_map(benchmark.name).exists()
 
 

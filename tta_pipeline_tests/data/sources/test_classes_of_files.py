@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 from scipy.io import savemat
 
-from tta_pipeline.data.shifts.loading import shipped_sets
-from tta_pipeline.data.sources.kinds.clean import CleanImages
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.kinds.clean_images import CleanImages
 from tta_pipeline.data.sources.kinds.section import SourceContext
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.partitions import CLEAN

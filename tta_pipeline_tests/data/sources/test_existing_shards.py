@@ -10,20 +10,20 @@ import webdataset
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline.cli.adopting import adopt_everything
+from tta_pipeline.cli.adopt_everything import adopt_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import ExistingShards
-from tta_pipeline.data.sources.shard_files import link_shards, shard_files, shards_version
+from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt
-from tta_pipeline.util.partitions import Cell, cells
+from tta_pipeline.util.partitions import Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
-CELLS = cells(("fog", "contrast"), (1, 5))
+CELLS = grid_of_cells(("fog", "contrast"), (1, 5))
 
 
 def write_labelled(folder: Path, labels: list[str], *, numbers: tuple[int, ...] = (0, 2, 7), prefix: str = "") -> None:
@@ -134,11 +134,11 @@ def test_links_leave_the_shards_alone_and_are_made_once(tmp_path: Path):
     (tmp_path / "theirs" / "._train-000000.tar").write_bytes(b"AppleDouble")
     before = {path: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
 
-    assert link_shards(shard_files(tmp_path / "theirs"), tmp_path / "cell")
-    assert not link_shards(shard_files(tmp_path / "theirs"), tmp_path / "cell")
+    assert link_shards(find_shard_files(tmp_path / "theirs"), tmp_path / "cell")
+    assert not link_shards(find_shard_files(tmp_path / "theirs"), tmp_path / "cell")
 
     assert all(path.is_symlink() and path.readlink().is_absolute() for path in (tmp_path / "cell").iterdir())
-    assert shards_version(shard_files(tmp_path / "theirs")) == shards_version(shard_files(tmp_path / "cell"))
+    assert shards_version(find_shard_files(tmp_path / "theirs")) == shards_version(find_shard_files(tmp_path / "cell"))
     assert 6 == adopted(tmp_path / "cell").manifest.num_samples
     assert before == {path: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
 
@@ -146,20 +146,20 @@ def test_links_leave_the_shards_alone_and_are_made_once(tmp_path: Path):
 def test_another_shard_is_linked_to_and_changes_the_version(tmp_path: Path):
     """A shard that came later is not missed."""
     write_labelled(tmp_path / "theirs", ["0", "1"])
-    link_shards(shard_files(tmp_path / "theirs"), tmp_path / "cell")
-    before = shards_version(shard_files(tmp_path / "theirs"))
+    link_shards(find_shard_files(tmp_path / "theirs"), tmp_path / "cell")
+    before = shards_version(find_shard_files(tmp_path / "theirs"))
 
     write_labelled(tmp_path / "theirs", ["1"], numbers=(9,))
 
-    assert before != shards_version(shard_files(tmp_path / "theirs"))
-    assert link_shards(shard_files(tmp_path / "theirs"), tmp_path / "cell")
+    assert before != shards_version(find_shard_files(tmp_path / "theirs"))
+    assert link_shards(find_shard_files(tmp_path / "theirs"), tmp_path / "cell")
     assert 7 == adopted(tmp_path / "cell").manifest.num_samples
 
 
 def test_a_shard_replaced_after_adoption_is_refused(tmp_path: Path):
     """A reader notices another file behind the link, of the same size too, and a link to nothing."""
     write_labelled(tmp_path / "theirs", ["0", "1"])
-    link_shards(shard_files(tmp_path / "theirs"), tmp_path / "cell")
+    link_shards(find_shard_files(tmp_path / "theirs"), tmp_path / "cell")
     shard_set = adopted(tmp_path / "cell")
     path = tmp_path / "theirs" / "train-000002.tar"
     data = bytearray(path.read_bytes())
@@ -172,7 +172,7 @@ def test_a_shard_replaced_after_adoption_is_refused(tmp_path: Path):
     with pytest.raises(ManifestError, match=r"train-000002\.tar is missing"):
         shard_set.require_intact()
     with pytest.raises(SourceError, match=r"train-000002\.tar cannot be read"):
-        shards_version(shard_files(tmp_path / "cell"))
+        shards_version(find_shard_files(tmp_path / "cell"))
 
 
 def test_shards_that_change_while_they_are_adopted_get_no_manifest(tmp_path: Path):

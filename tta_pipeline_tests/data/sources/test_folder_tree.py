@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.data.labels.class_map import pin_class_map
-from tta_pipeline.data.sources.folder_tree import FolderTree, discover
+from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg, write_tree
@@ -122,20 +122,20 @@ def test_groups_are_found_at_their_depth(tmp_path: Path, depth: int, prefixes: l
         write_tree(tmp_path / group, classes={"n01": 1})
 
     assert sorted(expected) == sorted(
-        cell.key for cell in discover(tmp_path, group_depth=depth, prefixes=prefixes).cells
+        cell.key for cell in discover_tree(tmp_path, group_depth=depth, prefixes=prefixes).cells
     )
 
 
 def test_archives_unpacked_in_folders_of_their_own_are_found(tmp_path: Path):
     """With a level of groups, corruption and severity are the last two; the same cell twice is refused."""
     write_tree(tmp_path / "weather" / "fog" / "5", classes={"n01": 2})
-    tree = discover(tmp_path, group_depth=3)
+    tree = discover_tree(tmp_path, group_depth=3)
 
     assert (FOG,) == tree.cells
     assert 2 == len(tree.listing(FOG).images)
     write_tree(tmp_path / "again" / "fog" / "5", classes={"n01": 2})
     with pytest.raises(SourceError, match=r"weather/fog/5 and .*again/fog/5 are both fog\|5"):
-        discover(tmp_path, group_depth=3)
+        discover_tree(tmp_path, group_depth=3)
 
 
 def test_a_prefix_without_a_match_is_refused(tmp_path: Path):
@@ -143,4 +143,4 @@ def test_a_prefix_without_a_match_is_refused(tmp_path: Path):
     write_tree(tmp_path / "fog" / "5", classes={"n01": 1})
 
     with pytest.raises(SourceError, match="begins with snow"):
-        discover(tmp_path, group_depth=2, prefixes=["snow"])
+        discover_tree(tmp_path, group_depth=2, prefixes=["snow"])

@@ -11,8 +11,8 @@ from PIL import Image
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.images import read_image_header, read_npy
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.generated import GeneratedImages, _fitted
-from tta_pipeline.data.sources.generator import Encoding
+from tta_pipeline.data.sources.generated_encoding import Encoding
+from tta_pipeline.data.sources.generated_images import GeneratedImages, _fit_to_size
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import SourceError
 from tta_pipeline.loading.decode import decode_into
@@ -90,7 +90,7 @@ def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedImag
 
     made = contents(replace(source, encoding=LOSSLESS), CLEAN)
 
-    np.testing.assert_array_equal(np.asarray(_fitted(large, 32)), read_npy(made["n02/large.npy"]))
+    np.testing.assert_array_equal(np.asarray(_fit_to_size(large, 32)), read_npy(made["n02/large.npy"]))
     assert 70 == sum(name.endswith(".JPEG") for name in made)
 
 
@@ -117,7 +117,7 @@ def test_an_image_is_resized_as_torchvision_does(tmp_path: Path, size: tuple[int
     image = image_file(tmp_path / "a.png", size=size)
 
     expected = Compose([Resize(37), CenterCrop(32)])(Image.open(image.path))
-    np.testing.assert_array_equal(np.asarray(expected), np.asarray(_fitted(image, 32)))
+    np.testing.assert_array_equal(np.asarray(expected), np.asarray(_fit_to_size(image, 32)))
 
 
 def test_clean_images_that_fit_stay_as_they_are(source: GeneratedImages):

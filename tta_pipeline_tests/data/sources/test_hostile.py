@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from tta_pipeline.cli import main
 from tta_pipeline.data.formats.npy_format import MAGIC, read_array_header
 from tta_pipeline.data.images import read_image_header
-from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.npy import NpyImages
-from tta_pipeline.data.sources.tar_stream import opened
+from tta_pipeline.data.sources.npy_images import NpyImages
+from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import PipelineError, SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
@@ -289,7 +289,7 @@ def test_no_damaged_gzip_raises_anything_else(tmp_path: Path, edits: list[tuple[
         damaged[position % len(damaged)] = value
     (tmp_path / "fog.tar.gz").write_bytes(damaged)
 
-    with contextlib.suppress(PipelineError), opened(tmp_path / "fog.tar.gz") as stream:
+    with contextlib.suppress(PipelineError), opened_tar(tmp_path / "fog.tar.gz") as stream:
         for _ in stream:
             stream.read()
 

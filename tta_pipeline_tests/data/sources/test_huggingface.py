@@ -14,11 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.data.sources.kinds import HuggingFaceSource
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.extras.new_benchmark import new_benchmark
+from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 
@@ -100,7 +100,7 @@ def test_classes_come_from_class_map_features_or_labels(tmp_path: Path):
         found = benchmark(tmp_path, {}, **fields)
         root = tmp_path / f"data{len(list(tmp_path.iterdir()))}"
 
-        assert expected == benchmark_class_map(found, Locations(root=root)).classes
+        assert expected == load_class_map(found, Locations(root=root)).classes
         first = images(found, root)["fog|1"]
         assert ("cat" if names else expected[0]) in [name.split("/")[0] for name, data in first if data == jpeg(0)]
 
@@ -150,10 +150,10 @@ def test_each_file_has_classes_of_its_own(tmp_path: Path):
     assert [("ape/00000001.jpg", jpeg(1)), ("cat/00000002.jpg", jpeg(2)), ("dog/00000000.jpg", jpeg(0))] == made[
         "fog|5"
     ]
-    assert ("ape", "cat", "dog") == benchmark_class_map(found, Locations(root=tmp_path / "data")).classes
+    assert ("ape", "cat", "dog") == load_class_map(found, Locations(root=tmp_path / "data")).classes
     parquet(tmp_path / "hub" / "fog" / "5.parquet", [0, 1])
     with pytest.raises(SourceError, match=r"1.parquet names its classes, and .*5.parquet has only numbers"):
-        benchmark_class_map(found, Locations(root=tmp_path / "other"))
+        load_class_map(found, Locations(root=tmp_path / "other"))
 
 
 def test_webdataset_tars_are_read(tmp_path: Path):
@@ -290,7 +290,7 @@ def test_new_benchmark_knows_it(tmp_path: Path):
     for name in ("plasma_noise/1", "plasma_noise/3"):
         parquet(tmp_path / "hub" / f"{name}-00000-of-00001.parquet", [0, 2], names=NAMES)
 
-    text, _ = new_benchmark("mine", [tmp_path / "hub"])
+    text, _ = draft_benchmark("mine", [tmp_path / "hub"])
     (tmp_path / "mine.yaml").write_text(text)
     found = load_benchmark(tmp_path / "mine.yaml")
 
@@ -305,9 +305,9 @@ def test_labels_that_count_from_1_are_refused(tmp_path: Path):
     (tmp_path / "map.json").write_text('["a", "b", "c", "d"]')
 
     with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*class map"):
-        benchmark_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
+        load_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
     named = benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json"))
-    assert 4 == len(benchmark_class_map(named, Locations(root=tmp_path / "data")).classes)
+    assert 4 == len(load_class_map(named, Locations(root=tmp_path / "data")).classes)
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], ["0", "1"]], ids=["names", "numbers"])

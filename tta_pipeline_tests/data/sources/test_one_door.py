@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.cli.shard import _section
-from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_of
+from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_from_options
 from tta_pipeline.data.sources.kinds.options import SourceOptions
 from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.shards.manifest import ShardSet
@@ -87,9 +87,9 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
     lay(tmp_path)
 
     with pytest.raises(SourceError, match="found layout 'nested' for a source of kind folder"):
-        section_of(SourceOptions(sources=(tmp_path / "tree",), layout="nested"))
+        section_from_options(SourceOptions(sources=(tmp_path / "tree",), layout="nested"))
     with pytest.raises(SourceError, match=r"found class_pattern .* of kind npy"):
-        section_of(SourceOptions(sources=(tmp_path / "arrays",), class_pattern="(a)"))
+        section_from_options(SourceOptions(sources=(tmp_path / "arrays",), class_pattern="(a)"))
 
 
 @pytest.mark.parametrize(
@@ -157,19 +157,19 @@ def test_labels_of_arrays_are_named_by_the_class_map_on_both_roads(tmp_path: Pat
 
 def sharded(path: Path, data_root: Path) -> dict[str, ShardSet]:
     """Write the shards of the first cell and of the clean images of the benchmark at *path*."""
-    from tta_pipeline.benchmarks.opening import benchmark_class_map
+    from tta_pipeline.benchmarks.open_source import load_class_map
     from tta_pipeline.shards.conversion import benchmark_conversion
-    from tta_pipeline.shards.single import write_cell
+    from tta_pipeline.shards.write_cell import write_cell
     from tta_pipeline.util.locations import Locations
     from tta_pipeline.util.partitions import CLEAN
-    from tta_pipeline.util.progress import quiet
+    from tta_pipeline.util.progress import quiet_reporter
 
     benchmark, locations = load_benchmark(path), Locations(root=data_root)
-    conversion = benchmark_conversion(benchmark, locations, quiet)
-    assert benchmark_class_map(benchmark, locations) == conversion.class_map
+    conversion = benchmark_conversion(benchmark, locations, quiet_reporter)
+    assert load_class_map(benchmark, locations) == conversion.class_map
     cells = (benchmark.cells[0], CLEAN)
     with conversion.session(cells) as session:
-        return {cell.path: write_cell(session.task(cell), quiet).shard_set for cell in cells}
+        return {cell.path: write_cell(session.task(cell), quiet_reporter).shard_set for cell in cells}
 
 
 def test_one_split_keeps_the_name_that_the_output_has(tmp_path: Path):

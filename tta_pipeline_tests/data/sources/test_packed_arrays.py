@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_pipeline.data.labels.shipped import shipped_classes
-from tta_pipeline.data.sources.npy import NpyImages
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.data.sources.npy_images import NpyImages
 from tta_pipeline.errors import SourceError
-from tta_pipeline.extras.new_benchmark import new_benchmark
+from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.progress import Progress, quiet
+from tta_pipeline.util.progress import Progress, quiet_reporter
 
 FOG_2 = Cell(corruption="fog", severity=2)
 
@@ -57,7 +57,7 @@ def test_the_md5_is_compared_once(packed: Path):
 
     def reading(name: str, *_: object, **__: object) -> Progress:
         readings.append(name)
-        return quiet(name, 0)
+        return quiet_reporter(name, 0)
 
     found = images(packed, expected_md5=right, progress=reading)
     assert contents(found) == contents(found)
@@ -102,7 +102,7 @@ def test_what_rows_are_taken_decides_the_version(packed: Path):
 
 def test_new_benchmark_knows_it(packed: Path):
     """The set is CIFAR-10-C by the name of the archive, and its classes have names."""
-    text, _ = new_benchmark("mine", [packed])
+    text, _ = draft_benchmark("mine", [packed])
 
     assert "read in place" in text
     assert "shift_set: cifar_10_c" in text

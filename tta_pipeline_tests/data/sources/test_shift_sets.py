@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map, observed_source, open_source
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map, open_observed_source, open_source
 from tta_pipeline.data.labels.class_map import label_order
 from tta_pipeline.data.labels.label_files import read_classes
-from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.extras.new_benchmark import new_benchmark
+from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import write_tree
@@ -27,7 +27,7 @@ def written(tmp_path: Path, *sources: Path) -> Benchmark:
     """Write a benchmark file for *sources*, and read it."""
     path = tmp_path / "benchmarks" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(new_benchmark("mine", sources, own_folder=path.parent)[0])
+    path.write_text(draft_benchmark("mine", sources, own_folder=path.parent)[0])
     return load_benchmark(path)
 
 
@@ -72,7 +72,7 @@ def test_a_set_without_severities_and_with_fewer_classes(tmp_path: Path, lie):
 
     assert (Cell(corruption="imagenet_r", severity=0),) == benchmark.cells
     assert 3 == len(names(benchmark, tmp_path)["imagenet_r|0"])
-    assert classes == benchmark_class_map(benchmark, Locations(root=tmp_path / "data")).classes
+    assert classes == load_class_map(benchmark, Locations(root=tmp_path / "data")).classes
 
 
 def test_classes_by_number_count_as_numbers(tmp_path: Path, lie):
@@ -157,7 +157,7 @@ def test_shards_of_a_set_without_severities(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(text))
     benchmark = load_benchmark(tmp_path / "mine.yaml")
 
-    found = observed_source(benchmark, Locations(root=tmp_path / "data"))
+    found = open_observed_source(benchmark, Locations(root=tmp_path / "data"))
 
     assert isinstance(found, ExistingShards)
     assert tmp_path / "s" / "imagenet-r" == found.folder(benchmark.cells[0])

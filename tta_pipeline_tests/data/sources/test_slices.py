@@ -44,7 +44,7 @@ def test_a_name_that_stands_twice_is_found(images: list[tuple[str, str, int, int
     counts = Counter((name, file) for name, file, _, _ in images)
     twice = {f"{name}/{file}" for (name, file), count in counts.items() if count > 1}
 
-    found = slices(images).name_that_stands_twice()
+    found = slices(images).find_duplicate_name()
 
     assert found in twice if twice else found is None
 

@@ -12,8 +12,8 @@ from PIL import Image
 from torchvision.datasets import CIFAR10
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import write_tree
@@ -63,7 +63,7 @@ def test_pixels_and_classes_stay(tmp_path: Path, cifar: Path):
     expected = CIFAR10(cifar, train=False)
     for name, pixels in made.items():
         np.testing.assert_array_equal(np.asarray(expected[int(name[-12:-4])][0]), pixels)
-    assert 10 == len(benchmark_class_map(found, Locations(root=tmp_path / "data")).classes)
+    assert 10 == len(load_class_map(found, Locations(root=tmp_path / "data")).classes)
     assert (cifar,) == found.source.places(found.cells[0], found.shift_set)
 
 
@@ -116,7 +116,7 @@ def test_cells_may_have_other_classes(tmp_path: Path):
     arguments = {"root": f"{tmp_path}/set/{{shift}}"}
     found = benchmark(tmp_path, "torchvision.datasets:ImageFolder", arguments, names=["dusk", "dawn"])
 
-    assert ("ant", "bee", "cat") == benchmark_class_map(found, Locations(root=tmp_path / "data")).classes
+    assert ("ant", "bee", "cat") == load_class_map(found, Locations(root=tmp_path / "data")).classes
     assert ["bee", "cat"] == [name.split("/")[0] for name in images(found, tmp_path)]
 
 

@@ -7,18 +7,18 @@ import dagster as dg
 import pytest
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.opening import observed_source
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import open_observed_source
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.errors import BenchmarkFileError, ClassMapError
 from tta_pipeline.shards.conversion import benchmark_conversion
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.single import write_cell
+from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, Cell
-from tta_pipeline.util.progress import quiet
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import write_tree
 
 FOG = Cell(corruption="fog", severity=1)
@@ -51,8 +51,8 @@ def benchmark(folder: Path, source: str, *, shards: str = "{num_shards: 2}", mod
 
 def shards_of(found: Benchmark, folder: Path, cell: Cell = TRAIN) -> ShardSet:
     """Return the shards that the benchmark makes of the images of *cell*."""
-    with benchmark_conversion(found, Locations(root=folder / "data"), quiet).session([cell]) as session:
-        return write_cell(session.task(cell), quiet).shard_set
+    with benchmark_conversion(found, Locations(root=folder / "data"), quiet_reporter).session([cell]) as session:
+        return write_cell(session.task(cell), quiet_reporter).shard_set
 
 
 def stored(shard_set: ShardSet) -> dict[str, bytes]:
@@ -162,7 +162,7 @@ def test_training_shards_of_others_are_found_by_their_names(lie: Path):
             source=f"{{kind: shards, root: {lie}/cells, train: {lie}/wds, train_files: 'train-*.tar'}}", models="{}"
         )
     )
-    source = observed_source(load_benchmark(lie / "mine.yaml"), Locations(root=lie / "data"))
+    source = open_observed_source(load_benchmark(lie / "mine.yaml"), Locations(root=lie / "data"))
 
     assert isinstance(source, ExistingShards)
     assert ["train-00.tar", "train-01.tar"] == [path.name for path in source.shards(TRAIN)]
@@ -175,7 +175,7 @@ def test_training_shards_may_be_at_urls(tmp_path: Path):
     )
     (tmp_path / "mine.yaml").write_text(text)
 
-    source = observed_source(load_benchmark(tmp_path / "mine.yaml"), Locations(root=tmp_path / "data"))
+    source = open_observed_source(load_benchmark(tmp_path / "mine.yaml"), Locations(root=tmp_path / "data"))
 
     assert isinstance(source, RemoteShards)
     assert ((TRAIN, ("https://example.org/train-{0..3}.tar",)),) == source.elsewhere

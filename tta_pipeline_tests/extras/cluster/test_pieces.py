@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.extras.cluster.pieces import CUTS, Piece, Work, evaluation_pieces
-from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, cells
+from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, grid_of_cells
 
 SEVERITIES = (5, 1, 3)
 """In the order of a benchmark file, which need not ascend."""
-CELLS = cells(("fog", "snow", "frost"), SEVERITIES)
+CELLS = grid_of_cells(("fog", "snow", "frost"), SEVERITIES)
 BY_CELL, OF_STREAMS = ("source", "tent", "norm"), ("continual", "mixed")
 KEYS = [
     *product(BY_CELL, (*CELLS, CLEAN)),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
-from tta_pipeline.extras.cluster.planning import Planner
-from tta_pipeline.extras.cluster.standings import Standings, unrecorded_keys
-from tta_pipeline.extras.training.source_model import is_model_trained
+from tta_pipeline.extras.cluster.planner import Planner
+from tta_pipeline.extras.cluster.unfinished import FingerprintComparison, unrecorded_keys
+from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
@@ -40,12 +40,12 @@ def change(locations: Locations, **changes: object) -> None:
 
 def planned(locations, *, by="corruption", without=(), experiments=None, name="small", keys=None, tell=print):
     """Return the plan for one CPU."""
-    benchmark = load_all(locations).benchmark(name)
+    benchmark = load_all_benchmarks(locations).benchmark(name)
     planner = Planner(
         benchmark=benchmark,
         locations=locations,
         experiments=experiments or tuple(benchmark.experiments),
-        unfinished_keys=keys or Standings(device="cpu").unfinished_keys,
+        unfinished_keys=keys or FingerprintComparison(device="cpu").unfinished_keys,
         is_trained=partial(is_model_trained, benchmark, locations),
         tell=tell,
     )

@@ -46,7 +46,7 @@ NOTED = '''
 """Methods that note when and where each batch is computed, and do what files beside them say."""
 import json, os, time
 from pathlib import Path
-from tta_pipeline.util import stopping
+from tta_pipeline.util import graceful_stop
 from tta_pipeline.methods.catalogue import METHODS, MethodEntry
 from tta_pipeline.methods.source import Source
 from tta_pipeline.methods.tent import Tent
@@ -64,7 +64,7 @@ class Noted:
                 ("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "CUDA_VISIBLE_DEVICES")}}
         with open("notes", "a") as file:
             file.write(json.dumps(note) + "\\n")
-        while Path("waits").exists() and not stopping.is_asked():
+        while Path("waits").exists() and not graceful_stop.is_asked():
             time.sleep(0.1)
         return super()._predict(images)
 

@@ -11,8 +11,8 @@ import pytest
 from tta_pipeline.cli import piece as program
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.extras.cluster.slurm import Slurm, SlurmConfig, _condition, _tasks, read_slurm_config
-from tta_pipeline.extras.cluster.submission import Submission, find_submission, open_submissions
+from tta_pipeline.extras.cluster.slurm import Slurm, SlurmConfig, _condition, _distribute, read_slurm_config
+from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 from tta_pipeline.util.locations import Locations
 
 ROOT = Path(__file__).parents[3]
@@ -84,8 +84,8 @@ def test_an_array_is_no_larger_than_slurm_allows(submitted: Submission, programs
     """Its tasks then have several pieces each, of nearly the same length, and each piece is in one."""
     assert "--array=0-1%2" in calls(programs / "sbatch")[1]
     assert "1 3\n2\n" == (submitted.folder / "evaluations.txt").read_text()
-    assert [[0, 2], [1]] == [list(task) for task in _tasks([0, 1, 2], 2)]
-    assert [[0], [1], [2]] == [list(task) for task in _tasks([0, 1, 2], 1000)]
+    assert [[0, 2], [1]] == [list(task) for task in _distribute([0, 1, 2], 2)]
+    assert [[0], [1], [2]] == [list(task) for task in _distribute([0, 1, 2], 1000)]
 
 
 def test_a_site_may_allow_fewer_tasks(locations: Locations, programs: Path, submitted: Submission):
@@ -109,7 +109,7 @@ def test_a_refused_array_leaves_nothing_submitted(locations: Locations, programs
         slurm(locations).start(submission)
 
     assert ["7"] == calls(programs / "scancel")
-    assert [] == list(open_submissions(locations, "mine"))
+    assert [] == list(find_open_submissions(locations, "mine"))
     write_program(programs / "squeue")
     assert {"cancelled"} == {state.condition for state in slurm(locations).states(submission)}
 
@@ -182,10 +182,10 @@ def test_a_condition_is_that_of_the_queue_before_that_of_an_earlier_try(
 def test_an_outcome_of_a_removed_submission_is_not_believed(locations: Locations):
     """Its number is given again, and its last piece may note its end in the new one's folder."""
     submission = created(locations)
-    replace(submission, submitted_at="1999-12-31").note_outcome(0, "done")
+    replace(submission, submitted_at="1999-12-31").write_outcome(0, "done")
 
     assert "" == submission.outcome(0)
-    submission.note_outcome(0, "done")
+    submission.write_outcome(0, "done")
     assert "done" == submission.outcome(0)
 
 

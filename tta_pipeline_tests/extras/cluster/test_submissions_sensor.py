@@ -212,7 +212,7 @@ def test_what_is_with_another_dagster_can_be_cancelled_and_submitted_here(
     new_home(tmp_path / "other")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "other"))
     engine = QueuedRuns(engine="local", tell=lambda _: None)
-    assert "belongs to another Dagster" in engine.hindrances(abandoned)[0]
+    assert "belongs to another Dagster" in engine.obstacles(abandoned)[0]
     engine.cancel(abandoned)
     with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
         other = Daemon(project=daemon.project, instance=instance)
@@ -263,7 +263,7 @@ def test_what_begins_while_the_user_cancels_is_ended(daemon: Daemon):
     submission = submit(daemon.project, [SHARDS, SHARDS])
     daemon.look()
     daemon.end(1, DagsterRunStatus.FAILURE, **{WILL_RETRY_TAG: "true"})
-    submission.note_cancelled()
+    submission.mark_cancelled()
 
     assert [] == daemon.look()
 

@@ -12,7 +12,7 @@ import yaml
 
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.extras.cluster.submission import Submission, find_submission, open_submissions
+from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 from tta_pipeline_tests.extras.cluster.submitting import FEW, ROOT, SubmittingProject
@@ -96,7 +96,7 @@ def test_what_a_piece_that_was_cut_off_has_finished_is_told(sweep: Project, tmp_
     cut_off = [Piece(stage="evaluations", assets=(f"evaluation/{name}",), keys=("contrast|3", "contrast|5"))
                for name in ("tent", "source", "norm")]  # fmt: skip
     submission = Submission.create(project.locations, benchmark="small", engine="local", pieces=cut_off, compute={})
-    submission.note_cancelled()
+    submission.mark_cancelled()
 
     status = project.run("tta-pipeline", "submit", "small", "--status")
 
@@ -141,12 +141,12 @@ def test_the_marks_of_a_removed_submission_are_not_those_of_the_next(tmp_path: P
 
     removed = create()
     rmtree(removed.folder)
-    removed.note_ended()
+    removed.mark_ended()
     following = create()
-    removed.note_cancelled()
-    removed.note_ended()
+    removed.mark_cancelled()
+    removed.mark_ended()
 
-    assert [following] == list(open_submissions(locations, "few"))
+    assert [following] == list(find_open_submissions(locations, "few"))
     assert not following.is_cancelled
 
 
@@ -154,12 +154,12 @@ def test_a_folder_that_has_lost_its_file_is_not_taken_again(tmp_path: Path):
     """Its mark would end the next submission before it begins."""
     locations = Locations(root=tmp_path)
     first = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
-    first.note_ended()
+    first.mark_ended()
     (first.folder / "submission.json").unlink()
 
     following = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
 
-    assert [following] == list(open_submissions(locations, "few"))
+    assert [following] == list(find_open_submissions(locations, "few"))
 
 
 @pytest.mark.parametrize("options", [("--number", "3"), ("--cancel", "--dry-run"), ("--experiments", "source,,")])

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.errors import LoaderError, StreamError
-from tta_pipeline.extras.loader_bench.data import generated, prepared
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
 from tta_pipeline.extras.loader_bench.measure import Settings, compare, measure
-from tta_pipeline.extras.loader_bench.memory import watched
+from tta_pipeline.extras.loader_bench.prepared_data import generate_shards, prepared
+from tta_pipeline.extras.loader_bench.process_memory import watched
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline_tests.conftest import jpeg
@@ -94,7 +94,9 @@ def test_other_forms_of_the_data_are_removed(shard_set: ShardSet):
 
 def test_generated_images_become_a_shard_set(tmp_path: Path):
     """As many images of the size and format asked for."""
-    folder = generated(tmp_path, num_images=7, image_size=16, settings=ShardSettings(num_shards=2, format="tensor"))
+    folder = generate_shards(
+        tmp_path, num_images=7, image_size=16, settings=ShardSettings(num_shards=2, format="tensor")
+    )
     manifest = ShardSet.open(folder).manifest
 
     assert (7, 2, "tensor") == (manifest.num_samples, len(manifest.shards), manifest.encoding.format)
@@ -116,10 +118,10 @@ def test_images_that_are_not_square_are_refused(write: Callable[..., object], tr
 def test_what_cannot_be_measured_is_refused_by_name():
     """An unknown loader, and one whose package is missing, are named with those that are there."""
     with pytest.raises(LoaderError, match="'indexd' is not a loader; expected one of indexed, webdataset"):
-        chosen_loaders(["indexed", "indexd"])
-    for name in set(LOADERS) - set(chosen_loaders()):
+        select_loaders(["indexed", "indexd"])
+    for name in set(LOADERS) - set(select_loaders()):
         with pytest.raises(LoaderError, match=rf"'{name}' is not installed \(pip install "):
-            chosen_loaders([name])
+            select_loaders([name])
 
 
 def test_the_memory_of_a_process_and_its_children_is_seen():

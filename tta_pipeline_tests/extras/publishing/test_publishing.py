@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli import main
-from tta_pipeline.data.shifts.loading import shipped_set
+from tta_pipeline.data.shifts.shift_set_files import shipped_set
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.extras.publishing.published_cell import PublishedCell, proven_cell
+from tta_pipeline.extras.publishing.published_cell import PublishedCell, verify_cell
 from tta_pipeline.extras.publishing.terms import terms_of
 from tta_pipeline.shards.manifest import SAMPLES_FILE
 from tta_pipeline.shards.read_back import publish_shard_set
@@ -45,7 +45,7 @@ def cell(write: Callable[..., object], tmp_path: Path) -> PublishedCell:
     """A cell of three shards without labels beside the images."""
     write(settings=ShardSettings(num_shards=3, seed=7))
     publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET)
-    return proven_cell(tmp_path / "shards")
+    return verify_cell(tmp_path / "shards")
 
 
 def published(shards: Path, target: Path, *options: str) -> Result:
@@ -88,7 +88,7 @@ def test_what_is_published_proves_itself(cell: PublishedCell, tmp_path: Path):
 
     files = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert files - {"SHA256SUMS"} == {line.removesuffix(": OK") for line in checked.stdout.splitlines()}
-    assert rows_of(cell) == rows_of(proven_cell(tmp_path / "out" / "shards" / "fog" / "5"))
+    assert rows_of(cell) == rows_of(verify_cell(tmp_path / "out" / "shards" / "fog" / "5"))
     with Image.open(tmp_path / "out" / "preview.png") as preview:
         assert min(preview.size) > 96
 
@@ -162,7 +162,7 @@ def test_a_damaged_shard_is_refused(cell: PublishedCell):
     damaged = flip_sample(cell.shard_set, 0)
 
     with pytest.raises(ManifestError, match=damaged.name):
-        proven_cell(cell.shard_set.folder)
+        verify_cell(cell.shard_set.folder)
 
 
 @pytest.mark.parametrize(

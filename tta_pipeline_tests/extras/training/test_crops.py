@@ -12,8 +12,8 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from tta_pipeline.data.images import read_image_header
-from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into, random_area
-from tta_pipeline.extras.training.draws import as_uniform, draws, key_hashes
+from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into, random_crop_box
+from tta_pipeline.extras.training.random_draws import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.loading.decode import decode_rows
 
 MIDDLE = [0.5] * NUM_DRAWS
@@ -87,8 +87,8 @@ def test_areas_are_distributed_as_those_of_torchvision():
         image = torch.zeros((3, height, width))
         made = (crop.make_params([image]) for _ in range(4000))
         theirs = np.array([[one[name] for name in ("top", "left", "height", "width")] for one in made])
-        numbers = as_uniform(draws(key_hashes([str(n) for n in range(4000)]), seed=0, epoch=0, count=NUM_DRAWS))
-        ours = np.array([random_area(height, width, own) for own in numbers.tolist()])
+        numbers = as_uniform(draw_numbers(key_hashes([str(n) for n in range(4000)]), seed=0, epoch=0, count=NUM_DRAWS))
+        ours = np.array([random_crop_box(height, width, own) for own in numbers.tolist()])
 
         error = theirs.std(0) / math.sqrt(4000)
         np.testing.assert_array_less(np.abs(ours.mean(0) - theirs.mean(0)), 5 * error + 0.01)
@@ -99,8 +99,8 @@ def test_a_full_crop_is_torchvisions_resized_crop():
     """With the same box, pixels differ from Pillow's by rounding alone."""
     image = picture(90, 120)
     data = encoded(image)
-    numbers = as_uniform(draws(key_hashes(["a"]), seed=1, epoch=2, count=NUM_DRAWS))[0].tolist()
-    box = random_area(90, 120, numbers)
+    numbers = as_uniform(draw_numbers(key_hashes(["a"]), seed=1, epoch=2, count=NUM_DRAWS))[0].tolist()
+    box = random_crop_box(90, 120, numbers)
 
     decoded = Image.open(io.BytesIO(data)).convert("RGB")
     expected = v2.functional.resized_crop(decoded, *box, size=[32, 32])
@@ -144,7 +144,7 @@ def test_every_encoding_is_cropped(mode: str, encoding: str):
     buffer = io.BytesIO()
     picture(90, 120).convert(mode).save(buffer, encoding)
     decoded = Image.open(buffer).convert("RGB")
-    box = random_area(90, 120, MIDDLE)
+    box = random_crop_box(90, 120, MIDDLE)
 
     expected = v2.functional.resized_crop(decoded, *box, size=[32, 32])
 
@@ -155,7 +155,7 @@ def test_every_encoding_is_cropped(mode: str, encoding: str):
 @settings(max_examples=20, deadline=None)
 def test_draws_are_uniform_and_independent(seed: int, epoch: int):
     """Their mean, their deviation, and what neighbours have in common, over 2,000 samples."""
-    numbers = as_uniform(draws(key_hashes([str(n) for n in range(2000)]), seed=seed, epoch=epoch, count=8))
+    numbers = as_uniform(draw_numbers(key_hashes([str(n) for n in range(2000)]), seed=seed, epoch=epoch, count=8))
 
     assert (numbers >= 0).all()
     assert (numbers < 1).all()

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.training import Recipe
+from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.extras.training.learner import Learner
-from tta_pipeline.extras.training.recipe import mixing_of, optimizer_of, schedule_of
+from tta_pipeline.extras.training.recipe import make_mixing, make_optimizer, make_schedule
 
 NUM_CLASSES = 3
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def test_neither_norms_nor_biases_decay():
     """With a learning rate of 0.1 and a decay of 0.5, a weight without gradient loses a twentieth in a step."""
     own = network(with_norm=True)
     before = {name: weights.detach().clone() for name, weights in own.named_parameters()}
-    optimizer = optimizer_of(own, Recipe(**PLAIN | {"weight_decay": 0.5}))
+    optimizer = make_optimizer(own, Recipe(**PLAIN | {"weight_decay": 0.5}))
     for weights in own.parameters():
         weights.grad = torch.zeros_like(weights)
     optimizer.step()
@@ -88,8 +88,8 @@ def test_neither_norms_nor_biases_decay():
 def rates(steps_per_epoch: int = 10, **settings: Any) -> list[float]:
     """Return the learning rate of each step of a training, and that after its last."""
     recipe = Recipe(**PLAIN | settings)
-    optimizer = optimizer_of(network(), recipe)
-    schedule = schedule_of(optimizer, recipe, steps_per_epoch=steps_per_epoch)
+    optimizer = make_optimizer(network(), recipe)
+    schedule = make_schedule(optimizer, recipe, steps_per_epoch=steps_per_epoch)
     found = [float(optimizer.param_groups[0]["lr"])]
     for _ in range(recipe.epochs * steps_per_epoch):
         optimizer.step()
@@ -147,7 +147,7 @@ def test_the_moving_average_is_that_of_its_formula():
         step(own, number)
         now = parameters(own)
         expected = now if expected is None else 0.75 * expected + 0.25 * now
-    found = in_a_row(own.kept)
+    found = in_a_row(own.saved_network)
     torch.testing.assert_close(found, expected)
     assert not torch.equal(found, parameters(own))
     torch.testing.assert_close(own.weights()["1.running_mean"], own.network.state_dict()["1.running_mean"])
@@ -156,7 +156,7 @@ def test_the_moving_average_is_that_of_its_formula():
 @pytest.mark.parametrize("mixed", [{"mixup": 0.4}, {"cutmix": 1.0}, {"mixup": 0.4, "cutmix": 1.0}])
 def test_labels_are_mixed_as_images_are(mixed: dict[str, float]):
     """Of images as bright as their class, the mean of a mixed one is that of its mixed label."""
-    mixing = mixing_of(Recipe(**PLAIN | mixed), num_classes=NUM_CLASSES)
+    mixing = make_mixing(Recipe(**PLAIN | mixed), num_classes=NUM_CLASSES)
     assert mixing is not None
     labels = torch.arange(30) % NUM_CLASSES
     images = (labels / 2.0)[:, None, None, None].expand(-1, 3, 8, 8)

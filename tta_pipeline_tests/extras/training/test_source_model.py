@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.extras.training.source_model import SourceTraining
-from tta_pipeline.models.trained import SourceModelFacts, load_source_model
-from tta_pipeline.results.training import TrainingRun
+from tta_pipeline.extras.training.source_training import SourceTraining
+from tta_pipeline.models.trained_models import SourceModelFacts, load_source_model
+from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN
 from tta_pipeline_tests.conftest import SMALL, Project
@@ -253,7 +253,7 @@ def test_weights_that_were_changed_are_not_loaded(data: Locations):
     path.write_bytes(content)
     with pytest.raises(EvaluationError, match="materialize the source_model"):
         load_source_model(path)
-    assert training(data).finished() is None
+    assert training(data).find_finished() is None
 
 
 @pytest.mark.parametrize("fact", ["mean", "std", "classes", "num_samples"])

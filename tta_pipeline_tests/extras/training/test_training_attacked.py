@@ -9,15 +9,15 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.extras.training.source_model import SourceTraining
-from tta_pipeline.extras.training.starting import starting_network
-from tta_pipeline.shards.single import shard_split
+from tta_pipeline.extras.training.source_training import SourceTraining
+from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import Project
@@ -136,7 +136,7 @@ def test_a_channel_that_never_varies_is_divided_by_no_zero(tmp_path: Path):
     images = TrainingInput(
         shard_set=stored, settings=TrainingInputSettings(augmentation="none"), image_size=32, batch_size=2, seed=0
     )
-    network = starting_network(TrainedModel(kind="trained"), images, num_classes=2)
+    network = make_initial_network(TrainedModel(kind="trained"), images, num_classes=2)
     assert network.std.flatten().tolist() == pytest.approx([1 / 255] * 3)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
-from tta_pipeline.results.evaluation import Evaluation
-from tta_pipeline.results.files import read_record
-from tta_pipeline.results.resolved import as_in_file, resolve_experiment
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.records import read_record
+from tta_pipeline.results.resolved_experiment import resolve_experiment, resolve_from_file
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
 from tta_pipeline_tests.extras.tuning.tuned import HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
@@ -32,7 +32,10 @@ def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
     found = resolve_experiment(benchmark_of(), "tent_tuned", locations)
     facts = json.loads(found.tuning)
 
-    assert (0.02, "adam") == (found.experiment.configured().lr, found.experiment.configured().optimizer)
+    assert (0.02, "adam") == (
+        found.experiment.configured_hyperparameters().lr,
+        found.experiment.configured_hyperparameters().optimizer,
+    )
     assert "tuned (held-out)" == found.origin
     assert ("tent", {"lr": 0.02}, ["spatter|5"]) == (facts["experiment"], facts["values"], facts["cells"])
     assert ({"lr": [0.001, 0.02]}, record.sha256) == (facts["grid"], facts["sha256"])
@@ -54,7 +57,7 @@ def test_published_is_exactly_a_preset(changes: dict, origin: str):
     """However it came about; everything else is set by hand."""
     experiment = benchmark_of().experiments["tent"]
 
-    assert origin == as_in_file(type(experiment).model_validate({**experiment.model_dump(), **changes})).origin
+    assert origin == resolve_from_file(type(experiment).model_validate({**experiment.model_dump(), **changes})).origin
 
 
 def test_a_hand_beside_the_tuning_is_seen(locations: Locations):

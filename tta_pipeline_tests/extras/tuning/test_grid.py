@@ -5,9 +5,9 @@ import pytest
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.extras.tuning.grid import (
     combinations,
-    parsed_grid,
-    require_fitting,
-    require_going_together,
+    parse_grid,
+    require_valid_combinations,
+    require_valid_grid,
     trial_name,
 )
 from tta_pipeline_tests.extras.tuning.tuned import benchmark_of
@@ -17,7 +17,7 @@ TENT = benchmark_of().experiments["tent"]
 
 def test_values_are_numbers_where_they_can_be():
     """Others are text, and spaces and repetitions do not count."""
-    grid = parsed_grid(["lr=1e-4, 2.5e-4,1e-4", "optimizer=adam,sgd", "nesterov=true"])
+    grid = parse_grid(["lr=1e-4, 2.5e-4,1e-4", "optimizer=adam,sgd", "nesterov=true"])
 
     assert {"lr": (1e-4, 2.5e-4), "optimizer": ("adam", "sgd"), "nesterov": (True,)} == grid
 
@@ -26,7 +26,7 @@ def test_values_are_numbers_where_they_can_be():
 def test_a_text_that_is_no_list_of_values_is_refused(texts: list[str]):
     """The message has it, and an example."""
     with pytest.raises(EvaluationError, match=r"the grid has '.*'; expected .* lr=1e-4"):
-        parsed_grid(texts)
+        parse_grid(texts)
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_a_text_that_is_no_list_of_values_is_refused(texts: list[str]):
 def test_only_hyperparameters_of_the_method_are_searched(grid: dict, problem: str):
     """Neither cells nor seeds, models or samples."""
     with pytest.raises(EvaluationError, match=problem):
-        require_fitting(grid, TENT, "tent")
+        require_valid_grid(grid, TENT, "tent")
 
 
 def test_a_value_is_judged_with_the_values_that_it_goes_with():
     """Nesterov's momentum, which Adam does not have, is fine with SGD and refused with Adam."""
     grid = {"nesterov": (True,), "optimizer": ("sgd", "adam")}
 
-    require_fitting(grid, TENT, "tent")
+    require_valid_grid(grid, TENT, "tent")
     with pytest.raises(EvaluationError, match="nesterov True, optimizer adam"):
-        require_going_together(combinations(grid, 2), TENT)
+        require_valid_combinations(combinations(grid, 2), TENT)
 
 
 def test_a_larger_budget_adds_to_a_smaller_one():

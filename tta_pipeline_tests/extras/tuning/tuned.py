@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.results.files import Record, now, publish_record
-from tta_pipeline.results.tuning import Trial, TuningRun
+from tta_pipeline.results.records import Record, publish_record, utc_now
+from tta_pipeline.results.tuning_record import Trial, TuningRun
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 
@@ -48,7 +48,7 @@ def choice(*trials: Trial, **changes: object) -> TuningRun:
         "reported": ("gaussian_noise", "contrast"), "grid": '{"lr": [0.001, 0.02]}', "num_combinations": 2,
         "budget": 20,
     }  # fmt: skip
-    return TuningRun.of_trials(trials, **{**others, **changes})
+    return TuningRun.from_trials(trials, **{**others, **changes})
 
 
 def chosen(locations: Locations, values: str = '{"lr": 0.02}', cell: str = "spatter|5", **changes: object) -> Record:
@@ -58,6 +58,6 @@ def chosen(locations: Locations, values: str = '{"lr": 0.02}', cell: str = "spat
         kind="tunings",
         name="tent",
         run_id="by hand",
-        started_at=now(),
+        started_at=utc_now(),
         facts=choice(trial(values, {cell: 0.25}), **changes),
     )

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from PIL import Image
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import ReportError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.report import SECTIONS, write_report
 from tta_pipeline.report.tables import query
-from tta_pipeline.report.training_figures import curves_of
+from tta_pipeline.report.training_figures import learning_curves_of_run
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.training import TrainingEpoch
+from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project, new_project
@@ -272,7 +272,7 @@ def _rows(text: str) -> list[list[str]]:
 )
 def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[TrainingEpoch]):
     """Error on the left, loss on the right, on training and on validation images."""
-    figure = curves_of(training_run(epochs=epochs))
+    figure = learning_curves_of_run(training_run(epochs=epochs))
 
     for axis, quantity in zip(figure.axes, ("error", "loss"), strict=True):
         drawn = {line.get_label(): list(line.get_ydata()) for line in axis.get_lines()}

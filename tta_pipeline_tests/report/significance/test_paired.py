@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tta_pipeline.report.significance.paired import bootstrap_p, bootstrapped, estimate, holm, interval, mcnemar
+from tta_pipeline.report.significance.paired_tests import (
+    bootstrap_means,
+    bootstrap_p,
+    estimate_mean,
+    holm,
+    mcnemar,
+    percentile_interval,
+)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
@@ -44,11 +51,11 @@ def test_a_resample_by_counts_is_a_resample_of_samples():
     generator = np.random.default_rng(1)
 
     drawn = generator.choice(values, (10_000, len(values))).mean(1)
-    means = bootstrapped(values, generator)
+    means = bootstrap_means(values, generator)
 
     assert drawn.mean() == pytest.approx(means.mean(), abs=0.003)
     assert drawn.std() == pytest.approx(means.std(), rel=0.05)
-    assert interval(drawn) == pytest.approx(interval(means), abs=0.011)
+    assert percentile_interval(drawn) == pytest.approx(percentile_interval(means), abs=0.011)
 
 
 def test_an_interval_holds_the_truth_as_often_as_it_says():
@@ -58,7 +65,7 @@ def test_an_interval_holds_the_truth_as_often_as_it_says():
 
     held = 0
     for _ in range(400):
-        low, high = interval(bootstrapped(generator.choice([1.0, -1.0, 0.0], 300, p=shares), generator))
+        low, high = percentile_interval(bootstrap_means(generator.choice([1.0, -1.0, 0.0], 300, p=shares), generator))
         held += low <= shares[0] - shares[1] <= high
 
     assert 0.92 <= held / 400 <= 0.975
@@ -68,8 +75,8 @@ def test_no_difference_has_a_large_p_value():
     """And a clear one the least there is with so many draws."""
     generator = np.random.default_rng(3)
 
-    assert bootstrap_p(bootstrapped(np.zeros(100), generator)) == 1
-    assert bootstrap_p(bootstrapped(np.ones(100), generator)) < 0.001
+    assert bootstrap_p(bootstrap_means(np.zeros(100), generator)) == 1
+    assert bootstrap_p(bootstrap_means(np.ones(100), generator)) < 0.001
 
 
 @pytest.mark.parametrize("same_images", [True, False])
@@ -78,8 +85,8 @@ def test_the_other_way_round_is_the_same_with_the_signs_changed(*, same_images: 
     generator = np.random.default_rng(2)
     cells = [generator.choice([-1.0, 0.0, 0.0, 1.0, 1.0], 300) for _ in range(3)]
 
-    one = estimate(cells, same_images=same_images)
-    other = estimate([-cell for cell in cells], same_images=same_images)
+    one = estimate_mean(cells, same_images=same_images)
+    other = estimate_mean([-cell for cell in cells], same_images=same_images)
 
     assert (one.mean, one.low, one.high, one.p_value) == pytest.approx(
         (-other.mean, -other.high, -other.low, other.p_value)

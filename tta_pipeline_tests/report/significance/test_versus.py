@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
-from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import SMALL_CELLS, UNPUBLISHED, Project
 
@@ -32,7 +32,7 @@ def ask(sweep: Project) -> Ask:
 
 def wrong_of(project: Project, name: str, number: int) -> dict[str, bool]:
     """Return, by key, whether each sample of a cell was predicted wrongly, read from the files alone."""
-    benchmark = load_all(project.locations).benchmark("small")
+    benchmark = load_all_benchmarks(project.locations).benchmark("small")
     results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=project.locations)
     cell = SMALL_CELLS[number]
     (place,) = results.places(cell)

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tta_pipeline.results.evaluation import CalibrationBins, Evaluation
-from tta_pipeline.results.files import Record, packed, publish_record, read_record
+from tta_pipeline.results.evaluation_record import CalibrationBins, Evaluation
+from tta_pipeline.results.records import Record, encode_record, publish_record, read_record
 from tta_pipeline.util.locations import Locations
 
 NUM_CLASSES = 4
@@ -177,7 +177,7 @@ def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any)
     """Edit the facts of a record or the fields around them, and recompute its hash, as a careful forger would."""
     record = json.loads(path.read_bytes())["record"]
     record |= {"facts": record["facts"] | changes, **(frame or {})}
-    path.write_bytes(packed(record))
+    path.write_bytes(encode_record(record))
 
 
 def evaluation_at(path: Path) -> Evaluation:

@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.doctor import project as doctored
-from tta_pipeline.results.database import ingest, listing
+from tta_pipeline.results.database import ingest, record_listing
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.database.listing import Stamp
-from tta_pipeline.results.files import file_name, packed, publish_record
+from tta_pipeline.results.database.record_listing import Stamp
+from tta_pipeline.results.records import encode_record, publish_record, record_file_name
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import STARTED_AT, forge, record
 
@@ -43,7 +43,7 @@ def verb(locations: Locations, *command: str) -> Result:
 
 def marks(locations: Locations) -> list[str]:
     """Return what the doctor thinks of the results."""
-    return [finding.mark for finding in doctored.result_records(locations)]
+    return [finding.mark for finding in doctored.check_result_records(locations)]
 
 
 def test_results_that_were_made_again_replace_the_old_ones(locations: Locations):
@@ -82,7 +82,7 @@ def test_moved_and_removed_records_are_noticed(locations: Locations):
     """What is gone is named by the doctor and by the next publication, and no number of it is left."""
     folder = locations.results("made") / "evaluations" / "tent" / "fog-1"
     shutil.rmtree(folder)
-    findings = list(doctored.result_records(locations))
+    findings = list(doctored.check_result_records(locations))
     assert ["note"] == [finding.mark for finding in findings]
     assert "1 records are gone (made/results/evaluations/tent/fog-1/000001.json)" in findings[0].found
 
@@ -113,7 +113,7 @@ def test_a_file_that_changes_while_it_is_young_is_not_trusted():
 
 def test_a_publication_without_news_writes_nothing(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """Once the records are no longer young, the database stays the file that it was."""
-    monkeypatch.setattr(listing, "_TOO_YOUNG_S", 0.0)
+    monkeypatch.setattr(record_listing, "_MIN_AGE_S", 0.0)
     publish_metrics(locations)
     before = locations.metrics.stat()
 
@@ -174,7 +174,7 @@ def test_one_damaged_record_never_blocks_the_others(locations: Locations, damage
     for answer in (rebuilt, asked):
         (line,) = [each for each in answer.stderr.splitlines() if "set aside" in each]
         assert str(path) in line
-    findings = [finding for finding in doctored.result_records(locations) if finding.mark == "fault"]
+    findings = [finding for finding in doctored.check_result_records(locations) if finding.mark == "fault"]
     assert [True] == [str(path) in finding.found for finding in findings]
 
 
@@ -217,16 +217,16 @@ def test_records_that_several_processes_read_give_what_one_gives(locations: Loca
     first = record(locations, severity=3)
     content = json.loads(first.path.read_bytes())["record"]
     for sequence in range(2, 301):
-        first.path.with_name(file_name(sequence)).write_bytes(packed(content | {"sequence": sequence}))
-    cut(first.path.with_name(file_name(150)))
+        first.path.with_name(record_file_name(sequence)).write_bytes(encode_record(content | {"sequence": sequence}))
+    cut(first.path.with_name(record_file_name(150)))
     publish_record(
         locations.results("made"), kind="loader_benchmarks", name="fog-5", run_id="r", started_at=STARTED_AT,
         facts={"benchmark": "made", "corruption": "fog", "severity": 5, "loaders": 5},
     )  # fmt: skip
     alone = publish_metrics(locations, rebuild=True)
     expected = tables(locations)
-    monkeypatch.setattr(ingest, "_WORTH_PROCESSES", 100)
-    monkeypatch.setattr(ingest, "_BATCH", 20)
+    monkeypatch.setattr(ingest, "_MIN_FOR_PROCESSES", 100)
+    monkeypatch.setattr(ingest, "_BATCH_SIZE", 20)
     cpu_s = children_cpu_s()
 
     together = publish_metrics(locations, rebuild=True)

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.database import open_metrics, publish_metrics, require_current
-from tta_pipeline.results.files import latest_record, publish_record, read_record, record_paths
+from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
+from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.results.database.made import made_environment, with_error
@@ -159,12 +159,12 @@ def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Loc
         connection.execute("UPDATE schema_version SET version = '3'")
         connection.execute("DELETE FROM evaluations")
 
-    (note,) = require_current(locations)
+    (note,) = ensure_current(locations)
 
     assert "had schema 3; expected" in note
     assert f"rebuilt from the {len(before['ingested'])} records" in note
     assert before == rows(locations.metrics)
-    assert () == require_current(locations)
+    assert () == ensure_current(locations)
 
 
 def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tta_pipeline.report.pages.report import with_values
+from tta_pipeline.report.pages.report import fill_parameters
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import query
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.files import publish_record
+from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import evaluation_facts, record
 
@@ -159,7 +159,7 @@ def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, as
     record_segment(tmp_path, [400] * 4, stream="3")
     ask("FROM leaderboard")  # publishes
     with open_metrics(Locations(root=tmp_path).metrics) as connection:
-        table = query(connection, with_values(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
+        table = query(connection, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
 
     (axis,) = progress_lines(table).axes
 

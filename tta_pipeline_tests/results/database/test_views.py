@@ -12,8 +12,8 @@ import pytest
 
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.evaluation import ALIKE
-from tta_pipeline.results.files import publish_record
+from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
+from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.results.database.made import (
@@ -331,7 +331,7 @@ OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
 
 def test_every_condition_of_speed_is_tried():
     """A column that is declared to decide speed has its line above."""
-    assert {*OTHER_CONDITIONS, "gpu_name"} == set(ALIKE)
+    assert {*OTHER_CONDITIONS, "gpu_name"} == set(SPEED_CONDITIONS)
 
 
 def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):

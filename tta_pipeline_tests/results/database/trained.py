@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tta_pipeline.results.files import Record, publish_record
-from tta_pipeline.results.training import TrainingEpoch, TrainingRun
+from tta_pipeline.results.records import Record, publish_record
+from tta_pipeline.results.training_record import TrainingEpoch, TrainingRun
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import STARTED_AT
 
@@ -43,7 +43,7 @@ def training_run(
         "validated_on": "clean" if is_validated else None, "wall_s": 40.0, "time_to_first_batch_s": 0.2,
         "checkpoint_s": 0.1, "num_checkpoints": 1, "num_resumed": 0, "num_inodes": 4,
     }  # fmt: skip
-    return TrainingRun.of_epochs(epochs, selected=selected, **facts | changes)
+    return TrainingRun.from_epochs(epochs, selected=selected, **facts | changes)
 
 
 def record_training(locations: Locations, run: TrainingRun, *, run_id: str = "first") -> Record:

@@ -41,7 +41,7 @@ KINDS: tuple[type[SourceSection], ...] = (
 """Kinds that `new-benchmark` recognises, in the order in which they are tried."""
 
 
-def section_of(options: SourceOptions) -> ImagesSection:
+def section_from_options(options: SourceOptions) -> ImagesSection:
     """Return the section for *options* of the command `shard`.
 
     Raises:

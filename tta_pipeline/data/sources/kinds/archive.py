@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.data.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.data.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
-from tta_pipeline.data.sources.kinds.npy import arrays, surveyed
+from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_sets
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.npy import open_arrays, survey_arrays
 from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
+from tta_pipeline.data.sources.kinds.section import (
+    Cells,
+    ImagesSection,
+    SourceContext,
+    filter_by_prefix,
+    quote_for_yaml,
+)
 from tta_pipeline.errors import BenchmarkFileError, SourceError
-from tta_pipeline.util.names import some
+from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.archive import ArchivedImages
+    from tta_pipeline.data.sources.archived_images import ArchivedImages
     from tta_pipeline.data.sources.kinds.survey import Place, Survey
     from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.npy import NpyImages
+    from tta_pipeline.data.sources.npy_images import NpyImages
 
 
 class ArchiveSource(ClassesOfFiles, ImagesSection):
@@ -60,7 +66,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         # Sums are looked up by file name, so a renamed archive would not be compared with any sum.
         if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
             raise ValueError(
-                f"found the archives {some(unknown)}, which {name} does not have; expected names among its "
+                f"found the archives {abbreviate_list(unknown)}, which {name} does not have; expected names among its "
                 f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
             )
         return name
@@ -78,8 +84,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         names = [path.name for path in self.archives]
         if unknown := [name for name in self.md5 if name not in names]:
             raise ValueError(
-                f"found md5 of {some(unknown)}; expected names among the archives {some(names)}: correct "
-                "the names, since sums of other archives are never compared"
+                f"found md5 of {abbreviate_list(unknown)}; expected names among the archives "
+                f"{abbreviate_list(names)}: correct the names, since sums of other archives are never compared"
             )
         return self
 
@@ -130,35 +136,35 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
-        from tta_pipeline.data.sources.numbered import numbered
+        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 
         if self.has_arrays:
             packed = self._arrays(at)
-            cells = tuple(cell for cell in beginning_with(at.cells, prefixes) if packed.has(cell))
+            cells = tuple(cell for cell in filter_by_prefix(at.cells, prefixes) if packed.has_cell(cell))
             yield replace(packed, cells=cells), cells
             return
-        wanted = at.cells if self.is_one_set else beginning_with(at.cells, prefixes)
+        wanted = at.cells if self.is_one_set else filter_by_prefix(at.cells, prefixes)
         images = self.images(replace(at, cells=wanted))
         # One pass over a single archive finds its cells; with several, the archive of each cell must be known before.
         with images.prepared(wanted if len(self.archives) == 1 else ()):
-            yield numbered(images, at), images.cells_found()
+            yield resolve_class_numbers(images, at), images.find_cells()
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of the given archives, or of all archives in the given folder."""
-        from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
-        from tta_pipeline.data.sources.kinds.survey import Survey, chosen
+        from tta_pipeline.data.sources.detect import Inspection, inspect_archive
+        from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set
 
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
         if paths and (source := cls(kind="archive", archives=paths)).has_arrays:
-            return surveyed(source, paths[0], place)
-        seen = Seen(place=place)
+            return survey_arrays(source, paths[0], place)
+        seen = Inspection(place=place)
         for path in paths:
-            look_at_archive(path, seen)
+            inspect_archive(path, seen)
         if not seen.cells:
             return None
-        found = chosen(seen.cells, place)
+        found = choose_shift_set(seen.cells, place)
         return Survey(
             source=cls(kind="archive", archives=paths),
             shift_set=found.shift_set,
@@ -169,19 +175,19 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             remarks=(*found.remarks, *seen.remarks),
         )
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
         yield "  archives:  # each cell in one of them"
-        yield from (f"    - {quoted(archive)}" for archive in self.archives)
+        yield from (f"    - {quote_for_yaml(archive)}" for archive in self.archives)
         if self.has_arrays:
             yield "  # It has <corruption>.npy and labels.npy, which are read in place."
-        if published := self.published_names(found.shift_set):
+        if published := self.find_published_set(found.shift_set):
             yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
             yield "  # md5 of each, where one is known, is checked while it is read:"
             yield f"  # published: {published}"
 
-    def published_names(self, shift_set: ShiftSet) -> str | None:
+    def find_published_set(self, shift_set: ShiftSet) -> str | None:
         """Return the shift set whose published archives have these names; only their md5 can prove the match."""
         names = {path.name for path in self.archives}
         sets = (shift_set, *shipped_sets().values())
@@ -189,14 +195,14 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        from tta_pipeline.data.sources.numbered import numbered
+        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 
-        images = self._arrays(at) if self.has_arrays else numbered(self.images(at), at)
-        return with_sets(images, at, clean=self.clean, train=self.train)
+        images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
+        return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
     def _arrays(self, at: SourceContext) -> "NpyImages":
         path = self.archives[0].expanduser()
-        return arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
+        return open_arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
 
     def _md5(self, shift_set: ShiftSet) -> dict[str, str]:
         """Return the expected md5 of each archive for which one is known, by file name."""
@@ -204,7 +210,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def images(self, at: SourceContext) -> "ArchivedImages":
         """Return the images of the archives, without the clean and training images."""
-        from tta_pipeline.data.sources.archive import ArchivedImages
+        from tta_pipeline.data.sources.archived_images import ArchivedImages
 
         published = self._published(at.shift_set)
         return ArchivedImages(

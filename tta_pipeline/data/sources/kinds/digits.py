@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.made_here import MadeHere
+from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
 from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.util.config_model import Seed
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.util.sections import Seed
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.digits import DigitsSettings
+    from tta_pipeline.data.sources.digit_images import DigitsSettings
     from tta_pipeline.data.sources.listing import Source
 
 
-class DigitsSource(MadeHere):
+class DigitsSource(GeneratedSection):
     """Handwritten digits of scikit-learn, corrupted by this project."""
 
     kind: Literal["digits"]
@@ -51,7 +51,7 @@ class DigitsSource(MadeHere):
     @property
     def settings(self) -> "DigitsSettings":
         """Settings with which the digits are generated."""
-        from tta_pipeline.data.sources.digits import DigitsSettings
+        from tta_pipeline.data.sources.digit_images import DigitsSettings
 
         return DigitsSettings(
             seed=self.seed,
@@ -67,9 +67,9 @@ class DigitsSource(MadeHere):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the generated digits, which must have the settings of this section."""
-        from tta_pipeline.data.sources.digits import DrawnDigits
+        from tta_pipeline.data.sources.digit_images import GeneratedDigits
 
-        return DrawnDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
+        return GeneratedDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere
         """Return nothing: the digits are generated here."""

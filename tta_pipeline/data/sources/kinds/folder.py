@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
 from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, quoted
+from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -43,9 +43,11 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        from tta_pipeline.data.sources.numbered import numbered
+        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 
-        return with_sets(numbered(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train)
+        return add_clean_and_train(
+            resolve_class_numbers(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train
+        )
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""
@@ -77,41 +79,41 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with all cells found, whatever their names are."""
-        from tta_pipeline.data.sources.folder_tree import discover
-        from tta_pipeline.data.sources.numbered import numbered
+        from tta_pipeline.data.sources.folder_tree import discover_tree
+        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 
         if self.is_one_set:
             yield self.open(at), at.cells
             return
         root = self.root.expanduser()
-        tree = discover(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_at)
-        yield numbered(self._with_classes(tree, at), at), tree.cells
+        tree = discover_tree(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_of_folder)
+        yield resolve_class_numbers(self._with_classes(tree, at), at), tree.cells
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with class folders for each cell."""
-        from tta_pipeline.data.sources.kinds.looking import cells_under, first_file, num_classes_in, size_of
+        from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
         from tta_pipeline.data.sources.kinds.survey import Survey
 
-        found = cells_under(place) if place.folder else None
+        found = find_cells_under(place) if place.folder else None
         if found is None:
             return None
         tree, chosen, depth = found
-        num_classes, remarks = num_classes_in(tree)
+        num_classes, remarks = count_classes(tree)
         return Survey(
             source=cls(kind="folder", root=tree.root, group_depth=3 if depth == 3 else 2),
             shift_set=chosen.shift_set,
             corruptions=chosen.corruptions,
             severities=chosen.severities,
             num_classes=num_classes,
-            image_size=size_of(first_file(tree.folder(chosen.cells[0]))),
+            image_size=read_image_size(find_first_file(tree.folder(chosen.cells[0]))),
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         yield "  kind: folder"
-        yield f"  root: {quoted(self.root)}"
+        yield f"  root: {quote_for_yaml(self.root)}"
         layout = "<corruption>/<severity>/<class>/<image>" if any(found.severities) else "<shift>/<class>/<image>"
         if self.group_depth == 3:
             yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
@@ -123,11 +125,13 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
 
     def _tree(self, at: SourceContext) -> "FolderTree":
-        from tta_pipeline.data.sources.folder_tree import FolderTree, discover
+        from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
 
         root = self.root.expanduser()
         if self.group_depth == 3:
-            return discover(root, group_depth=2 + bool(at.shift_set.severities), names=at.shift_set.shift_at)
+            return discover_tree(
+                root, group_depth=2 + bool(at.shift_set.severities), names=at.shift_set.shift_of_folder
+            )
         folders = {cell: self._folder(cell, at.shift_set) for cell in at.cells}
         if len(set(folders.values())) < len(folders):
             raise SourceError(

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from tta_pipeline.data.shifts.loading import shipped_sets
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.clean import Clean, CleanImages, with_sets
-from tta_pipeline.data.sources.kinds.made_here import MadeHere
-from tta_pipeline.data.sources.kinds.section import SourceContext, quoted
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add_clean_and_train
+from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
+from tta_pipeline.data.sources.kinds.section import SourceContext, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.processes import MOST_PROCESSES
+from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.kinds.survey import Place, Survey
     from tta_pipeline.data.sources.listing import Source
 
 
-class GeneratedSource(MadeHere):
+class GeneratedSource(GeneratedSection):
     """Corruptions made here from clean images: results are comparable with each other, not with published tables.
 
     The difference from results on the published images is unknown, because those images were not available. The effect
@@ -35,25 +35,25 @@ class GeneratedSource(MadeHere):
     """The uncorrupted images."""
     train: Clean | None = None
     """The images to train source models on."""
-    jobs: int = Field(default=1, ge=1, le=MOST_PROCESSES)
+    jobs: int = Field(default=1, ge=1, le=MAX_PROCESSES)
     """Number of processes that generate images."""
 
     clean_layout: ClassVar[str] = ""
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of uncorrupted images in class folders, or in one archive of class folders."""
         found = _in_folder(place) if place.folder else _in_archive(place)
         if found is None:
             return None
         num_classes, image_size = found
-        return to_be_corrupted(place.paths[0], num_classes, image_size)
+        return survey_clean_images(place.paths[0], num_classes, image_size)
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         del found
         yield "  kind: generated  # corrupted here; results compare with no published table"
-        yield f"  clean: {quoted(self.clean.path)}  # folder of class folders, or tar"
+        yield f"  clean: {quote_for_yaml(self.clean.path)}  # folder of class folders, or tar"
         yield f"  severity_table: {self.severity_table}  # imagenet_c: 224 pixels, tiny_imagenet_c: 64, cifar_c: 32"
         yield "  # encoding: lossless  # or jpeg, with jpeg_quality; by default as the table's authors did"
         yield "  seed: 0"
@@ -61,8 +61,8 @@ class GeneratedSource(MadeHere):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the generated images."""
-        from tta_pipeline.data.sources.generated import GeneratedImages
-        from tta_pipeline.data.sources.generator import Encoding
+        from tta_pipeline.data.sources.generated_encoding import Encoding
+        from tta_pipeline.data.sources.generated_images import GeneratedImages
 
         made = GeneratedImages(
             clean=self.clean.open(at),
@@ -74,14 +74,14 @@ class GeneratedSource(MadeHere):
             spill_root=at.spill_root,
             jobs=self.jobs,
         )
-        return with_sets(made, at, train=self.train)
+        return add_clean_and_train(made, at, train=self.train)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - all are made of the same
         """Return the clean images."""
         return (self.clean.path.expanduser(),)
 
 
-def to_be_corrupted(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> "Survey":
+def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> "Survey":
     """Return the survey of uncorrupted images at *path*."""
     from tta_pipeline.data.sources.kinds.survey import Survey
 
@@ -104,13 +104,13 @@ def to_be_corrupted(path: Path, num_classes: int, image_size: tuple[int, int] | 
 def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in class folders."""
     from tta_pipeline.data.sources.class_folders import WRAPPERS
-    from tta_pipeline.data.sources.folder_tree import discover
-    from tta_pipeline.data.sources.kinds.looking import first_file, size_of
+    from tta_pipeline.data.sources.detect import find_first_file, read_image_size
+    from tta_pipeline.data.sources.folder_tree import discover_tree
     from tta_pipeline.data.sources.kinds.survey import is_shift
 
     root = place.paths[0]
     folder = root / "val" if (root / "val").is_dir() else root
-    image = first_file(folder)
+    image = find_first_file(folder)
     levels = [part for part in image.relative_to(folder).parts if part not in WRAPPERS] if image else []
     if len(levels) != 2:
         return None
@@ -119,15 +119,15 @@ def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
             raise SourceError(
                 f"{root} holds class folders of {name}; expected the root of all corruptions: name the folder above"
             )
-    return len(discover(folder, group_depth=0).class_names()), size_of(image)
+    return len(discover_tree(folder, group_depth=0).class_names()), read_image_size(image)
 
 
 def _in_archive(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in the class folders of one archive."""
-    from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
+    from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 
     if len(place.paths) > 1:
         return None
-    seen = Seen(place=place)
-    look_at_archive(place.paths[0], seen)
+    seen = Inspection(place=place)
+    inspect_archive(place.paths[0], seen)
     return (len(seen.loose_classes), seen.image_size) if seen.loose_classes and not seen.cells else None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, quoted, shared
+from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, find_shared_place, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -79,41 +79,41 @@ class HuggingFaceSource(ImagesSection):
             are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
-        return with_sets(images, at, clean=self.clean, train=self.train)
+        return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield a sentence if several of *cells* have the same part."""
-        yield from shared("part", ((cell, self._part(cell, shift_set)) for cell in cells))
+        yield from find_shared_place("part", ((cell, self._part(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the files of *cell*, if the data set is in a folder."""
         return tuple(path for paths in _places(self._folder, self._part(cell, shift_set)) for path in paths)
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder of Parquet files whose names or folders name shifts."""
-        from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
+        from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set, is_shift
 
-        found = {path: _named_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
+        found = {path: _parse_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
         cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
         if not cells:
             return None
-        fitting = chosen(cells.values(), place)
+        fitting = choose_shift_set(cells.values(), place)
         source = cls(kind="huggingface", data_set=str(place.paths[0]))
         return Survey(
             source=source,
             shift_set=fitting.shift_set,
             corruptions=fitting.corruptions,
             severities=fitting.severities,
-            num_classes=len(_classes_in(list(cells), source.label)),
+            num_classes=len(_read_classes(list(cells), source.label)),
             image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
             remarks=fitting.remarks,
         )
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         yield "  kind: huggingface  # Parquet files of the Hub's layouts, or WebDataset tars"
-        yield f"  data_set: {quoted(self._folder)}  # or organisation/name in the cache, with its revision"
+        yield f"  data_set: {quote_for_yaml(self._folder)}  # or organisation/name in the cache, with its revision"
         layout = "{shift}/{severity}" if any(found.severities) else "{shift}"
         yield f"  part: '{layout}'  # split, configuration/split or pattern of files that a cell is"
 
@@ -185,7 +185,9 @@ class HubImages:
 
     @cached_property
     def _found_classes(self) -> tuple[str, ...]:
-        return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
+        return _read_classes(
+            [path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1]
+        )
 
     def version(self, cell: Cell) -> str:
         """Return a digest of the class map and of the files of *cell* with sizes, modification times and classes.
@@ -218,7 +220,7 @@ class HubImages:
         from tta_pipeline.data.sources.spill import offered, spill_folder
 
         with spill_folder(self.spill_root) as spill:
-            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
             with offered(listings, to=self._listings):
                 yield
 
@@ -228,9 +230,9 @@ class HubImages:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        from tta_pipeline.data.sources.spill import prepared_for
+        from tta_pipeline.data.sources.spill import get_prepared
 
-        return prepared_for(self._listings, cell, root=self.root)
+        return get_prepared(self._listings, cell, root=self.root)
 
     def _files(self, cell: Cell) -> tuple[Path, ...]:
         part = self.parts[cell]
@@ -243,23 +245,25 @@ class HubImages:
             "configuration or file pattern by part or parts"
         )
 
-    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+    def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.data.sources.listing import Listing
-        from tta_pipeline.data.sources.numbered import class_by_name
+        from tta_pipeline.data.sources.numbered_classes import map_names_to_classes
 
         known = self.classes()
         number = 0
         for path in self._files(cell):
             positions = _labels_by_position(path) if path.suffix == ".tar" else None
-            own = _stated(path, self.columns[1], None if positions is None else set(positions.values())).names
-            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=path)
+            own = _read_stated_classes(
+                path, self.columns[1], None if positions is None else set(positions.values())
+            ).names
+            meant = map_names_to_classes(own, known, are_numbers=self.are_numbers, where=path)
             names = tuple(meant[name] for name in own) if own else self.class_names()
             samples = _parquet_samples(path, self.columns) if positions is None else _tar_samples(path, positions)
             for sample in samples:
                 class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
                 spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
                 number += 1
-        return Listing(cell=cell, root=self.root, images=spill.images())
+        return Listing(cell=cell, root=self.root, images=spill.flush_images())
 
 
 def _files(root: Path, part: str) -> tuple[Path, ...]:
@@ -343,9 +347,9 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sample]:
     """Yield the samples of a WebDataset tar; *labels* has the label of each image by its position in the tar."""
-    from tta_pipeline.data.sources.tar_stream import opened
+    from tta_pipeline.data.sources.tar_stream import opened_tar
 
-    with opened(path) as stream:
+    with opened_tar(path) as stream:
         for position, _ in enumerate(stream):
             if position in labels:
                 yield _Sample(stream.read(), labels[position])
@@ -357,13 +361,13 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     Raises:
         SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
     """
-    from tta_pipeline.data.sources.shard_members import Members, Said, member_name
-    from tta_pipeline.data.sources.tar_stream import opened
+    from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
+    from tta_pipeline.data.sources.tar_stream import opened_tar
 
     samples: defaultdict[str, Members[int]] = defaultdict(Members)
-    with opened(path) as stream:
+    with opened_tar(path) as stream:
         for position, entry in enumerate(stream):
-            name = member_name(entry.name)
+            name = parse_member_name(entry.name)
             if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
                 samples[name.key].images.append((name.extension, position))
             elif name.role == "class":
@@ -373,25 +377,25 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     labels: dict[int, int | str] = {}
     for key, members in samples.items():
         try:
-            position, said = members.image(), members.said()
+            position, said = members.main_image(), members.parse_label()
         except ValueError as error:
             raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
-        if said == Said():
+        if said == LabelContent():
             raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member with the class")
         labels[position] = said.text if said.label is None else said.label
     return labels
 
 
-def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
+def _read_classes(paths: Sequence[Path], column: str) -> tuple[str, ...]:
     """Return the classes of *paths* in label order: the names in them, or the numbers up to the largest label.
 
     Raises:
         SourceError: some files name their classes, and others have only numbers.
     """
-    from tta_pipeline.data.labels.class_map import require_label_0
-    from tta_pipeline.data.sources.numbered import united
+    from tta_pipeline.data.labels.class_map import require_zero_based_labels
+    from tta_pipeline.data.sources.numbered_classes import merge_class_names
 
-    stated = {path: _stated(path, column) for path in paths}
+    stated = {path: _read_stated_classes(path, column) for path in paths}
     named = {path: one.names for path, one in stated.items() if one.names}
     if numbered := [path for path in paths if path not in named] if named else []:
         raise SourceError(
@@ -399,16 +403,18 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
             "give class_map the classes in the order of these numbers"
         )
     if named:
-        return united(named.values())
+        return merge_class_names(named.values())
     labels = {number for one in stated.values() for number in one.numbers}
     if paths:
-        require_label_0(labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files")
+        require_zero_based_labels(
+            labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files"
+        )
     largest = max(labels, default=-1)
     width = len(str(max(largest, 0)))
     return tuple(f"{number:0{width}d}" for number in range(largest + 1))
 
 
-class _Stated(NamedTuple):
+class _StatedClasses(NamedTuple):
     """The classes as stated in a file."""
 
     names: tuple[str, ...]
@@ -417,7 +423,7 @@ class _Stated(NamedTuple):
     """The labels, if they are only numbers."""
 
 
-def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _Stated:
+def _read_stated_classes(path: Path, column: str, labels: set[int | str] | None = None) -> _StatedClasses:
     """Return the classes stated in *path*; *labels* are its labels, if the caller has read them.
 
     Raises:
@@ -426,7 +432,7 @@ def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _S
     from tta_pipeline.data.labels.class_map import label_order
 
     if features := _features(path, column):
-        return _Stated(features, frozenset())
+        return _StatedClasses(features, frozenset())
     labels = _labels(path, column) if labels is None else labels
     names = {label for label in labels if isinstance(label, str)}
     if names and names != labels:
@@ -435,7 +441,7 @@ def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _S
             f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
             "correct its labels"
         )
-    return _Stated(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
+    return _StatedClasses(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
 
 
 def _features(path: Path, column: str) -> tuple[str, ...]:
@@ -493,7 +499,7 @@ def _parquets(folder: Path | None) -> list[Path]:
     return sorted(folder.rglob("[!.]*.parquet")) if folder else []
 
 
-def _named_cell(path: Path) -> tuple[str, int]:
+def _parse_cell(path: Path) -> tuple[str, int]:
     """Return the shift and the severity named by a file's folders and split: `<shift>/<severity>` or `<shift>`."""
     parts = [*path.parts[:-1], path.stem.partition("-")[0]]
     for end in range(len(parts), 0, -1):

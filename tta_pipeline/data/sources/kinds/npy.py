@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
-from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
+from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
+from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.kinds.options import SourceOptions
 from tta_pipeline.data.sources.kinds.section import (
     Cells,
     ImagesSection,
     SourceContext,
     SourceSection,
-    beginning_with,
-    quoted,
+    filter_by_prefix,
+    quote_for_yaml,
 )
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
@@ -23,7 +23,7 @@ from tta_pipeline.util.partitions import Cell
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.kinds.survey import Place, Survey
     from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.npy import NpyImages
+    from tta_pipeline.data.sources.npy_images import NpyImages
 
 LABELS_FILE = "labels.npy"
 
@@ -43,7 +43,7 @@ class NpySource(ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        return with_sets(arrays(self.root.expanduser(), at), at, clean=self.clean, train=self.train)
+        return add_clean_and_train(open_arrays(self.root.expanduser(), at), at, clean=self.clean, train=self.train)
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
@@ -54,21 +54,21 @@ class NpySource(ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells whose arrays exist."""
-        cells = beginning_with(at.cells, prefixes)
+        cells = filter_by_prefix(at.cells, prefixes)
         there = tuple(cell for cell in cells if self.own_place(cell, at.shift_set).exists())
         yield self.open(replace(at, cells=there)), there
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder of arrays."""
         root = _folder_of_arrays(place.folder) if place.folder else None
-        return surveyed(cls(kind="npy", root=root), root, place) if root else None
+        return survey_arrays(cls(kind="npy", root=root), root, place) if root else None
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         order = ", severity 1 first," if any(found.severities) else ""
         yield f"  kind: npy  # <corruption>.npy{order} and labels.npy"
-        yield f"  root: {quoted(self.root)}"
+        yield f"  root: {quote_for_yaml(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the arrays of images and labels."""
@@ -79,9 +79,9 @@ class NpySource(ImagesSection):
         return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
 
 
-def arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
+def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
     """Return the images of the arrays in *root*, a folder or a tar."""
-    from tta_pipeline.data.sources.npy import NpyImages
+    from tta_pipeline.data.sources.npy_images import NpyImages
 
     return NpyImages(
         root=root,
@@ -95,14 +95,14 @@ def arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) ->
     )
 
 
-def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
+def survey_arrays(source: SourceSection, root: Path, place: "Place") -> "Survey":
     """Return the survey of the arrays in *root*, a folder or a tar.
 
     Raises:
         SourceError: there are only labels, or a file is not an array.
     """
-    from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
-    from tta_pipeline.data.sources.npy import NpyImages, read_images
+    from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set, is_shift
+    from tta_pipeline.data.sources.npy_images import NpyImages, read_images
 
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
@@ -110,9 +110,9 @@ def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
         raise SourceError(f"{root} has only {LABELS_FILE}; expected arrays of images beside it: restore them")
     first = read_images(images.place(f"{names[0]}.npy"), 1)
     is_known = any(is_shift(name, place.sets) for name in names)
-    levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(first))
+    levels = range(MAX_SEVERITY + 1) if is_known else _guessed(len(first))
     cells = [(name, severity) for name in names for severity in levels]
-    found = chosen(cells, replace(place, paths=(*place.paths, root)))
+    found = choose_shift_set(cells, replace(place, paths=(*place.paths, root)))
     return Survey(
         source=source,
         shift_set=found.shift_set,

@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.options import SourceOptions
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.progress import Reporter, quiet
-from tta_pipeline.util.sections import Section
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.kinds.survey import Place, Survey
@@ -40,11 +40,11 @@ class SourceContext:
     """Height and width of generated images in pixels."""
     classes: Callable[[], tuple[str, ...]] = tuple
     """Returns the class names of the class map in label order; nothing if there is none."""
-    progress: Reporter = quiet
+    progress: Reporter = quiet_reporter
     """Reports the MiB read from an archive."""
 
 
-class SourceSection(Section, ABC):
+class SourceSection(ConfigModel, ABC):
     """A section that describes a source of images or shards."""
 
     kind: str
@@ -109,7 +109,7 @@ class SourceSection(Section, ABC):
         return None
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of *place* for `new-benchmark`; None if the source there is not of this kind.
 
         Raises:
@@ -118,14 +118,14 @@ class SourceSection(Section, ABC):
         del place
         return None
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file under `source:`, with comments."""
         del found
         for field, value in self.model_dump(mode="json", exclude_defaults=True).items():
             yield f"  {field}: {json.dumps(value, ensure_ascii=False)}"
 
 
-def quoted(path: Path) -> str:
+def quote_for_yaml(path: Path) -> str:
     """Return *path* in quotes, so that YAML reads it back unchanged.
 
     Raises:
@@ -170,11 +170,11 @@ class ImagesSection(SourceSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with its existing cells whose paths begin with one of *prefixes*."""
-        cells = beginning_with(at.cells, prefixes)
+        cells = filter_by_prefix(at.cells, prefixes)
         yield self.open(replace(at, cells=cells)), cells
 
 
-def shared(field: str, places: Iterable[tuple[Cell, object]]) -> Iterator[str]:
+def find_shared_place(field: str, places: Iterable[tuple[Cell, object]]) -> Iterator[str]:
     """Yield a sentence on the first of *places*, given by *field*, that two cells share: both would get its images."""
     owners: dict[str, Cell] = {}
     for cell, place in places:
@@ -186,7 +186,7 @@ def shared(field: str, places: Iterable[tuple[Cell, object]]) -> Iterator[str]:
             return
 
 
-def beginning_with(cells: Cells, prefixes: Sequence[str]) -> Cells:
+def filter_by_prefix(cells: Cells, prefixes: Sequence[str]) -> Cells:
     """Return the *cells* whose path begins with one of *prefixes*, such as `fog` or `fog/5`; all if there are none."""
     paths = [prefix.strip("/") for prefix in prefixes]
     return tuple(cell for cell in cells if not paths or any(f"{cell.path}/".startswith(f"{path}/") for path in paths))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from tta_pipeline.data.shard_locations import ShardsPlace, is_root_of_cells, url_for
+from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.section import SourceContext, SourceSection, quoted, shared
-from tta_pipeline.data.sources.kinds.shard_names import ShardFiles
+from tta_pipeline.data.sources.kinds.section import SourceContext, SourceSection, find_shared_place, quote_for_yaml
+from tta_pipeline.data.sources.kinds.shard_patterns import ShardPatterns
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
@@ -31,20 +31,20 @@ class ShardsSource(SourceSection):
     """
 
     kind: Literal["shards"]
-    root: ShardsPlace
+    root: ShardsLocation
     """Folder of the shards, or an http, https, s3, gs or hf URL, from which they are streamed. A URL, or each URL of a
     list, may instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
     `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
-    files: ShardFiles = ()
+    files: ShardPatterns = ()
     """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
     tars of a folder, which must then belong to one set."""
     devkit: Path | None = None
     """The devkit's `meta.mat`, if the numbers in `.cls` members are `ILSVRC2012_ID` and not labels."""
-    clean: ShardsPlace | None = None
+    clean: ShardsLocation | None = None
     """Folder or URL of shards with the uncorrupted images."""
-    train: ShardsPlace | None = None
+    train: ShardsLocation | None = None
     """Folder or URL of shards with the images to train source models on."""
-    train_files: ShardFiles = ()
+    train_files: ShardPatterns = ()
     """Names of the shards of training images, as in `files`; by default all tars of their folder."""
     has_shards: ClassVar[bool] = True
     clean_layout: ClassVar[str] = "a folder of shards"
@@ -72,7 +72,7 @@ class ShardsSource(SourceSection):
         """Yield a sentence if several of *cells* have the same URL."""
         del shift_set
         if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
-            yield from shared("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
+            yield from find_shared_place("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
 
     def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
         """Return the shards: in folders, or at URLs."""
@@ -96,21 +96,21 @@ class ShardsSource(SourceSection):
         )
 
     @property
-    def _sets(self) -> tuple[tuple[Cell, ShardsPlace | None], ...]:
+    def _sets(self) -> tuple[tuple[Cell, ShardsLocation | None], ...]:
         """The places of the clean and the training images."""
         return ((CLEAN, self.clean), (TRAIN, self.train))
 
     @classmethod
-    def recognised(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with shards for each cell."""
-        from tta_pipeline.data.sources.kinds.looking import cells_under
+        from tta_pipeline.data.sources.detect import find_cells_under
         from tta_pipeline.data.sources.kinds.survey import Survey
 
-        found = cells_under(place) if place.folder else None
+        found = find_cells_under(place) if place.folder else None
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
             return None
         tree, chosen, _ = found
-        num_classes, image_size, remarks = _looked_at(tree.folder(chosen.cells[0]), place)
+        num_classes, image_size, remarks = _inspect_shards(tree.folder(chosen.cells[0]), place)
         return Survey(
             source=cls(kind="shards", root=tree.root),
             shift_set=chosen.shift_set,
@@ -121,12 +121,12 @@ class ShardsSource(SourceSection):
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
         yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
         assert isinstance(self.root, Path), "a folder was looked at"
-        yield f"  root: {quoted(self.root)}"
+        yield f"  root: {quote_for_yaml(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of the shards of *cell*; empty at URLs, so that no server is polled every minute."""
@@ -149,20 +149,20 @@ class _Manifest(BaseModel):
     classes: tuple[str, ...]
 
 
-def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
+def _inspect_shards(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
     """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
+    from tta_pipeline.data.sources.detect import Inspection
     from tta_pipeline.data.sources.existing_shards import classes_in_label_order, stated_class
     from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
-    from tta_pipeline.data.sources.kinds.looking import Seen
-    from tta_pipeline.data.sources.shard_files import shard_files
-    from tta_pipeline.data.sources.shard_members import said_by_text
-    from tta_pipeline.data.sources.tar_stream import opened
+    from tta_pipeline.data.sources.shard_files import find_shard_files
+    from tta_pipeline.data.sources.shard_members import parse_text_label
+    from tta_pipeline.data.sources.tar_stream import opened_tar
 
-    path = shard_files(folder)[0]
-    seen = Seen(place=place)
+    path = find_shard_files(folder)[0]
+    seen = Inspection(place=place)
     texts: dict[str, str] = {}
     members: dict[str, str] = {}
-    with opened(path) as stream:
+    with opened_tar(path) as stream:
         for number, entry in enumerate(stream):
             if number == _MAX_SHARD_MEMBERS:
                 break
@@ -172,8 +172,8 @@ def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | Non
                 texts[key] = stream.read(4096).decode("utf-8", "replace").strip()
             elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
                 members[key] = entry.name
-                seen.look_at_image(entry, stream)
-    stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
+                seen.add_image(entry, stream)
+    stated = (stated_class(member, parse_text_label(texts.get(key, ""))) for key, member in members.items())
     num_classes = len(classes_in_label_order((found for found in stated if found), where=None))
     try:
         manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY, SHIFT_PATTERN, ShiftSet
+from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN, ShiftSet
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.kinds.section import SourceSection
 
-OWN = "own"
+OWN_SET_NAME = "own"
 """Name of a new shift set with the names found, used if no known set fits."""
 FoundCell = tuple[str, int]
 """Name of a shift's folder or file, and a severity; 0 if there is none."""
@@ -64,7 +64,7 @@ class Survey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ChosenShiftSet:
     """A shift set, and those of its cells that were found."""
 
     shift_set: ShiftSet
@@ -83,7 +83,7 @@ class Chosen:
         return tuple(sorted({cell.severity for cell in self.cells}))
 
 
-def chosen(found: Iterable[FoundCell], place: Place) -> Chosen:
+def choose_shift_set(found: Iterable[FoundCell], place: Place) -> ChosenShiftSet:
     """Return the known shift set that fits the cells *found* best, or else a new set with their names.
 
     Raises:
@@ -92,11 +92,11 @@ def chosen(found: Iterable[FoundCell], place: Place) -> Chosen:
     found = sorted(set(found))
     ranked = sorted(place.sets, key=lambda each: _fit(each, found, place.hints), reverse=True)
     if ranked and _fit(ranked[0], found, place.hints)[0]:
-        return _known(ranked[0], found)
-    return _own(found, place)
+        return _choose_known(ranked[0], found)
+    return _make_own_set(found, place)
 
 
-def whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
+def find_whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
     """Return the set without severities that has a folder with this *name*, and the shift; None if there is none."""
     for each in sets:
         for shift in each.names:
@@ -108,7 +108,7 @@ def whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | Non
 
 def is_shift(name: str, sets: Iterable[ShiftSet]) -> bool:
     """Return whether *name* is the name of a shift or of its folder."""
-    return any(each.shift_at(name) in each.names for each in sets)
+    return any(each.shift_of_folder(name) in each.names for each in sets)
 
 
 def _fit(shift_set: ShiftSet, found: Sequence[FoundCell], hints: frozenset[str]) -> tuple[int, bool]:
@@ -118,38 +118,40 @@ def _fit(shift_set: ShiftSet, found: Sequence[FoundCell], hints: frozenset[str])
 
 
 def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ...]:
-    cells = (Cell(corruption=shift_set.shift_at(name), severity=severity) for name, severity in found)
+    cells = (Cell(corruption=shift_set.shift_of_folder(name), severity=severity) for name, severity in found)
     return tuple(
         cell for cell in cells if cell.corruption in shift_set.names and cell.severity in shift_set.cell_severities
     )
 
 
-def _known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> Chosen:
+def _choose_known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> ChosenShiftSet:
     cells = _cells_of(shift_set, found)
-    foreign = sorted({name for name, _ in found if shift_set.shift_at(name) not in shift_set.names})
+    foreign = sorted({name for name, _ in found if shift_set.shift_of_folder(name) not in shift_set.names})
     remarks = [f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."]
-    return Chosen(shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *not_found(cells)))
+    return ChosenShiftSet(
+        shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *missing_cell_remarks(cells))
+    )
 
 
-def _own(found: Sequence[FoundCell], place: Place) -> Chosen:
+def _make_own_set(found: Sequence[FoundCell], place: Place) -> ChosenShiftSet:
     fitting = [(name, severity) for name, severity in found if re.fullmatch(SHIFT_PATTERN, name)]
     names = tuple(dict.fromkeys(name for name, _ in fitting))
-    severities = tuple(sorted({severity for _, severity in fitting if 0 < severity <= HIGHEST_SEVERITY}))
+    severities = tuple(sorted({severity for _, severity in fitting if 0 < severity <= MAX_SEVERITY}))
     if not names:
         some = ", ".join(sorted({name for name, _ in found})[:3])
         raise SourceError(
             f"{place.paths[0]} has {some}; expected the names of shifts, of letters, digits and _ + - .: rename them"
         )
-    shift_set = ShiftSet(name=OWN, names=names, severities=severities)
+    shift_set = ShiftSet(name=OWN_SET_NAME, names=names, severities=severities)
     cells = _cells_of(shift_set, fitting)
     remark = (
         "The names belong to no known shift set, so the field `own` lists them: put them into the order in which they "
         "are to run."
     )
-    return Chosen(shift_set=shift_set, cells=cells, remarks=(remark, *not_found(cells)))
+    return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=(remark, *missing_cell_remarks(cells)))
 
 
-def not_found(cells: Sequence[Cell]) -> Iterator[str]:
+def missing_cell_remarks(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a remark if *cells* lack some combinations of their corruptions and severities."""
     corruptions, severities = {cell.corruption for cell in cells}, {cell.severity for cell in cells}
     missing = sorted(

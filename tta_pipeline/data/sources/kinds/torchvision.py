@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, shared
+from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, find_shared_place
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
@@ -56,11 +56,11 @@ class TorchvisionSource(ImagesSection):
             are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
-        return with_sets(images, at, clean=self.clean, train=self.train)
+        return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield a sentence if several of *cells* have the same arguments."""
-        yield from shared("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
+        yield from find_shared_place("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the argument `root` of the data set, if it has one."""
@@ -99,9 +99,11 @@ class DatasetImages:
         Raises:
             SourceError: there is no class map, and a data set has no class names.
         """
-        from tta_pipeline.data.sources.numbered import united
+        from tta_pipeline.data.sources.numbered_classes import merge_class_names
 
-        return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
+        return self.classes() or merge_class_names(
+            self._own_names(self._create_data_set(cell)) for cell in self.arguments
+        )
 
     def version(self, cell: Cell) -> str:
         """Return a digest of the class and its code, the arguments, all files at paths in them, and the class map.
@@ -131,7 +133,7 @@ class DatasetImages:
         from tta_pipeline.data.sources.spill import offered, spill_folder
 
         with spill_folder(self.spill_root) as spill:
-            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
             with offered(listings, to=self._listings):
                 yield
 
@@ -141,18 +143,18 @@ class DatasetImages:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        from tta_pipeline.data.sources.spill import prepared_for
+        from tta_pipeline.data.sources.spill import get_prepared
 
-        return prepared_for(self._listings, cell, root=self.spill_root)
+        return get_prepared(self._listings, cell, root=self.spill_root)
 
-    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+    def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.data.sources.listing import Listing
-        from tta_pipeline.data.sources.numbered import class_by_name
+        from tta_pipeline.data.sources.numbered_classes import map_names_to_classes
 
-        made, known = self._made(cell), self.classes()
+        made, known = self._create_data_set(cell), self.classes()
         names = known
         if own := _classes_of(made) if known else self._own_names(made):
-            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=self.dataset)
+            meant = map_names_to_classes(own, known, are_numbers=self.are_numbers, where=self.dataset)
             names = tuple(meant[name] for name in own)
         for index in range(len(made)):
             image, label = self._sample(made, index)
@@ -162,7 +164,7 @@ class DatasetImages:
                     f"the {len(names)} classes: give the class map of these labels"
                 )
             spill.append(names[label], f"{index:08d}.png", image)
-        return Listing(cell=cell, root=self.spill_root, images=spill.images())
+        return Listing(cell=cell, root=self.spill_root, images=spill.flush_images())
 
     def _own_names(self, made: Any) -> tuple[str, ...]:
         if names := _classes_of(made):
@@ -187,7 +189,7 @@ class DatasetImages:
             )
         return _png(image), number
 
-    def _made(self, cell: Cell) -> Any:
+    def _create_data_set(self, cell: Cell) -> Any:
         module, _, name = self.dataset.partition(":")
         import_from_here()
         _own_code_sha256(self.dataset)  # records the code as imported

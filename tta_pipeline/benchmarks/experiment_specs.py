@@ -1,0 +1,191 @@
+"""The experiments in a benchmark file: each has a model, a method and a protocol."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.methods.catalogue import (
+    PRESETS,
+    GradientHyperparameters,
+    Hyperparameters,
+    MethodEntry,
+    find_method,
+)
+from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
+from tta_pipeline.util.naming import Name
+from tta_pipeline.util.validation_errors import mistakes, short_repr
+
+LoaderName = Literal["indexed", "imagefolder", "webdataset"]
+
+
+class Experiment(ConfigModel):
+    """A model, an adaptation method and a protocol."""
+
+    model: str
+    shards: str | None = None
+    """Name of the transform whose shards are evaluated; None: the original shards."""
+    group: Name | None = None
+    """Group of the experiment's asset, `<benchmark>_<group>`, for assets that are materialized together; None:
+    `<benchmark>`. Streams over several cells have other partitions, and so other groups: `<benchmark>_<group>_streams`
+    and `<benchmark>_streams`."""
+    method: str
+    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. A method can also be made of pieces, such
+    as `{base: tent, loss: come, reset: asr}`: `base` is the name, and the rest are hyperparameters."""
+    preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
+    """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    tuned: bool | Name = False
+    """Whether to use the hyperparameters that were chosen for this experiment on held-out shifts; `tuning` of the file
+    must name the experiment. Or the name of another experiment with the same method, to use its chosen hyperparameters.
+    They override `hyperparameters`."""
+    protocol: Protocol = Protocol()
+    """How streams are made of cells; a name is enough, such as `continual`."""
+    subset: Subset | None = None
+    """Samples of each cell to evaluate; None: all."""
+    loader: LoaderName = "indexed"
+    """Loader of the samples: `indexed` reads the shards at the manifest's offsets; `webdataset` reads the shards front
+    to back, for streams in stored order; `imagefolder` reads the loose files that the shards were made of. Pixels and
+    order are the same; only the speed differs."""
+    severities: tuple[int, ...] | None = None
+    """Severities of the benchmark that this experiment evaluates; None: all."""
+    batch_size: int = Field(default=64, ge=1, le=MAX_BATCH_SIZE)
+    """Number of samples in a batch, 1 to 100,000."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Precision of the forward pass. On CUDA, fp32 is exact in convolutions and products too; tf32 lets both round
+    their factors to 10 bits. For bf16 and fp16, PyTorch's autocast casts where it considers this safe. fp16 is only for
+    methods without gradients, since gradients would vanish."""
+    deterministic: bool = False
+    """Whether to use only algorithms that give the same bits each time on the same device; they may be slower."""
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune", "step"] = "off"
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. `step` is reduce-overhead, and also
+    compiles the loss and the update of a method with gradient steps. A smaller last batch runs uncompiled."""
+    seed: Seed = 0
+    """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
+    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_pieces(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("method"), dict):
+            return value
+        base, pieces = split_method(value["method"])
+        given = value.get("hyperparameters", {})
+        if not isinstance(given, dict):
+            return {**value, "method": base}  # pydantic refuses these hyperparameters
+        if twice := sorted(pieces.keys() & given):
+            raise ValueError(f"found {', '.join(twice)} in method and in hyperparameters; expected each once")
+        return {**value, "method": base, "hyperparameters": {**pieces, **given}}
+
+    @model_validator(mode="after")
+    def _configured(self) -> "Experiment":
+        if self.protocol.window > 1 and self.batch_size != 1:
+            raise ValueError(
+                f"found batch_size {self.batch_size} with a window of {self.protocol.window}; expected batch_size 1"
+            )
+        if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
+        if self.loader == "webdataset" and self.stream_order != "stored":
+            raise ValueError(
+                f"found loader webdataset with samples in the order {self.stream_order}; expected loader indexed or "
+                "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
+            )
+        try:
+            if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
+                raise ValueError(
+                    f"found precision fp16 with {self.method}, whose gradients would vanish in fp16; expected bf16, "
+                    "tf32 or fp32"
+                )
+            if self.compile == "step" and not isinstance(self.configured_hyperparameters(), GradientHyperparameters):
+                raise ValueError(
+                    f"found compile step with {self.method}, which takes no gradient step on the network; "
+                    "expected reduce-overhead"
+                )
+            self.entry.require_batch_size(self.method_batch_size)
+            self.configured_hyperparameters()
+        except ValidationError as error:
+            raise ValueError("; ".join(mistakes(error, f"{self.method} hyperparameters"))) from None
+        except (TypeError, AttributeError, LookupError) as error:
+            # The user's own entry is malformed, or its hyperparameters raise.
+            raise ValueError(
+                f"method is {self.method!r}, and its entry raised {error!r}; expected a working MethodEntry: correct it"
+            ) from error
+        return self
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Seeds of the experiment; each has its own stream."""
+        return self.seeds or (self.seed,)
+
+    @property
+    def stream_order(self) -> str:
+        """Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow.
+
+        Mixed cells and several seeds imply a shuffled order.
+        """
+        if self.protocol.shift == "slow":
+            return "slow"
+        is_shuffled = self.protocol.shift == "mixed" or self.seeds is not None
+        return "shuffled" if is_shuffled and self.protocol.order == "stored" else self.protocol.order
+
+    @property
+    def entry(self) -> MethodEntry:
+        """Catalogue entry of the method.
+
+        Raises:
+            ValueError: the method does not exist.
+        """
+        return find_method(self.method)
+
+    @property
+    def method_batch_size(self) -> int:
+        """Number of samples that the method sees at once: a batch, or a window of single images."""
+        return max(self.batch_size, self.protocol.window)
+
+    @property
+    def method_name(self) -> str:
+        """Name of the method in tables, with the pieces that differ from its preset, such as tent+come+asr."""
+        return self.entry.named(self.method, self.preset, self.configured_hyperparameters())
+
+    def tuned_as(self, own_name: str) -> str | None:
+        """Return the experiment whose chosen hyperparameters this experiment, called *own_name*, uses; None if none."""
+        return own_name if self.tuned is True else self.tuned or None
+
+    def configured_hyperparameters(self) -> Hyperparameters:
+        """Return the method's hyperparameters: those in the file, completed by the preset."""
+        return self.entry.configure(self.preset, self.hyperparameters, batch_size=self.method_batch_size)
+
+
+def split_method(method: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Return the base and the pieces of a *method* that is made of pieces.
+
+    Raises:
+        ValueError: *method* has no base.
+    """
+    if not isinstance(method.get("base"), str):
+        raise ValueError(  # noqa: TRY004 - a bad value to pydantic
+            f"method is {short_repr(method)}; expected the name of a method, or its pieces, such as "
+            "{base: tent, loss: come, reset: asr}"
+        )
+    return str(method["base"]), {piece: value for piece, value in method.items() if piece != "base"}
+
+
+def expand_protocols(experiments: Any) -> Any:
+    """Return *experiments* of the file, where each with a list `protocols` becomes one experiment per protocol."""
+    if not isinstance(experiments, dict):
+        return experiments
+    found: dict[Any, Any] = {}
+    for name, content in experiments.items():
+        if not isinstance(content, dict) or not isinstance(content.get("protocols"), list):
+            found[name] = content
+            continue
+        rest = {field: value for field, value in content.items() if field != "protocols"}
+        for protocol in content["protocols"]:
+            its_name = Protocol.model_validate(protocol).name
+            full_name = name if its_name == Protocol().name else f"{name}_{its_name}"
+            if full_name in found:
+                raise ValueError(f"found {full_name} twice; expected names of experiments, each once")
+            found[full_name] = {**rest, "protocol": protocol}
+    return found

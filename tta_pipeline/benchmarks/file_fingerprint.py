@@ -1,0 +1,93 @@
+"""The parts of a fingerprint that a benchmark file decides: method, settings, image size, and the cells of the stream.
+
+A fingerprint holds these parts as they were when the cell was evaluated. They can be compared with the present file
+without a model, data or torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+
+from pydantic_core import from_json
+
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.partitions import Cell
+
+PARTS = ("method", "settings", "image_size")
+"""Parts of a fingerprint that the benchmark file alone decides, in addition to the cells of its data."""
+_NOT_IN_SETTINGS = (
+    "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
+)  # fmt: skip
+"""Settings that are not in the part `settings`: they have another part, name something that has one, or only list
+other streams."""
+
+
+def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> JsonObject:
+    """Return the parts `PARTS` of a fingerprint.
+
+    Args:
+        experiment: The experiment, with the chosen hyperparameters if it uses any.
+        seed: The seed of the stream.
+        image_size: Height and width of the images in pixels.
+
+    Raises:
+        OSError: the list of a subset cannot be read.
+    """
+    settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS))
+    if experiment.loader == "indexed":
+        del settings["loader"]  # as before there were other loaders, so that results keep their fingerprints
+    if experiment.protocol.recurring == 1:
+        del settings["protocol"]["recurring"]
+    if experiment.protocol.adaptation_budget_s is None:
+        del settings["protocol"]["adaptation_budget_s"]
+    if not experiment.deterministic:
+        del settings["deterministic"]
+    if experiment.subset and experiment.subset.listed:
+        settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
+    return {
+        "method": {
+            "name": experiment.method,
+            "preset": experiment.preset,
+            "hyperparameters": experiment.configured_hyperparameters().model_dump(mode="json"),
+        },
+        "settings": {**settings, "seed": seed, "order_is_seeded": experiment.seeds is not None},
+        "image_size": image_size,
+    }
+
+
+def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> Iterator[str]:
+    """Yield, for each segment of a stream, the hash of *parts* and of all cells up to the end of the segment."""
+    so_far = _hash_parts(parts)
+    for cells in segments:
+        for cell in cells:
+            so_far = _hash_next_cell(so_far, cell.key)
+        yield so_far
+
+
+def decided_sha256_of(fingerprint_parts: str | None) -> str | None:
+    """Return the hash of the parts that the benchmark file decided when a fingerprint was taken.
+
+    *fingerprint_parts* are the parts of the fingerprint as JSON. None is returned for an evaluation without a benchmark
+    file, or by an earlier version that recorded fewer parts.
+    """
+    if fingerprint_parts is None:
+        return None
+    try:
+        parts = from_json(fingerprint_parts)
+        so_far = _hash_parts({name: parts[name] for name in PARTS})
+        for key, _ in parts["data"]:
+            so_far = _hash_next_cell(so_far, str(key))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return so_far
+
+
+def _hash_parts(parts: JsonObject) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _hash_next_cell(so_far: str, key: str) -> str:
+    """Return the hash of a stream with one more cell. Hashes form a chain, so a long stream costs one hash per cell."""
+    return hashlib.sha256(f"{so_far} {key}".encode()).hexdigest()

@@ -1,0 +1,374 @@
+"""Load all benchmark files; faulty files and experiments are reported and left out."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.matrix import expand_matrices
+from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.util.files import advice
+from tta_pipeline.util.locations import RESULT_KINDS, Locations
+from tta_pipeline.util.naming import is_benchmark_name
+from tta_pipeline.util.validation_errors import mistakes, short_repr
+from tta_pipeline.util.yaml_document import read_document
+
+ENDING = ".yaml"
+EMBEDDED_FOLDER = Path(__file__).parent
+"""Folder of the benchmarks that come with the project."""
+UNEXPECTED_ERROR = "an error that nobody expected"
+"""Words for an error of an unexpected type, from a user's own code or a bug of this project."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """The reason why a benchmark file, or one of its experiments, is left out."""
+
+    path: Path
+    part: str | None = None
+    """Shift set that is left out, or that has the experiment that is left out; None: the file has one set, or cannot be
+    read at all."""
+    experiment: str | None = None
+    """Name of the experiment that is left out; None: the whole file or part is."""
+    sentence: str
+    """Message with the path: what was found, what was expected and what to do; one line for each mistake."""
+
+    @property
+    def benchmark(self) -> str:
+        """Name of the benchmark, made of file and part; it may be invalid as a benchmark name."""
+        return f"{self.path.stem}/{self.part}" if self.part else self.path.stem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedBenchmarks:
+    """The benchmarks and faults found in folders of benchmark files."""
+
+    benchmarks: Mapping[str, Benchmark]
+    """Benchmarks by name, each with only its valid experiments."""
+    faults: tuple[Fault, ...]
+
+    def benchmark(self, name: str) -> Benchmark:
+        """Return the benchmark *name*.
+
+        Raises:
+            BenchmarkFileError: the file of the benchmark is faulty, or there is no such benchmark.
+        """
+        if name in self.benchmarks:
+            return self.benchmarks[name]
+        known = ", ".join(self.benchmarks)
+        raise self._find_fault(name, None) or BenchmarkFileError(
+            f"found no benchmark {name!r}; expected one of {known}"
+        )
+
+    def experiment(self, benchmark_name: str, name: str) -> Experiment:
+        """Return the experiment *name* of *benchmark_name*.
+
+        Raises:
+            BenchmarkFileError: the experiment or the whole file is faulty, or the experiment does not exist.
+        """
+        experiments = self.benchmark(benchmark_name).experiments
+        if name in experiments:
+            return experiments[name]
+        known = ", ".join(experiments) or "none, since there are no experiments"
+        raise self._find_fault(benchmark_name, name) or BenchmarkFileError(
+            f"found no experiment {name!r} of {benchmark_name}; expected one of {known}"
+        )
+
+    def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
+        """Return the faults of experiments that are left out of the loaded benchmark *benchmark_name*."""
+        return tuple(
+            fault for fault in self.faults if fault.benchmark == benchmark_name and fault.experiment is not None
+        )
+
+    def _find_fault(self, benchmark_name: str, experiment_name: str | None) -> BenchmarkFileError | None:
+        for fault in self.faults:
+            if (fault.benchmark, fault.experiment) == (benchmark_name, experiment_name):
+                return BenchmarkFileError(fault.sentence)
+        return None
+
+
+def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
+    """Read the benchmark files that come with the project, those under the data root, and those of the store.
+
+    A file under the data root replaces the store's file of the same name; its experiments read the store's shards. A
+    benchmark is left out if it has results from when its file had one set and now has several, or the other way round:
+    they would count twice.
+    """
+    own, *stores = locations.benchmark_folders
+    loaded = load_benchmarks(EMBEDDED_FOLDER, own, instead_of=stores)
+    sentences = {name: _double_count_problem(each, locations) for name, each in loaded.benchmarks.items()}
+    faults = tuple(
+        Fault(
+            path=locations.benchmark_files / f"{loaded.benchmarks[name].file}{ENDING}",
+            part=name.partition("/")[2] or None,
+            sentence=sentence,
+        )
+        for name, sentence in sentences.items()
+        if sentence
+    )
+    return LoadedBenchmarks(
+        benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
+        faults=(*loaded.faults, *faults),
+    )
+
+
+def _double_count_problem(benchmark: Benchmark, locations: Locations) -> str:
+    """Return why cells of *benchmark* would count twice, or why this cannot be checked; empty if all is well."""
+    name, results = benchmark.name, locations.results(benchmark.name)
+    try:
+        folder = find_results_of_other_form(benchmark, locations)
+    except OSError as error:
+        return (
+            f"{name}: {error.filename} cannot be read ({error.strerror}); expected a folder of results: {advice(error)}"
+        )
+    if folder is None:
+        return ""
+    return (
+        f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
+        f"expected results in {results} only, or cells would count twice: move that folder, or rename the benchmark "
+        "file"
+    )
+
+
+def find_results_of_other_form(benchmark: Benchmark, locations: Locations) -> Path | None:
+    """Return a folder of old results, if the file of *benchmark* once had one shift set and now several, or reverse."""
+    results = locations.results(benchmark.file)
+    before = results if benchmark.is_one_of_several else results / benchmark.shift_set.name
+    return next((before / kind for kind in RESULT_KINDS if (before / kind).is_dir()), None)
+
+
+def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBenchmarks:
+    """Read every benchmark file in *folders*; if two names differ only in case, the first file counts.
+
+    Files in *instead_of* are read too, except those with the name of a file in *folders*.
+    """
+    benchmarks: dict[str, Benchmark] = {}
+    faults: list[Fault] = []
+    paths: dict[str, Path] = {}
+    found_in = list(_find_files(*folders, faults=faults))
+    names = {path.name for path in found_in}
+    others = (path for path in _find_files(*instead_of, faults=faults) if path.name not in names)
+    for path in (*found_in, *others):
+        same = paths.setdefault(path.stem.lower(), path)
+        if same != path:
+            sentence = f"{path} and {same} have the same name; expected different names: rename one"
+            faults.append(Fault(path=path, sentence=sentence))
+            continue
+        try:
+            found, left_out = load_valid_parts(path)
+        except BenchmarkFileError as error:
+            faults.append(Fault(path=path, sentence=_printable(error)))
+        else:
+            benchmarks |= {benchmark.name: benchmark for benchmark in found}
+            faults += left_out
+    return LoadedBenchmarks(benchmarks=benchmarks, faults=tuple(faults))
+
+
+def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
+    """Read one benchmark file, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
+
+    Args:
+        path: The file.
+        part: Name of the shift set, if the file has several.
+
+    Raises:
+        BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
+            every such field, its value and the choices.
+    """
+    with _named(path):
+        parts = {each.name: each for each in _split_sets(path, read_document(path))}
+    if part not in parts:
+        known = ", ".join(str(name) for name in parts if name) or "none, since it has one shift set"
+        raise BenchmarkFileError(f"{path}: found no set {part!r}; expected one of {known}")
+    return parts[part].validate()
+
+
+def load_valid_parts(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, ...]]:
+    """Read one benchmark file, with one benchmark for each of its sets, and leave out faulty sets and experiments.
+
+    Raises:
+        BenchmarkFileError: the file has one set, and a part other than its experiments is faulty; the message lists all
+            mistakes.
+    """
+    benchmarks: list[Benchmark] = []
+    faults: list[Fault] = []
+    with _named(path):
+        parts = tuple(_split_sets(path, read_document(path)))
+    for part in parts:
+        try:
+            benchmark, left_out = part.validate_leniently()
+        except BenchmarkFileError as error:
+            if part.name is None:
+                raise
+            faults.append(Fault(path=path, part=part.name, sentence=_printable(error)))
+        else:
+            benchmarks.append(benchmark)
+            faults += left_out
+    return tuple(benchmarks), tuple(faults)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise any error as an error of the benchmark file *path*, so that other files are still read."""
+    try:
+        yield
+    except BenchmarkFileError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BenchmarkFileError(f"{path}: {_describe_unexpected(error)}") from error
+
+
+def _describe_unexpected(error: BaseException) -> str:
+    return (
+        f"found {UNEXPECTED_ERROR}, {short_repr(error, 200)}; expected what docs/reference/benchmark_files.md "
+        "describes: correct it"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The content of a benchmark file for one shift set."""
+
+    path: Path
+    name: str | None
+    """Name of the set; None if the file has one set only."""
+    content: dict[str, Any]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Matrix of each experiment that a matrix makes."""
+
+    def validate(self, **instead: Any) -> Benchmark:
+        """Return the benchmark, with the fields *instead* in place of those in the file.
+
+        Raises:
+            BenchmarkFileError: the content is faulty; the message lists all mistakes.
+        """
+        stem = self.path.stem
+        name = f"{stem}/{self.name}" if self.name else stem
+        where = f"{self.path}, set {self.name}" if self.name else f"{self.path}"
+        if self.content.get("name", stem) != stem:
+            raise BenchmarkFileError(
+                f"{where}: name is {short_repr(self.content['name'])}; expected no name: the file name is used"
+            )
+        try:
+            return Benchmark.model_validate(
+                {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
+            )
+        except ValidationError as error:
+            found = list(mistakes(error, ""))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own method can raise anything
+            found = [_describe_unexpected(error)]
+        # Raised outside the `except` blocks, or the error would keep validation's objects alive.
+        raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(map(self._name_origin, found)))
+
+    def _name_origin(self, mistake: str) -> str:
+        """Return *mistake*, with the field of the file that makes the experiment in place of `experiments`."""
+        return re.sub(
+            r"^experiments\.(\w+)", lambda found: f"{self.origins.get(found[1], 'experiments')}.{found[1]}", mistake
+        )
+
+    def validate_leniently(self) -> tuple[Benchmark, tuple[Fault, ...]]:
+        """Return the benchmark without its faulty experiments, and their faults."""
+        try:
+            return self.validate(), ()
+        except BenchmarkFileError as error:
+            if not isinstance(self.content.get("experiments"), dict):
+                raise
+            try:
+                self.validate(experiments={})
+            except BenchmarkFileError:
+                raise error from None
+        return self._drop_faulty_experiments()
+
+    def _drop_faulty_experiments(self) -> tuple[Benchmark, tuple[Fault, ...]]:
+        right: dict[str, Experiment] = {}
+        faults = []
+        for name, experiment in self.content["experiments"].items():
+            try:
+                found = self.validate(experiments={name: experiment}).experiments
+                for twice in found.keys() & right.keys():
+                    raise BenchmarkFileError(  # noqa: TRY301
+                        f"{self.path}: experiments.{name} makes another {twice}; expected each once"
+                    )
+                self.validate(experiments=right | found)
+            except BenchmarkFileError as error:
+                faults.append(Fault(path=self.path, part=self.name, experiment=name, sentence=_printable(error)))
+            else:
+                right |= found
+        return self.validate(experiments=right), tuple(faults)
+
+
+def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
+    """Yield the content of the file *path* for each of its sets; fields beside `sets` hold for all of them.
+
+    Raises:
+        BenchmarkFileError: `sets` is not a mapping of sections, or a field is in the wrong place.
+    """
+    expanded, origins = _expand_matrices(path, content)
+    content = dict(expanded)
+    if "sets" not in content:
+        yield _Part(path=path, name=None, content=content, origins=origins)
+        return
+    sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
+    if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
+        raise BenchmarkFileError(
+            f"{path}: sets is {short_repr(sets)}; expected a section for each shift set, such as "
+            "imagenet_r: {source: ...}"
+        )
+    for name, section in sets.items():
+        if not is_benchmark_name(str(name)):
+            raise BenchmarkFileError(f"{path}: sets has {short_repr(name)}; expected letters, digits and single _")
+        if odd := sorted(set(section) - _SET_FIELDS):
+            raise BenchmarkFileError(
+                f"{path}: sets.{name} has {', '.join(odd)}; expected some of {', '.join(sorted(_SET_FIELDS))}"
+            )
+        if twice := sorted({"source", "shift_set", "own"} & set(shared)):
+            raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
+        of_a_set = section if "own" in section else {**section, "shift_set": name}
+        yield _Part(path=path, name=name, content={**shared, **of_a_set}, origins=origins)
+
+
+def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Return *content* with its matrices expanded to experiments, and the matrix of each of these experiments."""
+    try:
+        return expand_matrices(content)
+    except ValidationError as error:
+        found = list(mistakes(error, "matrix"))
+    except ValueError as error:
+        found = [str(error)]
+    raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(found))
+
+
+_SET_FIELDS = frozenset({
+    "source", "own", "corruptions", "severities", "class_map", "classes", "image_size", "shards", "train_shards",
+})  # fmt: skip
+"""Fields that a section of `sets` can have."""
+
+
+def _find_files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
+    """Yield the paths of benchmark files; skip hidden files, which editors and archives leave behind."""
+    for folder in folders:
+        try:
+            found = sorted(path for path in folder.iterdir() if _is_benchmark_file(path))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            sentence = f"{folder} cannot be listed ({error.strerror}); expected a folder of benchmark files: correct it"
+            faults.append(Fault(path=folder, sentence=sentence))
+            continue
+        yield from found
+
+
+def _is_benchmark_file(path: Path) -> bool:
+    return path.suffix == ENDING and path.name[0] != "." and not path.name.endswith(SHIFT_SET_ENDING)
+
+
+def _printable(error: BenchmarkFileError) -> str:
+    """Return the message of *error* as printable text; a path can contain bytes that are not text."""
+    return str(error).encode("utf-8", "backslashreplace").decode()

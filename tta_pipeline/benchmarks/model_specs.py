@@ -1,0 +1,203 @@
+"""The models in a benchmark file."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+
+from tta_pipeline.benchmarks.training_recipe import Recipe
+from tta_pipeline.benchmarks.user_functions import find_function_file
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.naming import Name
+
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(gt=0, le=1)]
+
+
+class SmallNetwork(ConfigModel):
+    """A small convolutional network with batch norm, for images of 8 pixels and more."""
+
+    kind: Literal["small"]
+    width: int = Field(default=16, ge=1, le=4_096)
+    """Number of channels of the first stage, at most 4,096; the later two stages have two and four times as many."""
+
+
+class TorchvisionModel(ConfigModel):
+    """A classifier of torchvision with the preprocessing that its weights were trained with."""
+
+    kind: Literal["torchvision"]
+    architecture: Name
+    weights: str = "DEFAULT"
+    """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
+    classes: Path | None = None
+    """Names of the model's classes in the order of its outputs, for a benchmark with only some of them: the other
+    outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
+    benchmark's classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
+
+
+class TimmModel(ConfigModel):
+    """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
+
+    kind: Literal["timm"]
+    architecture: str
+    """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model."""
+
+
+class CheckpointModel(ConfigModel):
+    """An architecture of torchvision or timm with weights from your own file."""
+
+    kind: Literal["checkpoint"]
+    library: Literal["torchvision", "timm"] = "torchvision"
+    architecture: str
+    path: Path
+    """safetensors file, or a state dict from `torch.save`; loading it runs no code."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the file, as printed by `sha256sum`."""
+    state: str | None = None
+    """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
+    mean: tuple[Mean, Mean, Mean]
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
+    std: tuple[Deviation, Deviation, Deviation]
+    """Standard deviation of each channel, above 0 and at most 1; wrong values are a known cause of wrong papers."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model."""
+
+
+class PythonModel(ConfigModel):
+    """A network made by a Python function or class of your own, with weights from your own file."""
+
+    kind: Literal["python"]
+    factory: str
+    """`module:name` of a function or class that returns a `torch.nn.Module`; the module gets normalised images. Python
+    modules are searched on Python's path and in the working directory. A parameter `num_classes` gets the number of
+    classes, unless `arguments` has it."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Arguments of the factory by name."""
+    weights: Path | None = None
+    """safetensors file, or a file of `torch.save` with a state dict, by itself or in a training checkpoint; loading it
+    runs no code. None: the network can only be trained."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the weights, as printed by `sha256sum`."""
+    state: str | None = None
+    """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
+    mean: tuple[Mean, Mean, Mean] | None = None
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights."""
+    std: tuple[Deviation, Deviation, Deviation] | None = None
+    """Standard deviation of each channel, above 0 and at most 1; needed with weights."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model."""
+
+    @field_validator("factory")
+    @classmethod
+    def _found(cls, factory: str) -> str:
+        find_function_file(factory)
+        return factory
+
+    @model_validator(mode="after")
+    def _weights_and_their_facts(self) -> Self:
+        facts = ("sha256", "mean", "std")
+        if self.weights is not None and (missing := [name for name in facts if getattr(self, name) is None]):
+            raise ValueError(f"found weights without {', '.join(missing)}; expected sha256, mean and std with them")
+        if self.weights is None and (given := [name for name in (*facts, "state") if getattr(self, name) is not None]):
+            raise ValueError(f"found {', '.join(given)} without weights; expected weights, which these fields describe")
+        return self
+
+
+class HubModel(ConfigModel):
+    """A classifier published for timm (the extra `timm`) on the Hugging Face Hub.
+
+    Its mean, standard deviation and number of classes come from its `config.json`.
+    """
+
+    kind: Literal["hf"]
+    hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    """Repository, such as `timm/resnet50.a1_in1k`."""
+    revision: str
+    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model; by default `label_names` in its `config.json`, if the
+    benchmark's classes are among them."""
+
+    @field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            address = f"https://huggingface.co/{info.data.get('hf', 'org/name')}"
+            raise ValueError(
+                f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
+                f"`git ls-remote {address} {revision or 'main'}` prints it"
+            )
+        return revision
+
+
+class OpenClipModel(ConfigModel):
+    """A zero-shot classifier of open_clip (the extra `clip`): its image tower, and a linear head of text features.
+
+    Images must have the size that the image tower takes.
+    """
+
+    kind: Literal["open_clip"]
+    architecture: str
+    """Name in open_clip's list, such as `ViT-B-32`."""
+    pretrained: str | None = None
+    """Tag of published weights, such as `laion2b_s34b_b79k`, in place of `weights`."""
+    weights: Path | None = None
+    """File of weights; loading it runs no code."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the file, as printed by `sha256sum`."""
+    class_names: tuple[str, ...] | Path | None = None
+    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
+    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
+    templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
+    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if (self.pretrained is None) == (self.weights is None):
+            raise ValueError("found both or none of pretrained and weights; expected one of them")
+        if (self.weights is None) != (self.sha256 is None):
+            raise ValueError("found one of weights and sha256; expected both or none")
+        if self.templates != "imagenet" and not (self.templates and all("{}" in text for text in self.templates)):
+            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
+
+AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
+"""A network whose weights come from elsewhere."""
+AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
+"""A network to train, from scratch or from its weights."""
+
+
+class TrainedModel(Recipe):
+    """A network that is trained on the benchmark's own training images."""
+
+    kind: Literal["trained"]
+    network: AnyNetwork = SmallNetwork(kind="small")
+    """Network to train: `small`, or any other kind of model. `width: 8` in its place is short for the small network of
+    this width."""
+    fine_tune: bool = False
+    """Whether training starts from the weights of `network` instead of random weights. A last layer with another number
+    of classes is replaced by a new one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_width(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "width" not in value:
+            return value
+        if "network" in value:
+            raise ValueError("found width beside network; expected one of them: width is that of the small network")
+        rest = {name: content for name, content in value.items() if name != "width"}
+        return {**rest, "network": {"kind": "small", "width": value["width"]}}
+
+    @model_validator(mode="after")
+    def _has_weights_to_start_from(self) -> Self:
+        if self.fine_tune and isinstance(self.network, SmallNetwork):
+            raise ValueError("found fine_tune with the small network, which has no weights; expected another network")
+        return self
+
+
+AnyModel = Annotated[TrainedModel | AnyPretrained | OpenClipModel, Field(discriminator="kind")]
+"""A model to evaluate."""

@@ -1,0 +1,133 @@
+"""The settings of shards in a benchmark file, made from a source or from existing shards."""
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tta_pipeline.benchmarks.user_functions import find_function_file
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
+from tta_pipeline.util.json_values import JsonObject
+
+LARGEST_IMAGE = 16_384
+"""Largest height and width in pixels; such an image takes three gigabytes as the model's input."""
+_SHARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]*%0[1-9]d[\w.-]*\.tar|%0[1-9]d[\w.-]*\.tar", re.ASCII)
+_LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
+
+
+class _ShardFields(ConfigModel):
+    """Common fields of shards that are made from a source and of shards that are made from shards."""
+
+    num_shards: int | None = Field(default=None, ge=1, le=100_000)
+    """Number of shards, at most 100,000."""
+    samples_per_shard: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    """Number of samples in each shard, at most 1,000,000,000."""
+    max_shard_bytes: int | None = Field(default=None, ge=10240, le=10**15)
+    """Largest size of a shard in bytes, 10,240 to 10^15."""
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
+    """Order of samples: permuted for i.i.d. streams; by_class and dirichlet for correlated streams; source for the
+    order of the source's listing."""
+    seed: Seed = 0
+    """Seed of the order: 0 to 2^63 - 1, as for every seed."""
+    delta: float = Field(default=0.1, ge=1e-6, le=1e6)
+    """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
+    format: Literal["raw", "tensor"] = "raw"
+    """Format of samples: raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
+    function: str | None = None
+    """`module:name` of a Python function that gets each decoded image, uint8 (H, W, 3), before resizing and cropping,
+    and returns another image, uint8 (H', W', 3)."""
+    resize: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
+    """Length of the shorter side after resizing, in pixels; at most 16,384."""
+    center_crop: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
+    """Height and width of the crop, in pixels; at most 16,384."""
+    quality: int = Field(default=95, ge=1, le=100)
+    """JPEG quality of images that were resized or cropped; others are not encoded again."""
+    labels: bool = False
+    """Whether each sample also has a `.cls` and a `.json` member."""
+    damaged: Literal["stop", "skip"] = "stop"
+    """What to do with a damaged image; the manifest names skipped images."""
+    foreign_classes: Literal["refuse", "skip"] = "refuse"
+    """What to do with class folders that the class map lacks; the manifest counts and names skipped folders."""
+    shard_name: str | None = None
+    """Names of the shards, with a number of fixed width, such as `validation-%06d.tar`. The default is
+    `<shift>-<severity>-%05d.tar`, so that caches that use only the last part of an address keep cells apart."""
+    suffix: Literal["jpg"] | None = None
+    """`jpg`: JPEG files get the suffix `.jpg`, and other images a suffix in lower case, for readers that know only
+    `jpg;png`. By default names stay as in the source."""
+    decode_all: bool = False
+    """Whether every image is decoded while sharding; otherwise only its header and end are checked."""
+
+    @field_validator("function")
+    @classmethod
+    def _found(cls, function: str | None) -> str | None:
+        if function is not None:
+            find_function_file(function)
+        return function
+
+    @field_validator("shard_name")
+    @classmethod
+    def _has_a_number(cls, shard_name: str | None) -> str | None:
+        if shard_name is not None and not _SHARD_NAME.fullmatch(shard_name):
+            raise ValueError(
+                f"found {shard_name!r}; expected letters, digits and _ - . with one number of fixed width and the "
+                "ending .tar, such as validation-%06d.tar"
+            )
+        return shard_name
+
+    @model_validator(mode="after")
+    def _limits_that_agree(self) -> Self:
+        if len(self.limits) > 1 and "num_shards" in self.limits:
+            raise ValueError(
+                f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}, or the last two together"
+            )
+        if self.max_shard_bytes and self.changes_images:
+            raise ValueError(
+                "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
+            )
+        return self
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Names of the limits that are set."""
+        return tuple(name for name in _LIMITS if getattr(self, name))
+
+    def decisive_settings(self) -> JsonObject:
+        """Return the settings that determine the shards; fields of later versions are included only if they are set."""
+        later = {name for name in ("shard_name", "suffix") if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude=later)
+
+    @property
+    def changes_images(self) -> bool:
+        """Whether the stored bytes differ from the source's."""
+        return self.format == "tensor" or bool(self.function or self.resize or self.center_crop)
+
+
+class ShardSettings(_ShardFields):
+    """How a cell becomes shards: a number of shards or the limits of each, the order, and changes to the images."""
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if not self.limits:
+            raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
+        return self
+
+    def for_training(self) -> Self:
+        """Return the settings for shards of training images: in random order, with unchanged images."""
+        return self.model_copy(
+            update={"order": "permuted", "format": "raw", "function": None, "resize": None, "center_crop": None}
+        )
+
+
+class Transform(_ShardFields):
+    """How a shard set becomes another shard set; without a limit, the number of shards stays the same."""
+
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "source"
+
+    def settings(self, *, num_shards: int) -> ShardSettings:
+        """Return the settings for a set that has *num_shards* shards."""
+        given = self.model_dump()
+        return ShardSettings(**given if self.limits else {**given, "num_shards": num_shards})
+
+    def image_size(self, before: int) -> int:
+        """Return the image size after the transform, in pixels, for images of size *before*."""
+        return self.center_crop or self.resize or before

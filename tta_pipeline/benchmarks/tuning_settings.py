@@ -1,0 +1,55 @@
+"""The search for an experiment's hyperparameters, on shifts that the benchmark does not report."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field, ValidationError, field_validator
+
+from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.validation_errors import mistakes
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.experiment_specs import Experiment
+
+HyperparameterValue = bool | int | float | str
+"""A value of a hyperparameter in a file or on a command line."""
+MOST_TRIALS = 10_000
+
+
+class Tuning(ConfigModel):
+    """The search for an experiment's hyperparameters."""
+
+    grid: dict[str, tuple[HyperparameterValue, ...]] = Field(default_factory=dict)
+    """Values to try, by hyperparameter; each combination is a trial. A run can use another grid."""
+    budget: int = Field(default=20, ge=1, le=MOST_TRIALS)
+    """Largest number of trials, 1 to 10,000. If there are more combinations, the trials are drawn from them, always the
+    same ones."""
+    severities: tuple[int, ...] | None = None
+    """Severities of the trials; None: those of the experiment."""
+    subset: Subset | None = None
+    """Samples of each cell of the trials; None: those of the experiment."""
+
+    @field_validator("grid")
+    @classmethod
+    def _of_values(
+        cls, found: dict[str, tuple[HyperparameterValue, ...]]
+    ) -> dict[str, tuple[HyperparameterValue, ...]]:
+        for name, values in found.items():
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"found {name} with {list(values)}; expected at least one value, each once")
+        return found
+
+
+def grid_problems(grid: dict[str, tuple[HyperparameterValue, ...]], experiment: "Experiment") -> Iterator[str]:
+    """Yield a sentence for each value in *grid* that no hyperparameter of *experiment* can have."""
+    for name, values in grid.items():
+        for value in values:
+            changed = {**experiment.hyperparameters, name: value}
+            try:
+                experiment.entry.configure(experiment.preset, changed, batch_size=experiment.method_batch_size)
+            except ValidationError as error:
+                for problem, sentence in zip(error.errors(), mistakes(error, ""), strict=True):
+                    # A value that conflicts with other hyperparameters may fit other values of the grid.
+                    if problem["loc"] == (name,) or "unknown field" in sentence:
+                        yield sentence

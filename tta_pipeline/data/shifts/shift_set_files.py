@@ -1,0 +1,91 @@
+"""Loading of shift sets: shipped with the project, or in files beside the user's benchmark files."""
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tta_pipeline.data.shifts.shift_set import RESERVED_SHIFTS, ShiftSet
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.validation_errors import mistakes
+from tta_pipeline.util.yaml_document import read_document
+
+ENDING = ".shifts.yaml"
+"""Ending of a file with the user's own shift set; it lies beside the benchmark files."""
+_SHIPPED = Path(__file__).parent / "sets"
+
+
+@cache
+def shipped_set_names() -> tuple[str, ...]:
+    """Return the names of the shift sets that come with the project."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
+
+
+@cache
+def shipped_set(name: str) -> ShiftSet:
+    """Return the shift set *name* that comes with the project."""
+    return read_shift_set(_SHIPPED / f"{name}.yaml", name)
+
+
+def shipped_sets() -> dict[str, ShiftSet]:
+    """Return the shift sets that come with the project, by name."""
+    return {name: shipped_set(name) for name in shipped_set_names()}
+
+
+def is_known_shift(name: str) -> bool:
+    """Return whether *name* is a shift of a set that comes with the project, or names clean or training images."""
+    return name in RESERVED_SHIFTS or any(name in shift_set.names for shift_set in shipped_sets().values())
+
+
+def match_cell(folder: Path, *sets: ShiftSet) -> Cell | None:
+    """Return the cell that the last two parts of *folder* name, in *sets* or a set that comes with the project."""
+    shift, severity = folder.absolute().parts[-2:]
+    for shift_set in (*sets, *shipped_sets().values()):
+        if shift in shift_set.names and severity in map(str, shift_set.cell_severities):
+            return Cell(corruption=shift, severity=int(severity))
+    return None
+
+
+def read_own_sets(folder: Path) -> Iterator[ShiftSet]:
+    """Yield the user's own shift sets in *folder*, in the order of their names."""
+    for path in sorted(folder.glob(f"[!.]*{ENDING}")):
+        yield read_shift_set(path, path.name.removesuffix(ENDING))
+
+
+def find_shift_set(name: str, folder: Path) -> ShiftSet:
+    """Return the shift set *name*, from the file of this name in *folder* or from the project.
+
+    Raises:
+        BenchmarkFileError: there is no such set, its file is faulty, or it would hide a set of the project.
+    """
+    path = folder / f"{name}{ENDING}"
+    is_own = "/" not in name and os.path.exists(path)  # noqa: PTH110 - Path raises an error for a name that is too long
+    if is_own and name in shipped_set_names():
+        raise BenchmarkFileError(
+            f"{path} has the name of a shift set that comes with the project; expected another name, because results "
+            "on different sets would have the same name: rename it"
+        )
+    if is_own:
+        return read_shift_set(path, name)
+    if name in shipped_set_names():
+        return shipped_set(name)
+    raise BenchmarkFileError(
+        f"found no shift set {name!r}; expected one of {', '.join(shipped_set_names())}, or a file {path.name} in "
+        f"{folder}"
+    )
+
+
+def read_shift_set(path: Path, name: str) -> ShiftSet:
+    """Return the shift set that the file *path* describes.
+
+    Raises:
+        BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range.
+    """
+    content = read_document(path)
+    try:
+        return ShiftSet.model_validate({**content, "name": name})
+    except ValidationError as error:
+        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, ""))) from None

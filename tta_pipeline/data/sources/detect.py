@@ -1,0 +1,234 @@
+"""Quick surveys of folders and archives for `new-benchmark`."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
+from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
+from tta_pipeline.data.sources.class_folders import WRAPPERS
+from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
+from tta_pipeline.data.sources.kinds.survey import ChosenShiftSet, FoundCell, Place, choose_shift_set, find_whole_set
+from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.partitions import Cell
+
+MAX_MEMBERS = 60_000
+"""Most members read per archive: more than a cell of ImageNet-C has, so that all its classes are found."""
+MAX_S = 10.0
+_NUM_PLACES = 256
+_PLACE_BYTES = 2**18  # more than most images have, so that each place includes a header
+_MAX_IMAGE_BYTES = 32 * 2**20
+
+
+@dataclass
+class Inspection:
+    """Cells, classes and image size, found by the names in archives."""
+
+    place: Place
+    cells: set[FoundCell] = field(default_factory=set)
+    classes: set[str] = field(default_factory=set)
+    """Classes of the images in a cell."""
+    loose_classes: set[str] = field(default_factory=set)
+    """Classes of the images in no cell."""
+    image_size: tuple[int, int] | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def add_name(self, name: str) -> None:
+        """Add the cell and the class in the *name* of a member."""
+        folder, _, file_name = name.rpartition("/")
+        parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
+        if file_name.startswith(".") or any(part.startswith(".") for part in parts):
+            return
+        if not file_name.lower().endswith(IMAGE_SUFFIXES) or not parts:
+            return
+        cell, below = self._cell(parts)
+        if cell is None:
+            self.loose_classes.add(parts[-1])
+        else:
+            self.cells.add(cell)
+            self.classes.update(below[-1:])
+
+    def add_image(self, entry: Entry, stream: TarStream) -> None:
+        """Read the size of an image, unless one is known."""
+        from tta_pipeline.data.images import read_image_header
+
+        if self.image_size is not None or entry.link or entry.size_bytes > _MAX_IMAGE_BYTES:
+            return
+        if entry.name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
+            try:
+                header = read_image_header(stream.read())
+            except ValueError:  # another image will do; sharding reports the damage
+                return
+            self.image_size = (header.height, header.width)
+
+    def _cell(self, parts: Sequence[str]) -> tuple[FoundCell | None, Sequence[str]]:
+        """Return the cell named by the folders *parts*, with the folders below it."""
+        for end in range(len(parts), 1, -1):
+            shift, severity = parts[end - 2 : end]
+            # A number above files is a class, as in ImageNetV2, unless the set has that severity.
+            if not is_severity(severity) or shift.isdecimal():
+                continue
+            if parts[end:] or self.place.has(Cell(corruption=shift, severity=int(severity))):
+                return (shift, int(severity)), parts[end:]
+        for number, part in enumerate(parts[:-1], start=1):
+            if found := find_whole_set(part, self.place.sets):
+                shift_set, shift = found
+                return (shift_set.folder_of(shift), 0), parts[number:]
+        return None, ()
+
+
+def is_severity(name: str) -> bool:
+    """Return whether a folder with this *name* may be a severity."""
+    return name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) <= MAX_SEVERITY
+
+
+def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMBERS) -> None:
+    """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive.
+
+    Raises:
+        SourceError: *path* is not a tar or tar.gz, or is damaged in the part that was read.
+    """
+    until = time.monotonic() + MAX_S
+    with opened_tar(path) as stream:
+        for number, entry in enumerate(stream):
+            if number == max_members or time.monotonic() > until:
+                seen.remarks.append(
+                    f"Only the first {number:,} files of {path.name} were read{_sample_headers(path, seen)}: there "
+                    "may be more cells and classes."
+                )
+                return
+            seen.add_name(entry.name)
+            if entry.name.rpartition("/")[0]:
+                seen.add_image(entry, stream)
+
+
+def find_cells_under(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | None:
+    """Return the cells in the folder of *place*, their shift set, and the depth of their folders.
+
+    Return None if there are no cells.
+    """
+    assert place.folder is not None
+    for depth in (2, 3):
+        tree = _tree(place, depth)
+        if tree is not None:
+            # The cells of one archive lie in a folder with its name; below this folder the depth is 2.
+            groups = {tree.folder(cell).parents[1] for cell in tree.cells}
+            if len(groups) == 1:
+                root = groups.pop()
+                return _of_a_set(replace(tree, root=root), replace(place, paths=(*place.paths, root)), 2)
+            return _of_a_set(tree, place, depth)
+    return _whole(place)
+
+
+def count_classes(tree: FolderTree) -> tuple[int, list[str]]:
+    """Return the number of classes, from one severity of each corruption, with remarks on differences."""
+    first_cells = {cell.corruption: cell for cell in sorted(tree.cells, reverse=True)}
+    counts = {name: len(replace(tree, cells=(cell,)).class_names()) for name, cell in first_cells.items()}
+    usual = sorted(counts.values())[len(counts) // 2]
+    odd = [f"{name} has {count:,}" for name, count in counts.items() if count != usual]
+    advice = (
+        f"Most corruptions have {usual:,} class folders, but {', '.join(odd)}: give class_map a file with the classes, "
+        "and add `foreign_classes: skip` to shards if there are folders of other classes."
+    )
+    return usual, [advice] if odd else []
+
+
+def find_first_file(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Path | None:
+    """Return the first file under *folder* with one of *suffixes*; None if there is none."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.lower().endswith(suffixes) and not name.startswith("."):
+                return Path(parent, name)
+    return None
+
+
+def read_image_size(path: Path | None) -> tuple[int, int] | None:
+    """Return height and width of the image *path* in pixels."""
+    from tta_pipeline.data.images import read_image_header
+
+    if path is None:
+        return None
+    try:
+        header = read_image_header(read_file(path, limit_bytes=_MAX_IMAGE_BYTES))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: {error}; expected an intact image: restore it") from error
+    return header.height, header.width
+
+
+def _tree(place: Place, depth: int) -> FolderTree | None:
+    """Return the cells *depth* levels under the folder of *place*; None if none has a severity."""
+    assert place.folder is not None
+    try:
+        tree = discover_tree(place.folder, group_depth=depth)
+    except SourceError:
+        return None
+    numbered = [cell for cell in tree.cells if is_severity(str(cell.severity)) and not cell.corruption.isdecimal()]
+    # A number above files is a class, as in ImageNetV2, unless a set has that severity.
+    cells = tuple(cell for cell in numbered if place.has(cell) or _has_folders_or_shards(tree.folder(cell)))
+    return replace(tree, cells=cells) if cells else None
+
+
+def _has_folders_or_shards(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(entry.is_dir() or entry.name.endswith(".tar") for entry in entries)
+
+
+def _of_a_set(tree: FolderTree, place: Place, depth: int) -> tuple[FolderTree, ChosenShiftSet, int]:
+    found = choose_shift_set(((cell.corruption, cell.severity) for cell in tree.cells), place)
+    folders = {
+        Cell(corruption=found.shift_set.shift_of_folder(cell.corruption), severity=cell.severity): path
+        for cell, path in tree.elsewhere
+    }
+    return replace(tree, cells=found.cells, elsewhere=tuple(folders.items())), found, depth
+
+
+def _whole(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | None:
+    """Return the cells of a shift set without severities; the folder is that of the set or of one of its shifts."""
+    root = place.paths[0]
+    inner = [path for path in sorted(root.iterdir()) if path.is_dir() and find_whole_set(path.name, place.sets)]
+    if not inner and find_whole_set(root.name, place.sets):
+        inner = [root]
+    if not inner:
+        return None
+    names = {path: found for path in inner if (found := find_whole_set(path.name, place.sets))}
+    shift_set = next(iter(names.values()))[0]
+    folders = {Cell(corruption=shift, severity=0): path for path, (each, shift) in names.items() if each == shift_set}
+    is_one_of_several = inner == [root] and len(shift_set.names) > 1
+    tree_root = root.parent if is_one_of_several else root
+    cells = choose_shift_set([(cell.corruption, 0) for cell in folders], replace(place, sets=(shift_set,)))
+    return FolderTree(root=tree_root, cells=cells.cells, elsewhere=tuple(folders.items())), cells, 2
+
+
+def _sample_headers(path: Path, seen: Inspection) -> str:
+    """Sample headers across an uncompressed tar, and return the words for the remark."""
+    size_bytes = path.stat().st_size
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if os.pread(descriptor, 2, 0) == b"\x1f\x8b":
+            return ""
+        for number in range(_NUM_PLACES):
+            start = size_bytes * number // _NUM_PLACES // BLOCK_BYTES * BLOCK_BYTES
+            _add_headers(os.pread(descriptor, _PLACE_BYTES, start), seen)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+    finally:
+        os.close(descriptor)
+    return f", and {_NUM_PLACES} places all over it"
+
+
+def _add_headers(data: bytes, seen: Inspection) -> None:
+    for start in range(0, len(data) - BLOCK_BYTES + 1, BLOCK_BYTES):
+        block = data[start : start + BLOCK_BYTES]
+        if block[257:262] != b"ustar":
+            continue
+        try:
+            header = read_header(block)
+        except ValueError:  # pixels that look like a header
+            continue
+        if header is not None and header.kind in FILE_KINDS:
+            seen.add_name(header.name)

@@ -1,0 +1,163 @@
+"""Clean and training images of a source, and other fields that several kinds of source share."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, model_validator
+
+from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.listing import Source
+
+
+def _pattern_with_a_group(pattern: str) -> str:
+    try:
+        num_groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    if not num_groups:
+        raise ValueError(f"{pattern!r} has no group; expected the class name in parentheses")
+    return pattern
+
+
+def _with_a_number(name: str) -> str:
+    if not re.fullmatch(r"[^%/]*%0[1-9]d[^%/]*", name):
+        raise ValueError(f"{name!r}; expected a file name with one number of fixed width, such as test_%05d.png")
+    return name
+
+
+ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
+
+
+class ClassesOfFiles(ConfigModel):
+    """Fields with the classes of single files, for images without class folders."""
+
+    ground_truth: Path | None = None
+    """File with the class of each image: lines with a file name and its class, lines with the class of image 1, 2 and
+    so on, or a JSON object of file name to class."""
+    ground_truth_name: Annotated[str, AfterValidator(_with_a_number)] = "ILSVRC2012_val_%08d.JPEG"
+    """Pattern of the images' file names; the number is the line in the ground truth, from 1."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, needed if the ground truth uses the devkit's numbers, which count from 1 in their own
+    order."""
+    class_pattern: ClassPattern | None = None
+    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.ground_truth is not None and self.class_pattern is not None:
+            raise ValueError("found ground_truth and class_pattern; expected one of them, since each gives the classes")
+        return self
+
+    def classes_by_file(self) -> Mapping[str, str]:
+        """Return the class of each file in the ground truth; nothing if there is no ground truth."""
+        from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_truth
+
+        if self.ground_truth is None:
+            return {}
+        ids = read_devkit_ids(self.devkit.expanduser()) if self.devkit else None
+        return read_ground_truth(self.ground_truth.expanduser(), ids, self.ground_truth_name)
+
+
+class CleanImages(ClassesOfFiles):
+    """Uncorrupted images for testing or training, in a folder or archive. A path alone is short for `{path: ...}`."""
+
+    path: Path
+    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used, or its `train` for training
+    images), tar or tar.gz."""
+    layout: Literal["classes", "nested", "flat"] = "classes"
+    """Layout of an archive or folder: class folders; a tar per class, like ILSVRC2012_img_train.tar; or only files,
+    like ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
+
+    published: Literal["ilsvrc2012"] | None = None
+    """`ilsvrc2012`: the archive is the published ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar, and its md5 is
+    compared while it is read; None: not compared."""
+
+    @model_validator(mode="after")
+    def _is_published(self) -> Self:
+        if self.published is not None and self.path.name not in MD5_BY_ARCHIVE:
+            raise ValueError(
+                f"found the path {self.path}, which {self.published} does not have; expected one of "
+                f"{', '.join(MD5_BY_ARCHIVE)}: give it this name again, or leave `published` out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names_files = self.ground_truth is not None or self.class_pattern is not None
+        if self.layout == "flat" and not names_files:
+            raise ValueError(
+                f"found layout flat and ground_truth {self.ground_truth}; expected ground_truth or class_pattern for "
+                "files without class folders"
+            )
+        if self.layout != "flat" and self.ground_truth is not None:
+            raise ValueError(
+                f"found layout {self.layout} and ground_truth {self.ground_truth}; expected layout: flat with it"
+            )
+        return self
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the images are in a tar."""
+        return self.path.suffix in (".tar", ".gz", ".tgz")
+
+    def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
+        """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""
+        from tta_pipeline.data.sources.numbered_classes import NumberedClasses
+
+        images = self._images(at, cell)
+        # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
+        is_by_folder = self.layout != "flat" and self.class_pattern is None
+        return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
+
+    def _images(self, at: SourceContext, cell: Cell) -> "Source":
+        from tta_pipeline.data.sources.archived_images import ArchivedImages
+        from tta_pipeline.data.sources.folder_tree import FolderTree
+
+        path = self.path.expanduser()
+        if self.is_archive:
+            return ArchivedImages(
+                archives=(path,),
+                cells=(cell,),
+                spill_root=at.spill_root / cell.corruption,
+                expected_md5=MD5_BY_ARCHIVE if self.published else {},
+                layout=self.layout,
+                classes_by_file=self.classes_by_file(),
+                class_pattern=self.class_pattern,
+                named=at.classes,
+                progress=at.progress,
+            )
+        # torchvision's ImageNet keeps the training images next to the validation images.
+        part = path / ("train" if cell == TRAIN else "val")
+        folder = part if part.is_dir() else path
+        return FolderTree(
+            root=folder,
+            cells=(cell,),
+            elsewhere=((cell, folder),),
+            classes_by_file=self.classes_by_file(),
+            class_pattern=self.class_pattern,
+            named=at.classes,
+        )
+
+
+def _as_clean_images(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str | Path) else value
+
+
+Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
+
+
+def add_clean_and_train(
+    images: "Source", at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
+) -> "Source":
+    """Return *images* together with the *clean* and the *train* images, if there are any."""
+    from tta_pipeline.data.sources.routed import Routed
+
+    sets = {cell: found.open(at, cell) for cell, found in ((CLEAN, clean), (TRAIN, train)) if found is not None}
+    return Routed(source=images, elsewhere=sets) if sets else images

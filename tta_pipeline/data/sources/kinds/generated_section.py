@@ -1,0 +1,68 @@
+"""Base class of the kinds of source whose images this project corrupts."""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from tta_pipeline.data.corruptions.constants import PARAMETERS, SEVERITIES
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.section import ImagesSection
+from tta_pipeline.util.config_model import Seed
+from tta_pipeline.util.partitions import Cell
+
+
+class GeneratedSection(ImagesSection):
+    """Images that this project corrupts and stores."""
+
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
+    """Table of severity constants: for images of 224, 64 or 32 pixels."""
+    encoding: Literal["jpeg", "lossless"] | None = None
+    """Encoding of the stored images; by default the choice of the table's authors: lossless for cifar_c, jpeg for the
+    other two."""
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)
+    """Quality of images stored as jpeg; by default 85, the authors' value."""
+    seed: Seed = 0
+    """Seed of the corruptions."""
+    is_generated: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _has_quality_of_jpeg_only(self) -> Self:
+        if self.jpeg_quality is not None and self.stored_quality is None:
+            raise ValueError(
+                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, the default for "
+                f"{self.severity_table}; expected encoding: jpeg with it, or neither"
+            )
+        return self
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a sentence for corruptions without a function and for severities without constants."""
+        del shift_set
+        if unknown := sorted({cell.corruption for cell in cells} - PARAMETERS.keys()):
+            yield (
+                f"corruptions has {', '.join(unknown)}, for which source.kind {self.kind!r} has no function; expected "
+                f"some of {', '.join(PARAMETERS)}"
+            )
+        if odd := sorted({cell.severity for cell in cells} - set(SEVERITIES)):
+            yield (
+                f"severities has {', '.join(map(str, odd))}, for which {self.severity_table} has no constants; "
+                f"expected some of {', '.join(map(str, SEVERITIES))}"
+            )
+
+    @property
+    def recipe(self) -> dict[str, JsonValue]:
+        """Every setting that decides a byte of the images, besides the clean images."""
+        from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
+
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "severity_table": self.severity_table,
+            "seed": self.seed,
+            "jpeg_quality": self.stored_quality,
+        }
+
+    @property
+    def stored_quality(self) -> int | None:
+        """Quality of the JPEG files; None: images are stored lossless."""
+        encoding = self.encoding or ("lossless" if self.severity_table == "cifar_c" else "jpeg")
+        return (self.jpeg_quality or 85) if encoding == "jpeg" else None

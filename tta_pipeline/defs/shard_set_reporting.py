@@ -1,0 +1,72 @@
+"""Reports a shard set with a manifest to Dagster and to the database."""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from tta_pipeline.defs.reporting import PartitionReport
+from tta_pipeline.defs.resources import MetricsStore
+from tta_pipeline.defs.scope import Scope
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.shards.manifest import WriterRecord
+    from tta_pipeline.shards.read_back import PublishedShardSet
+
+_SHOWN = (
+    "num_samples", "num_classes", "num_shards", "payload_bytes", "shard_bytes", "num_inodes", "num_loose_inodes",
+    "inode_reduction", "read_back_wall_s", "order_hash", "manifest_sha256",
+)  # fmt: skip
+
+
+def record_shard_set(
+    context: dg.AssetExecutionContext,
+    scope: Scope[Cell],
+    metrics: MetricsStore,
+    *,
+    published: "PublishedShardSet",
+    record: "WriterRecord | None",
+    started_at: str,
+    transform: str | None = None,
+) -> PartitionReport:
+    """Store the record of a shard set if its manifest was built, and return the report on its cell.
+
+    Args:
+        context: Context of the run.
+        scope: Scope of the asset.
+        metrics: Store of the records.
+        published: The shard set.
+        record: Record of the set's writer; None for shards made by others.
+        started_at: Time at which the work on the manifest began.
+        transform: Name of the transform that made the set from another one; None for the first set.
+    """
+    from tta_pipeline.shards.shard_set_row import shard_set_row
+
+    row = shard_set_row(
+        published,
+        record,
+        benchmark_name=scope.benchmark.file,
+        shift_set=scope.benchmark.shift_set.name,
+        shard_set=transform or "shards",
+    )
+    cell = published.shard_set.manifest.cell
+    if published.was_built:
+        metrics.record(
+            scope.benchmark.name,
+            kind="shard_sets",
+            name="/".join([*([transform] if transform else []), f"{cell.corruption}-{cell.severity}"]),
+            run_id=context.run.run_id,
+            started_at=started_at,
+            facts={**vars(row), "shards": [shard.model_dump() for shard in row.shards]},
+        )
+    did = "read back and indexed" if published.was_built else "unchanged"
+    return PartitionReport(
+        summary=f"{row.num_samples:,} samples {did}, {row.inode_reduction:,.0f} x fewer inodes",
+        metadata={
+            **{name: getattr(row, name) for name in _SHOWN},
+            "dagster/partition_row_count" if scope.partitions else "dagster/row_count": row.num_samples,
+            "was_built": published.was_built,
+            "folder": dg.MetadataValue.path(published.shard_set.folder),
+        },
+        data_version=row.manifest_sha256,
+    )

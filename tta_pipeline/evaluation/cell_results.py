@@ -1,0 +1,256 @@
+"""Conversion of a pass over a stream to records: the results and cost of each cell."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.device.memory import peak_memory_gib
+from tta_pipeline.evaluation.one_pass import Pass
+from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
+from tta_pipeline.evaluation.scores import (
+    TOP,
+    SampleScores,
+    concatenate_scores,
+    count_classes,
+    finite_mean,
+    select_samples,
+)
+from tta_pipeline.evaluation.timing import peak_rss_gib
+from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
+from tta_pipeline.shards.manifest import Manifest
+
+_MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
+"""Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the
+most common label."""
+NUM_PREVIEWED = 10
+"""Number of samples shown with their predictions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """Result of one cell."""
+
+    row: Evaluation
+    samples: SamplePredictions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPass:
+    """One pass with the method's counters."""
+
+    collected: Pass
+    counters: Mapping[str, int]
+
+
+def merge_parts(parts: Sequence[MeasuredPass]) -> MeasuredPass:
+    """Merge consecutive *parts* of a stream into one pass."""
+    if len(parts) == 1:
+        return parts[0]
+    passes = [part.collected for part in parts]
+    return MeasuredPass(
+        collected=Pass(
+            samples=concatenate_scores([each.samples for each in passes]),
+            batches=tuple(batch for each in passes for batch in each.batches),
+            wall_s=sum(each.wall_s for each in passes),
+        ),
+        counters={name: sum(part.counters[name] for part in parts) for name in parts[0].counters},
+    )
+
+
+def cell_results(
+    opened: OpenStream,
+    measured: MeasuredPass,
+    *,
+    device: torch.device,
+    pipeline_setup_s: float,
+    load: float | None,
+    describe: Callable[[Manifest], partial[Evaluation]],
+) -> Iterator[CellResult]:
+    """Yield the result of each cell; a stream's cost is divided among its cells in proportion to their samples.
+
+    Args:
+        opened: The stream.
+        measured: The pass over the stream.
+        device: The device that computed.
+        pipeline_setup_s: Seconds that the construction of the stream took.
+        load: Load of the machine before the pass.
+        describe: Function that returns a cell's partial record: its settings, data and machine.
+    """
+    collected, counters = measured.collected, measured.counters
+    set_numbers = opened.joined.set_numbers(collected.samples.indices)
+    num_before = 0
+    for number, manifest in enumerate(opened.manifests):
+        is_in = set_numbers == number
+        if not is_in.any():
+            continue  # a slow stream did not reach the cell
+        own = select_samples(collected.samples, is_in)
+        part = CellShare(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
+        num_before += part.num_own
+        positions = own.indices - opened.joined.starts[number]
+        row = describe(manifest)(
+            **_data_facts(opened, number, positions),
+            **_metrics(own, num_classes=len(manifest.classes)),
+            load_average=load,
+            first_samples=_first_samples(own, positions),
+            **_time_facts(collected, part),
+            **_counter_shares(counters, part),
+            samples_sha256=None,
+            copied_from=None,
+            metadata_scan_s=part.of(opened.metadata_scan_s),
+            staging_s=part.of(opened.staging_s),
+            pipeline_setup_s=part.of(pipeline_setup_s),
+            peak_cuda_gib=peak_memory_gib(device),
+            peak_rss_gib=peak_rss_gib(),
+            diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _has_collapsed(own)),
+        )
+        samples = SamplePredictions(
+            positions=positions,
+            predictions=own.predictions,
+            confidences=own.confidences.astype(np.float32),
+        )
+        yield CellResult(row=row, samples=samples)
+
+
+def _data_facts(opened: OpenStream, number: int, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return the facts about the data of the opened set at position *number*, and about the order of its samples.
+
+    *positions*, shape (M,), are the positions of the samples that were read.
+    """
+    index = opened.joined.sets[number].index
+    manifest, stored = opened.manifests[number], opened.manifests[number].order
+    return {
+        "manifest_sha256": manifest.sha256,
+        "num_images": manifest.num_samples,
+        "num_classes_found": len(np.unique(index.labels)),
+        "num_shards": len(manifest.shards),
+        "num_inodes": len(positions) if opened.loose_files else len(np.unique(index.shards[positions])),
+        "payload_bytes": manifest.payload_bytes,
+        "shard_bytes": manifest.shard_bytes,
+        "stored_order": f"{stored.name}, seed {stored.seed}",
+        "stream_order": opened.order_name,
+        "order_hash": opened.order.sha256,
+        "subset_sha256": opened.subset_sha256s[number],
+    }
+
+
+def _first_samples(own: SampleScores[npt.NDArray[Any]], positions: npt.NDArray[np.int64]) -> FirstSamples:
+    confidences = np.nan_to_num(own.confidences[:NUM_PREVIEWED])
+    return FirstSamples(
+        positions=tuple(positions[:NUM_PREVIEWED].tolist()),
+        predictions=tuple(own.predictions[:NUM_PREVIEWED].tolist()),
+        confidences=tuple(confidences.tolist()),
+    )
+
+
+def _metrics(samples: SampleScores[npt.NDArray[Any]], *, num_classes: int) -> dict[str, Any]:
+    correct = samples.predictions == samples.labels
+    # For NaN logits the label has the last rank, but it can still be the prediction.
+    top5 = correct | (samples.label_ranks < min(TOP, num_classes))
+    # A broken model's confidence is NaN; it counts as 0.
+    confidences = np.nan_to_num(samples.confidences)
+    calibration = calibration_bins(confidences, correct)
+    return {
+        "metrics_version": METRICS_VERSION,
+        "num_samples": len(correct),
+        "num_correct": int(correct.sum()),
+        "num_correct_top5": int(top5.sum()),
+        "error": 1 - float(correct.mean()),
+        "top5_error": 1 - float(top5.mean()),
+        "nll": finite_mean(-samples.log_likelihoods),
+        "brier": finite_mean(samples.brier_scores),
+        "ece": calibration.ece,
+        "max_calibration_error": calibration.max_error,
+        "rms_calibration_error": calibration.rms_error,
+        "calibration": calibration,
+        "num_predicted_classes": len(np.unique(samples.predictions)),
+        "class_counts": count_classes(samples.labels, correct, num_classes=num_classes),
+        "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
+    }
+
+
+def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
+    """Return whether nearly all samples of the second half got the same prediction, although their labels vary."""
+    later = slice(len(own.labels) // 2, None)
+    shares = [
+        np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
+    ]
+    return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellShare:
+    """Share of one cell in a stream of several cells, by number of samples."""
+
+    num_before: int
+    """Number of samples in the preceding cells."""
+    num_own: int
+    num_all: int
+
+    def of(self, total: float) -> float:
+        """Return the cell's share of *total*."""
+        return total * self.num_own / self.num_all
+
+    def of_count(self, total: int) -> int:
+        """Return the cell's share of *total* as a whole number; the shares of all cells add up to *total*."""
+        return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
+
+
+def _counter_shares(counters: Mapping[str, int], part: CellShare) -> dict[str, Any]:
+    return {name: part.of_count(count) for name, count in counters.items()}
+
+
+def _time_facts(collected: Pass, part: CellShare) -> dict[str, Any]:
+    first = collected.batches[0]
+    return {
+        "num_batches": len(collected.batches),
+        "time_to_first_batch_s": first.data_wait_s,
+        "first_batch_compute_s": first.compute_s,
+        "wall_s": part.of(collected.wall_s),
+        "images_per_s": len(collected.samples.labels) / collected.wall_s,
+        "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
+        "starved_s": part.of(sum(batch.starved_s for batch in collected.batches)),
+        "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
+        "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
+        "batches": NO_BATCHES if part.num_before else _batch_columns(collected),
+    }
+
+
+def _batch_columns(collected: Pass) -> Batches:
+    # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to parse.
+    times = {
+        name: tuple(round(getattr(batch, name), 9) for batch in collected.batches)
+        for name in ("data_wait_s", "host_to_device_s", "compute_s")
+    }
+    sizes = [batch.num_samples for batch in collected.batches]
+    correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
+    num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
+    num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
+    num_resets = tuple(batch.num_resets for batch in collected.batches)
+    return Batches(
+        num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
+        num_unadapted=num_unadapted if any(num_unadapted) else None,
+        num_resets=num_resets if any(num_resets) else None, **times,
+    )  # fmt: skip
+
+
+def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:
+    """Refuse a pass that did not see each sample of the stream once and in order.
+
+    Raises:
+        EvaluationError: samples are missing, repeated or out of order.
+    """
+    expected = len(opened.order)
+    if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
+        raise EvaluationError(
+            f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
+            f"stream's {expected}, each once: this is a bug in the stream, and no result was recorded"
+        )

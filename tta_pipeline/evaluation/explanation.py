@@ -1,0 +1,96 @@
+"""Explanation why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.errors import PartitionKeyError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.staleness import Staleness, shorten_value
+from tta_pipeline.results.records import software_versions
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import parse_key
+
+COLUMNS = ("part", "stored", "present", "means")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Explanation for one cell of one stream."""
+
+    name: str
+    standing: Staleness
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the cell needs no evaluation."""
+        return self.standing.is_finished
+
+    @property
+    def reason(self) -> str:
+        """Short reason why the cell is finished or not."""
+        return self.standing.reason
+
+    @property
+    def facts(self) -> JsonObject:
+        """Return the whole explanation as plain JSON."""
+        stored = self.standing.stored
+        return {
+            "cell": self.name,
+            "is_finished": self.is_finished,
+            "reason": self.reason,
+            "stored": json.loads(stored.fingerprint_parts) if stored and stored.fingerprint_parts else None,
+            "present": dict(self.standing.present.parts),
+            "stored_versions": dict(self.standing.versions),
+            "present_versions": software_versions(),
+        }
+
+    def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
+        """Yield `COLUMNS` for the parts that differ, or for all parts, and for libraries whose version differs."""
+        differences = self.standing.differences
+        for name, value in _flatten(self.standing.present.parts) if shows_all else ():
+            if name not in differences:
+                yield name, shorten_value(value) if self.standing.stored else "-", shorten_value(value), ""
+        for name, (stored, present) in differences.items():
+            yield name, shorten_value(stored), shorten_value(present), "differs"
+        present_versions = software_versions()
+        for name, stored_version in self.standing.versions.items():
+            if name in present_versions and present_versions[name] != stored_version:
+                yield f"version of {name}", stored_version, present_versions[name], "outdates nothing"
+
+
+def explain(
+    benchmark: Benchmark, experiment_name: str, key: str, locations: Locations, *, device: str
+) -> tuple[Explanation, ...]:
+    """Return the explanation for each cell of the streams at *key*.
+
+    Raises:
+        PartitionKeyError: the experiment does not exist, or has no such cell or stream.
+        EvaluationError, ManifestError: the model or the shards are missing.
+    """
+    if experiment_name not in benchmark.experiments:
+        raise PartitionKeyError(
+            f"{benchmark.name} has no experiment {experiment_name!r}; expected one of "
+            f"{', '.join(benchmark.experiments)}"
+        )
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
+    plans = results.plans(parse_key(key, results.keys))
+    with ExperimentRunner(results, machine=Machine(device=device), run_id="", tell=lambda _: None) as runner:
+        return tuple(
+            Explanation(name=results.record_name(standing.place), standing=standing)
+            for plan in plans
+            for standing in runner.staleness(plan)
+        )
+
+
+def _flatten(parts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in sorted(parts.items()):
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,178 @@
+"""Cache of the features of a frozen model, so that several methods share one forward pass.
+
+`source`, `lame`, `t3a` and `neo` change no layer before the classifier. The first of them that sees a cell computes its
+features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
+
+The features lie beside decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name depends on
+everything that determines them, including batches and machine, so that predictions are the same bit for bit:
+
+    64 bytes   sha256, in hex, of the name and the bytes that follow
+    ...        safetensors: `features`, (N, D), in the order of the stream
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import nn
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.loading.batch_loader import BatchLoader
+from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.methods.features import find_classifier
+from tta_pipeline.methods.method import Method
+from tta_pipeline.results.records import software_versions
+from tta_pipeline.util.files import make_cache_folder, read_file, write_atomically
+from tta_pipeline.util.json_values import JsonObject
+
+_FORMAT = 1
+_HEAD_BYTES = 64
+
+
+@dataclass(frozen=True)
+class FeatureCacheEntry:
+    """Cache entry for the features of one model on one stream; its file may not exist yet."""
+
+    cells: DecodedCache
+    """Folder and size limit of the cache."""
+    _: KW_ONLY
+    determined_by: JsonObject
+    """Everything that determines the features, except the machine's name and software versions, which `path` adds."""
+    manifest_sha256: str
+    num_samples: int
+
+    @property
+    def path(self) -> Path:
+        """File of the features."""
+        decisive = [_FORMAT, self.determined_by, software_versions()]
+        identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
+
+    def read(self) -> torch.Tensor | None:
+        """Return the features, (N, D), or None if the file is missing or damaged."""
+        try:
+            data = read_file(self.path, limit_bytes=self.cells.limit_bytes)
+            os.utime(self.path)  # marks the file as just used, even if the file system records no access times
+        except OSError:
+            return None
+        if data[:_HEAD_BYTES] != _digest(self.path, data[_HEAD_BYTES:]):
+            return None
+        features = load(data[_HEAD_BYTES:])["features"]
+        return features if len(features) == self.num_samples else None
+
+    def write(self, features: torch.Tensor) -> None:
+        """Write *features*, (N, D), if there is room; failures are ignored, since the cache is optional."""
+        data = save({"features": features.contiguous()})
+        if len(data) + _HEAD_BYTES > self.cells.limit_bytes:
+            return
+        with suppress(OSError):
+            make_cache_folder(self.cells.own_folder)
+            self.cells.make_room(len(data) + _HEAD_BYTES)
+            write_atomically(self.path, _digest(self.path, data) + data)
+
+
+def _digest(path: Path, data: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + data).hexdigest().encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureLoader(BatchLoader):
+    """Batches of features in place of images, in stream order."""
+
+    features: torch.Tensor = field(repr=False)
+    """Features of the samples, (N, D), in stream order."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch, with features (B, D)."""
+        for number, features in enumerate(torch.split(self.features, self.batch_size)):
+            yield self.batch_at(number, features)
+
+
+def find_head(method: Method) -> nn.Linear | None:
+    """Return the classifier of the model of *method*; None if it has none, or the method reads more than features."""
+    if not method.reads_only_features:
+        return None
+    try:
+        return find_classifier(method.model, num_classes=method.num_classes, method=method.name)
+    except AdaptationError:
+        return None
+
+
+@contextmanager
+def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
+    """Let *method* predict from features (B, D) instead of images, with the classifier *head* as its model."""
+    model = method.model
+    method.model = head
+    try:
+        yield
+    finally:
+        method.model = model
+
+
+@dataclass(kw_only=True)
+class FeatureCapture:
+    """Inputs of a model's classifier, captured batch by batch in host memory."""
+
+    limit_bytes: int
+    """Size above which features are dropped, so that they take no memory."""
+    batches: list[torch.Tensor] = field(default_factory=list)
+    is_whole: bool = True
+    """Whether each prediction so far was the classifier's output for one feature vector of each sample."""
+    _output: torch.Tensor | None = None
+    _logits: torch.Tensor | None = None
+    """Copy of the classifier's output, which the model cannot change."""
+    _num_other_logits: torch.Tensor | int = 0
+
+    def take(self, _: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        """Store the classifier's input.
+
+        A slice of a larger tensor, such as the class token of a vision transformer, is not stored: on a contiguous
+        copy of it, some kernels return different bits.
+        """
+        features = inputs[0].detach()
+        fits = sum(each.nbytes for each in self.batches) + features.nbytes <= self.limit_bytes
+        self.is_whole &= self._output is None and features.ndim == 2 and features.is_contiguous() and fits
+        if self.is_whole:
+            self.batches.append(_copy_to_host(features))
+            self._output, self._logits = output, output.clone()
+        else:
+            self.batches.clear()
+
+    def compare(self, _: nn.Module, __: Any, output: torch.Tensor) -> None:
+        """Compare the model's output with its classifier's; the host does not wait for the result."""
+        self.is_whole &= output is self._output
+        if self.is_whole and self._logits is not None:
+            self._num_other_logits = self._num_other_logits + output.ne(self._logits).sum()
+        self._output = self._logits = None
+
+    def features(self) -> torch.Tensor | None:
+        """Return the features of all samples, (N, D); None if the model does not end in its classifier.
+
+        The device must have finished.
+        """
+        return torch.cat(self.batches) if self.is_whole and self.batches and not self._num_other_logits else None
+
+
+def _copy_to_host(features: torch.Tensor) -> torch.Tensor:
+    """Return a copy of *features* in host memory, which is complete when the device has finished."""
+    copied = torch.empty(features.shape, dtype=features.dtype, pin_memory=pins_memory(features.device))
+    return copied.copy_(features, non_blocking=True)
+
+
+@contextmanager
+def capturing(method: Method, head: nn.Linear, *, limit_bytes: int) -> Iterator[FeatureCapture]:
+    """Capture the features that *method* computes, if they take at most *limit_bytes*."""
+    capture = FeatureCapture(limit_bytes=limit_bytes)
+    with ExitStack() as stack:
+        for handle in (head.register_forward_hook(capture.take), method.model.register_forward_hook(capture.compare)):
+            stack.callback(handle.remove)
+        yield capture

@@ -1,0 +1,92 @@
+"""Per-sample predictions of an evaluation: a small Parquet file whose hash is in the record.
+
+It has one row per sample in stream order: `prediction`, `confidence`, and the `position` in the sample index of the
+shard set, which holds keys and labels. So a sample takes less than 8 bytes.
+"""
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.shards.manifest import SampleIndex
+from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.util.files import hash_file, read_if_sha256_matches
+
+_MOST_BYTES = 2**32
+_ROW_BYTES = 64
+"""Most bytes of a row: 12, plus Parquet's overhead for files with few rows."""
+_SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplePredictions:
+    """Predictions of each sample in stream order; arrays of shape (N,)."""
+
+    positions: npt.NDArray[np.int64]
+    """Position of each sample in the sample index of the shard set."""
+    predictions: npt.NDArray[np.int64]
+    """Predicted label of each sample."""
+    confidences: npt.NDArray[np.float32]
+    """Probability of the predicted class; NaN where the model gave NaN."""
+
+    @property
+    def sha256(self) -> str:
+        """sha256 of the predicted labels in stream order, int64 little-endian, as in records."""
+        return hashlib.sha256(self.predictions.astype("<i8").tobytes()).hexdigest()
+
+    def num_correct(self, index: SampleIndex) -> int:
+        """Return how many predictions equal the labels in *index*."""
+        return int((index.labels[self.positions] == self.predictions).sum())
+
+    def to_parquet(self) -> bytes:
+        """Return the bytes of the Parquet file."""
+        table = pa.table([self.positions, self.predictions, self.confidences], schema=_SCHEMA)
+        buffer = io.BytesIO()
+        pq.write_table(
+            table,
+            buffer,
+            compression="zstd",
+            use_dictionary=["prediction"],
+            column_encoding={"position": "DELTA_BINARY_PACKED", "confidence": "BYTE_STREAM_SPLIT"},
+            write_statistics=False,
+            store_schema=False,
+        )
+        return buffer.getvalue()
+
+    @classmethod
+    def read(cls, path: Path, *, sha256: str) -> Self:
+        """Read the file at *path*, which must hash to *sha256*.
+
+        Raises:
+            RecordError: the file is missing, or its bytes were changed.
+        """
+        try:
+            data = read_if_sha256_matches(path, sha256, limit_bytes=_MOST_BYTES)
+            found = sha256 if data is not None else hash_file(path)
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be read ({error.strerror}); expected the per-sample predictions named in a "
+                "record: restore the file, or evaluate the cell again with `remeasure`"
+            ) from error
+        if data is None:
+            raise RecordError(
+                f"{path} hashes to {found}; expected {sha256} as its record says: the file was changed after it was "
+                "written; restore the original, or evaluate the cell again with `remeasure`"
+            )
+        try:
+            table = read_bounded_table(data, num_rows=None, row_bytes=_ROW_BYTES)
+        except (pa.ArrowException, ValueError) as error:
+            raise RecordError(f"{path} is damaged ({error}); evaluate the cell again with `remeasure`") from error
+        return cls(
+            positions=table["position"].to_numpy().astype(np.int64),
+            predictions=table["prediction"].to_numpy().astype(np.int64),
+            confidences=table["confidence"].to_numpy(),
+        )

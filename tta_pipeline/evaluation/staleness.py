@@ -1,0 +1,79 @@
+"""State of a cell, finished or not and why: its newest record compared with its present fingerprint."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.evaluation.fingerprint import Fingerprint, diff_parts
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.records import Record
+
+_NUM_NAMED = 3
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staleness:
+    """Record of one cell of a stream, compared with its present fingerprint."""
+
+    place: Place
+    present: Fingerprint
+    record: Record | None
+    """Newest record with the present fingerprint, or else the newest record; None: no record can be trusted."""
+    problem: str = ""
+    """Problem of the newest record; empty if there is none."""
+
+    @property
+    def stored(self) -> Evaluation | None:
+        """The evaluation in the record; None without a record."""
+        return self.record.evaluation if self.record else None
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Library versions at the time of the evaluation; they outdate nothing."""
+        return self.record.versions if self.record else {}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the cell needs no evaluation."""
+        return self.stored is not None and self.stored.fingerprint == self.present.sha256
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the record is of an earlier version, which did not record the parts of the fingerprint."""
+        return self.stored is not None and self.stored.fingerprint_parts is None
+
+    @property
+    def differences(self) -> Mapping[str, tuple[Any, Any]]:
+        """Changed parts of the fingerprint by name, each with its stored and present value."""
+        if self.stored is None or self.stored.fingerprint_parts is None:
+            return {}
+        return diff_parts(json.loads(self.stored.fingerprint_parts), self.present.parts)
+
+    @property
+    def reason(self) -> str:
+        """Short reason why the cell is finished or not."""
+        if self.problem:
+            return self.problem
+        if self.stored is None:
+            return "it has no result yet"
+        if self.is_unproven:
+            return "its result is of an earlier version of tta_pipeline, which did not record all that determines it"
+        if self.is_finished:
+            return "nothing that determines its predictions has changed"
+        return f"changed since: {'; '.join(self._describe_differences())}"
+
+    def _describe_differences(self) -> Iterator[str]:
+        found = list(self.differences.items())
+        for name, (before, now) in found[:_NUM_NAMED]:
+            yield f"{name} was {shorten_value(before)}, is {shorten_value(now)}"
+        if len(found) > _NUM_NAMED:
+            yield f"and {len(found) - _NUM_NAMED} more"
+
+
+def shorten_value(value: Any) -> str:
+    """Return *value* of a fingerprint, shortened to fit a line."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,276 @@
+"""The plan of a benchmark's unfinished work: shards before evaluations, and the report at the end."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.errors import ManifestError, PipelineError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.extras.cluster.costs import Costs
+from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS, AssetName, Cut, Piece, Work, evaluation_pieces
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
+from tta_pipeline.shards.manifest import read_manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
+from tta_pipeline.util.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Plans the unfinished work of some experiments of a benchmark."""
+
+    benchmark: Benchmark
+    locations: Locations
+    experiments: tuple[str, ...]
+    unfinished_keys: Callable[[ExperimentResults], Iterable[PartitionKey]]
+    """Function that finds the keys with an unfinished stream, for an experiment whose model exists."""
+    is_trained: Callable[[str], bool]
+    """Function that says whether the model of this name is trained as the benchmark file says now."""
+    tell: Callable[[str], None] = lambda _: None
+
+    def plan_pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
+        """Return the unfinished work as pieces, stage by stage.
+
+        The result is empty if everything is finished, if *without* has the rest, or if the rest needs shards or a model
+        that pieces of *without* are making.
+
+        Args:
+            by: The most that a piece covers; see `evaluation_pieces`.
+            num_devices: Number of pieces that run at the same time.
+            without: Pieces that run or wait already.
+
+        Raises:
+            EvaluationError: a model cannot be loaded.
+        """
+        busy = frozenset(at for piece in without for at in piece.places)
+        costs = Costs.from_database(self.benchmark, self.locations)
+        unfinished = tuple(each for each in self.find_unfinished(costs) if each.place not in busy)
+        work = self._drop_waiting(unfinished, busy)
+        if not work:
+            return ()
+        return (
+            *self._shard_pieces(self._missing(work)),
+            *self._training_pieces(work),
+            *evaluation_pieces(
+                work,
+                by=by,
+                num_devices=num_devices,
+                severities=self.benchmark.severities,
+                is_timed=costs.is_timed,
+                busy=busy,
+            ),
+            Piece(stage="report", assets=("robustness_report",)),
+        )
+
+    def find_unfinished(self, costs: Costs) -> Iterator[Work]:
+        """Yield each partition key at which an experiment has unfinished streams; nothing is written.
+
+        Experiments with the same model come one after the other.
+
+        Raises:
+            EvaluationError: a model cannot be loaded.
+        """
+        names = sorted(self.experiments, key=lambda name: self.benchmark.experiments[name].model)
+        progress = Progress(self.tell, what="looking for unfinished cells", total=len(names), unit="experiments")
+        for name in names:
+            results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
+            is_trained = results.spec.model not in self._untrained
+            for key in self.unfinished_keys(results) if is_trained else results.keys:
+                plans = results.plans(key)
+                yield Work(
+                    experiment=name,
+                    key=key.key,
+                    asset=f"{'clean/' if key == CLEAN else ''}evaluation/{name}",
+                    corruption=key.corruption if isinstance(key, Cell) else "",
+                    is_partition=key not in (CLEAN, WHOLE),
+                    cells=plans[0].cells,  # other seeds have the same cells in another order
+                    expected_s=sum(costs.expected_s(name, plan) for plan in plans),
+                )
+            progress.advance(1)
+
+    def finished_places(self, pieces: Sequence[Piece]) -> Mapping[Piece, frozenset[tuple[str, str]]]:
+        """Return the finished places of each of *pieces*, as in `Piece.places`.
+
+        A place is finished if everything is there that the benchmark file asks for. A report never counts as finished,
+        since it can be made of any results. If the state of an experiment cannot be determined, the reason is told, and
+        it counts as unfinished.
+        """
+        names = [AssetName.parse(asset) for piece in pieces for asset in piece.assets]
+        experiments = {name.of for name in names if name.kind == "evaluation"} & self.benchmark.experiments.keys()
+        # Experiments with the same model come one after the other.
+        ordered = sorted(experiments, key=lambda name: self.benchmark.experiments[name].model)
+        keys = {name: self._finished_keys(name) for name in ordered}
+        return {
+            piece: frozenset((asset, key) for asset, key in piece.places if self._is_finished(asset, key, keys))
+            for piece in pieces
+        }
+
+    def _finished_keys(self, experiment: str) -> frozenset[str]:
+        results = ExperimentResults(benchmark=self.benchmark, experiment_name=experiment, locations=self.locations)
+        if results.spec.model in self._untrained:
+            return frozenset()
+        try:
+            unfinished = frozenset(self.unfinished_keys(results))
+        except PipelineError as error:
+            self.tell(f"{experiment}: {error}")
+            return frozenset()
+        return frozenset(key.key for key in results.keys if key not in unfinished)
+
+    def _is_finished(self, asset: str, key: str, keys: Mapping[str, frozenset[str]]) -> bool:
+        """Return whether *asset* is finished at *key*; *keys* are the finished keys of each experiment."""
+        kind, of, beside = AssetName.parse(asset)
+        if kind == "evaluation":
+            return (beside.key if beside else key or WHOLE.key) in keys.get(of, ())
+        if kind == "source_model":
+            return self.is_trained(of or next(iter(self.benchmark.trained_models), ""))
+        cell = beside or next((cell for cell in self.benchmark.cells if cell.key == key), None)
+        if cell is None or kind not in SHARD_SET_KINDS:
+            return False
+        name = self.benchmark.name
+        folder = self.locations.transformed(name, of, cell) if of else self.locations.shards(name, cell)
+        return self._has_manifest(folder, cell)
+
+    def _drop_waiting(self, work: Sequence[Work], busy: AbstractSet[tuple[str, str]]) -> tuple[Work, ...]:
+        """Return *work* without the parts that need shards or a model that pieces at the places *busy* are making.
+
+        The reason: stages of one submission do not wait for stages of another.
+        """
+        made = {
+            cell for cell, assets in self._missing(work).items() if any(_place(cell, asset) in busy for asset in assets)
+        }
+        trained = {model for model in self._untrained if (self._source_model_asset(model), "") in busy}
+        ready = tuple(
+            each
+            for each in work
+            if self.benchmark.experiments[each.experiment].model not in trained
+            and not any(cell in made for cell, _ in self._shard_sets_of(each))
+        )
+        if len(ready) < len(work):
+            self.tell(
+                f"{len(work) - len(ready):,} partitions need shards or models that submitted pieces are still "
+                "making: submit these partitions when those pieces are done"
+            )
+        return ready
+
+    @cached_property
+    def _untrained(self) -> frozenset[str]:
+        """Models that are not yet trained as the benchmark file says now."""
+        used = {self.benchmark.experiments[name].model for name in self.experiments}
+        return frozenset(name for name in self.benchmark.trained_models if name in used and not self.is_trained(name))
+
+    def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
+        used = {self.benchmark.experiments[each.experiment].model for each in work}
+        for model in sorted(self._untrained & used):
+            yield Piece(stage="training", assets=(self._source_model_asset(model),))
+
+    def _source_model_asset(self, model: str) -> str:
+        return f"source_model/{model}" if len(self.benchmark.trained_models) > 1 else "source_model"
+
+    def _shard_pieces(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[Piece]:
+        """Yield the pieces that make the *missing* assets of each cell.
+
+        If the classes are not pinned yet, the first piece pins them, so it comes before the others.
+        """
+        sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
+        for cell in sets:
+            yield Piece(stage="sets", assets=tuple(_place(cell, asset)[0] for asset in missing[cell]))
+        pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
+        for together in self._group_cells({cell: missing[cell] for cell in missing if cell not in sets}):
+            keys = tuple(cell.key for cell in together)
+            yield Piece(stage="sets" if pins_classes else "shards", assets=missing[together[0]], keys=keys)
+            pins_classes = False
+
+    def _missing(self, work: Iterable[Work]) -> dict[Cell, tuple[str, ...]]:
+        """Return the assets that make the missing shard sets that *work* reads, by cell, in the benchmark's order."""
+        needed: dict[Cell, dict[str, None]] = {}
+        for each in work:
+            for cell, transform in self._shard_sets_of(each):
+                needed.setdefault(cell, {})[transform] = None
+        order = {cell: position for position, cell in enumerate((CLEAN, TRAIN, *self.benchmark.cells))}
+        found = {
+            cell: tuple(self._missing_assets(cell, needed[cell])) for cell in sorted(needed, key=order.__getitem__)
+        }
+        return {cell: assets for cell, assets in found.items() if assets}
+
+    def _shard_sets_of(self, work: Work) -> Iterator[tuple[Cell, str]]:
+        """Yield each shard set that *work* needs: its cell, and its transform or nothing."""
+        spec = self.benchmark.experiments[work.experiment]
+        yield from ((cell, spec.shards or "") for cell in work.cells)
+        if self.benchmark.uses_clean_images(work.experiment):
+            yield CLEAN, ""
+        if spec.model in self._untrained:
+            yield from ((cell, "") for cell in self._training_cells)
+
+    @property
+    def _training_cells(self) -> tuple[Cell, ...]:
+        return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
+
+    def _missing_assets(self, cell: Cell, transforms: Iterable[str]) -> Iterator[str]:
+        """Yield the missing assets of *cell*: those of its shard set if it is needed, and each of *transforms*."""
+        name = self.benchmark.name
+        left = [
+            transform
+            for transform in sorted(transforms)
+            if transform and not self._has_manifest(self.locations.transformed(name, transform, cell), cell, transform)
+        ]
+        if (left or "" in transforms) and not self._has_manifest(self.locations.shards(name, cell), cell):
+            yield from ("source_split",) if self.benchmark.is_drawn else ()
+            yield from ("tar_shards", "shard_manifest")
+        yield from (f"transformed_shards/{transform}" for transform in left)
+
+    def _has_manifest(self, folder: Path, cell: Cell, transform: str | None = None) -> bool:
+        try:
+            read_manifest(folder, expected_for_benchmark(self.benchmark, self.locations, cell, transform))
+        except ManifestError:
+            return False
+        return True
+
+    def _group_cells(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
+        """Yield lists of cells for one piece: neighbours that lack the same assets.
+
+        They belong to one corruption, or to several in a row that lie in the same files, since a run reads an archive
+        once for all its cells. The range of a piece contains no cell that lacks nothing.
+        """
+        together: list[list[Cell]] = []
+        for stretch in self._consecutive_cells(missing):
+            if together and self._can_extend(together[-1], stretch, missing):
+                together[-1] += stretch
+            else:
+                together.append(stretch)
+        yield from together
+
+    def _consecutive_cells(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
+        for _, of_corruption in groupby(self.benchmark.cells, key=attrgetter("corruption")):
+            for assets, stretch in groupby(of_corruption, key=missing.get):
+                if assets:
+                    yield list(stretch)
+
+    def _can_extend(
+        self, before: Sequence[Cell], stretch: Sequence[Cell], missing: Mapping[Cell, tuple[str, ...]]
+    ) -> bool:
+        """Return whether the range of *before* can be extended by *stretch*, which must lie in the same files."""
+        order, last = self.benchmark.corruptions, before[-1].corruption
+        of_last = [cell for cell in before if cell.corruption == last]
+        here = self._places(stretch)
+        return (
+            order.index(stretch[0].corruption) == order.index(last) + 1
+            and [cell.severity for cell in of_last] == [cell.severity for cell in stretch]
+            and missing[before[-1]] == missing[stretch[0]]
+            and bool(here)
+            and here == self._places(of_last)
+        )
+
+    def _places(self, cells: Iterable[Cell]) -> set[Path]:
+        """Return the files in which *cells* lie."""
+        benchmark = self.benchmark
+        return {path for cell in cells for path in benchmark.source.places(cell, benchmark.shift_set)}
+
+
+def _place(cell: Cell, asset: str) -> tuple[str, str]:
+    """Return the place, as in `Piece.places`, of *asset* of *cell*; clean and training sets have no partitions."""
+    return (f"{cell.corruption}/{asset}", "") if cell in (CLEAN, TRAIN) else (asset, cell.key)

@@ -1,0 +1,186 @@
+"""Checks of the machine: a writable data root, disk space, file locks, devices, optional packages."""
+
+import fcntl
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
+from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
+from tta_pipeline.util.locations import SHARDS, Locations, owner_of
+
+EXTRAS = {
+    "clip": ("open_clip_torch",),
+    "timm": ("timm",),
+    "remote": ("aiohttp", "braceexpand", "fsspec", "s3fs"),
+    "postgres": ("dagster-postgres",),
+    "ray": ("dagster-ray", "ray"),
+    "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
+}
+"""The packages of each optional extra, as in pyproject.toml."""
+_USES = {
+    "clip": "models of kind open_clip",
+    "timm": "models of kind timm and hf",
+    "remote": "shard sets at http, https and s3 URLs",
+    "postgres": "one history of runs for several machines",
+    "ray": "submissions to a Ray cluster",
+    "loaders": "other loaders in loader-bench",
+}
+_IMAGENET_C_BYTES = 51_000_000_000
+_IMAGENET_C_FILES = 1_200
+"""Files for 75 cells: each has a folder, 1 or 2 tars of 1 GB, four small files, and records of three experiments."""
+_LEAST_BYTES = 10**9
+_LEAST_FILES = 100
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def check_data_root(locations: Locations) -> Iterator[Finding]:
+    """Check whether the data root can be written to, and the shard store, if any, can be read."""
+    subject, root = "data root", locations.root
+    origin = "TTA_DATA_ROOT" if "TTA_DATA_ROOT" in os.environ else "the default, data/ in the working directory"
+    there = nearest_existing(root)
+    if not there.is_dir():
+        yield fault(subject, f"{there} ({origin}) is not a folder", "set TTA_DATA_ROOT to a folder")
+    elif not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+        owner = there.stat().st_uid
+        yield fault(
+            subject,
+            f"{there} ({origin}) belongs to user {owner} and cannot be written to by user {os.getuid()}",
+            "set TTA_DATA_ROOT to a folder of yours, or have this one made writable",
+        )
+    else:
+        yield ok(subject, f"{root} ({origin}), {'writable' if there == root else 'to be made by the first run'}")
+    if locations.store is not None:
+        yield _check_store(locations.store)
+
+
+def _check_store(store: Path) -> Finding:
+    """Check whether the store can be read, and list its benchmarks."""
+    subject, found = "store", f"{store} (TTA_SHARDS_ROOT) of user {owner_of(store)}"
+    if not os.access(store, os.R_OK | os.X_OK):
+        return fault(subject, f"{found} cannot be read by user {os.getuid()}", "ask its owner for permission to read")
+    names = sorted(path.parent.name for path in store.glob(f"*/{SHARDS}"))
+    if not names:
+        return fault(subject, f"{found} has no shards", "set TTA_SHARDS_ROOT to the data root in which they were made")
+    return ok(subject, f"{found}, only read: shards of {first_few(names)}")
+
+
+def check_disk_space(locations: Locations) -> Iterator[Finding]:
+    """Compare the free bytes and inodes with the needs of 75 cells of ImageNet-C."""
+    status = os.statvfs(nearest_existing(locations.root))
+    free_bytes, free_files = status.f_bavail * status.f_frsize, status.f_favail
+    found = f"{free_bytes / 1e9:,.0f} GB free; 75 cells of ImageNet-C take {_IMAGENET_C_BYTES / 1e9:.0f} GB as shards"
+    if free_bytes < _LEAST_BYTES:
+        yield fault("disk", found, "free some space, or set TTA_DATA_ROOT to a larger disk")
+    elif free_bytes < _IMAGENET_C_BYTES:
+        yield note("disk", found, "for ImageNet-C set TTA_DATA_ROOT to a larger disk, or run fewer cells at once")
+    else:
+        yield ok("disk", found)
+    yield _check_inodes(free_files, is_counted=status.f_files > 0)
+
+
+def _check_inodes(free_files: int, *, is_counted: bool) -> Finding:
+    if not is_counted:
+        return ok("inodes", "not counted by this file system; your quota may still count them")
+    found = f"{free_files:,} free; 75 cells of ImageNet-C take about {_IMAGENET_C_FILES:,}, unpacked 3,750,000"
+    if free_files < _LEAST_FILES:
+        return fault("inodes", found, "remove files, or set TTA_DATA_ROOT to another disk")
+    if free_files < _IMAGENET_C_FILES:
+        return note("inodes", found, "for ImageNet-C set TTA_DATA_ROOT to another disk")
+    return ok("inodes", found)
+
+
+def check_file_locks(locations: Locations) -> Iterator[Finding]:
+    """Check the file system of the data root, and whether a lock there excludes a second one."""
+    subject = "file system"
+    there = nearest_existing(locations.root)
+    file_system = file_system_of(there)
+    kind = f"{file_system.kind} at {file_system.mounted_at}" if file_system else "of unknown kind"
+    problem = _lock_problem(there)
+    if problem:
+        yield fault(
+            subject,
+            f"{kind}: {problem}",
+            "without locks, two runs can overwrite each other's results: mount it with locks (Lustre: -o flock), or "
+            "set TTA_DATA_ROOT to another file system",
+        )
+    elif file_system and file_system.is_network:
+        local = ", ".join(file_system.local_lock_options)
+        yield note(
+            subject,
+            f"{kind}: a network file system; locks work"
+            + (f" on this machine only, by its mount option {local}" if local else ", on this machine at least"),
+            "keep runs that write into one data root on one machine" if local else
+            "copy cells that are read often to a local disk: docs/how-to.md, node-local disk",
+        )  # fmt: skip
+    else:
+        yield ok(subject, f"{kind}: local, and locks work")
+
+
+def _lock_problem(folder: Path) -> str:
+    """Return the problem with locks in *folder*, or an empty string; if possible, the test file gets no name."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            again = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDWR)
+            try:
+                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return ""
+            finally:
+                os.close(again)
+    except FileNotFoundError:  # a file without a name cannot be opened again here; the first lock was taken
+        return ""
+    except OSError as error:
+        return f"a file cannot be locked ({error.strerror})"
+    return "a file could be locked twice"
+
+
+def check_accelerators() -> Iterator[Finding]:
+    """Check which devices torch computes on."""
+    try:
+        import torch
+
+        from tta_pipeline.evaluation.device.devices import device_facts, torch_build
+    except (ImportError, OSError) as error:
+        yield fault("torch", f"cannot be imported ({error})", "install it again: pip install --force-reinstall torch")
+        return
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        devices = device_facts()
+    build = f"torch {torch.__version__}, {torch_build()}"
+    for device in devices:
+        size = f", {device.memory_bytes / 2**30:.0f} GiB" if device.memory_bytes else ""
+        yield ok("torch", f"{build}: {device.device} is {device.name}{size}")
+    if not devices and _NVIDIA_DRIVER.exists():
+        why = f": {warned[0].message}" if warned else ""
+        yield note(
+            "torch",
+            f"{build}: no device, though an NVIDIA driver is loaded{why}",
+            "compare the driver in `nvidia-smi` with torch's CUDA, and check CUDA_VISIBLE_DEVICES",
+        )
+    elif not devices:
+        yield ok("torch", f"{build}: no CUDA device, evaluations run on {len(os.sched_getaffinity(0))} CPU cores")
+
+
+def check_extras() -> Iterator[Finding]:
+    """Check which optional packages are installed."""
+    for extra, packages in EXTRAS.items():
+        missing = [package for package in packages if not is_installed(package)]
+        if missing:
+            found = f"{_USES[extra]}: not installed: {', '.join(missing)}"
+            yield note(f"extra {extra}", found, f"if you want them: pip install 'tta_pipeline[{extra}]'")
+        else:
+            yield ok(f"extra {extra}", f"{_USES[extra]}: installed")
+
+
+def is_installed(package: str) -> bool:
+    """Return whether *package* is installed."""
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""Finds shard sets whose samples have no fast checksums yet."""
+
+from collections.abc import Iterator
+
+from tta_pipeline.extras.doctor.finding import Finding, first_few, note, ok
+from tta_pipeline.util.locations import Locations
+
+_SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed/*/*/*/*")
+"""Folders of shard sets; those of a benchmark with several shift sets lie one level deeper."""
+
+
+def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
+    """Look for shard sets without checksums: made before samples had any, or with the file removed."""
+    from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+    from tta_pipeline.shards.manifest import MANIFEST_FILE
+
+    subject = "checksums"
+    folders = [path.parent for pattern in _SETS for path in sorted(locations.root.glob(f"{pattern}/{MANIFEST_FILE}"))]
+    missing = [folder for folder in folders if not (folder / CHECKSUMS_FILE).is_file()]
+    if missing:
+        yield note(
+            subject,
+            f"{len(missing):,} of {len(folders):,} shard sets have no fast checksums of their samples, so that reading "
+            f"them compares each sample's sha256, which takes longer: {first_few(missing)}",
+            f"tta-pipeline verify {locations.root}",
+        )
+    else:
+        yield ok(subject, f"{len(folders):,} shard sets, all with checksums" if folders else "no shard sets yet")

@@ -1,0 +1,55 @@
+"""Writes a commented benchmark file for the content of a folder or of archives."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_pipeline import benchmarks
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.extras.new_project.survey import survey
+from tta_pipeline.extras.new_project.template import EXAMPLES, benchmark_text, next_commands
+from tta_pipeline.util.files import advice, write_once
+from tta_pipeline.util.naming import MAX_NAME_LENGTH, is_benchmark_name, name_problem
+
+__all__ = ["EXAMPLES", "draft_benchmark", "write_new_file"]
+
+
+def draft_benchmark(
+    name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
+) -> tuple[str, tuple[str, str]]:
+    """Return the text of a benchmark file for the images at *paths*, and the two commands to run next.
+
+    Args:
+        name: Name of the benchmark.
+        paths: A folder, or one or more archives; if there is none, the file has placeholders.
+        like: Published benchmark, a key of `EXAMPLES`, whose file with placeholders is written.
+        own_folder: Folder with the user's own shift sets.
+
+    Raises:
+        BenchmarkFileError: *name* is no valid name of a benchmark.
+        SourceError: see `survey`.
+    """
+    embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
+    if not is_benchmark_name(name) or name.lower() in embedded:
+        raise BenchmarkFileError(
+            name_problem(name)
+            or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "
+            f"{MAX_NAME_LENGTH} in all, and none of {', '.join(sorted(embedded))}"
+        )
+    found = survey(paths, own_folder) if paths else EXAMPLES[like]
+    return benchmark_text(name, found), next_commands(name, found)
+
+
+def write_new_file(path: Path, text: str) -> None:
+    """Write *text* to *path*, which must not exist yet.
+
+    Raises:
+        BenchmarkFileError: the file exists, or cannot be written.
+    """
+    try:
+        was_written = write_once(path, text.encode())
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be written ({error.strerror}); expected a folder to write to: {advice(error)}"
+        ) from error
+    if not was_written:
+        raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")

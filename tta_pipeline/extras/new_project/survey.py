@@ -1,0 +1,64 @@
+"""Recognises the content of a folder or of archives by reading little of it: every kind of source is tried in turn."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.shifts.shift_set_files import read_own_sets, shipped_sets
+from tta_pipeline.data.sources.kinds import KINDS
+from tta_pipeline.data.sources.kinds.survey import Place, Survey
+from tta_pipeline.errors import SourceError
+
+_LEAST_SIZE = 16
+_FIRST = "imagenet_c"
+"""Shift set that is preferred if several fit equally well."""
+
+
+def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
+    """Return a description of the images at *paths*, one folder or one or more archives.
+
+    Args:
+        paths: Folder or archives.
+        own_folder: Folder with the user's own shift sets.
+
+    Raises:
+        SourceError: a path does not exist, or its content cannot become a benchmark.
+    """
+    for path in paths:
+        if not path.exists():
+            raise SourceError(f"{path} does not exist; expected a folder, or tar archives")
+    if len(paths) > 1 and not all(path.is_file() for path in paths):
+        raise SourceError(
+            f"found {', '.join(map(str, paths))}; expected one folder, or archives alone: a benchmark has one source"
+        )
+    place = Place(paths=tuple(path.absolute() for path in paths), sets=_known_sets(own_folder))
+    try:
+        found = next((found for kind in KINDS if (found := kind.detect(place))), None)
+    except OSError as error:
+        raise SourceError(
+            f"{error.filename or paths[0]} cannot be read ({error.strerror}); expected a readable file or folder"
+        ) from error
+    if found is None:
+        raise _nothing(paths)
+    if found.image_size and min(found.image_size) < _LEAST_SIZE:
+        height, width = found.image_size
+        raise SourceError(f"{paths[0]} has images of {height}x{width} pixels; expected at least {_LEAST_SIZE}")
+    return found
+
+
+def _known_sets(own_folder: Path | None) -> tuple[ShiftSet, ...]:
+    own = read_own_sets(own_folder) if own_folder else ()
+    return tuple(sorted((*shipped_sets().values(), *own), key=lambda each: each.name != _FIRST))
+
+
+def _nothing(paths: Sequence[Path]) -> SourceError:
+    if paths[0].is_file():
+        others = " and the others" if len(paths) > 1 else ""
+        return SourceError(
+            f"0 images of a cell in {paths[0]}{others}; expected <corruption>/<severity>/<class>/<image>: name the "
+            "archives that have them"
+        )
+    return SourceError(
+        f"{paths[0]} holds neither <corruption>/<severity>/<class>/<image>, nor shards, nor labels.npy, nor tar "
+        "archives, nor class folders of uncorrupted images; expected one of these: name the folder above them"
+    )

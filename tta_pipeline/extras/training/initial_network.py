@@ -1,0 +1,80 @@
+"""Makes the network to train, with its normalisation."""
+
+import torch
+
+from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.models.networks import (
+    architecture_of,
+    declared_normalisation,
+    load_network,
+    make_untrained,
+)
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.try_network import try_network
+
+_NUM_MEASURED = 10_000
+"""Number of training images from which mean and standard deviation are measured, rounded up to full batches."""
+
+_LEAST_STD = 1 / 255
+"""Lower limit of a channel's standard deviation, so that a constant channel does not divide by zero."""
+
+
+def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_classes: int) -> Normalized:
+    """Return the network to train, a classifier of images (B, 3, H, W) in [0, 1].
+
+    Its normalisation is that of the pretrained weights if it is fine-tuned, else the one that the benchmark file
+    declares, else the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
+
+    Raises:
+        EvaluationError: the network or its weights are unavailable, or it does not return *num_classes* logits.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        if settings.fine_tune:
+            start = load_network(settings.network, num_classes=num_classes)
+            network, mean, std = start.network, start.mean, start.std
+        else:
+            network = make_untrained(settings.network, num_classes=num_classes)
+            mean, std = declared_normalisation(settings.network) or _channel_statistics(images)
+    normalized = Normalized(network, mean=mean, std=std)
+    _require_logits(normalized, settings, image_size=images.image_size, num_classes=num_classes)
+    return normalized
+
+
+def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
+    """Check that *network* returns one logit for each class; the loss would not reveal additional ones.
+
+    Raises:
+        EvaluationError: it does not, or it does not accept images of the benchmark's size.
+    """
+    called, shape = architecture_of(settings.network).display_name, (2, 3, image_size, image_size)
+    try:
+        logits = try_network(network, image_size=image_size)
+    except Exception as error:  # whatever a user's network raises
+        raise EvaluationError(
+            f"{called} raised {error!r} for images {shape}; expected logits (2, {num_classes}): choose a network for "
+            "the benchmark's image_size, or another image_size"
+        ) from error
+    found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if found != (2, num_classes):
+        raise EvaluationError(
+            f"{called} returned {found} for images {shape}; expected logits (2, {num_classes}), one for each class of "
+            "the benchmark: let the factory take num_classes, or correct its arguments"
+        )
+
+
+def _channel_statistics(images: TrainingInput) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel in [0, 1], over the first of *images*."""
+    sums, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    num_pixels = num_images = 0
+    for batch in images.epoch(0):
+        pixels = batch.images.reshape(-1, 3).double() / 255
+        sums, squares, num_pixels = sums + pixels.sum(0), squares + pixels.square().sum(0), num_pixels + len(pixels)
+        num_images += len(batch.images)
+        if num_images >= _NUM_MEASURED:
+            break
+    mean = sums / num_pixels
+    std = (squares / num_pixels - mean.square()).clamp(min=_LEAST_STD**2).sqrt()
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,0 +1,119 @@
+"""Folders, and http, https, s3, gs, hf or file URLs, from which shard sets are copied."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import unquote
+
+from tta_pipeline.data.remote_files import (
+    MAX_WHOLE_FILE_BYTES,
+    REMOTE_SCHEMES,
+    read_range,
+    run_and_wait,
+    scheme_of,
+    validate_url,
+)
+from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
+from tta_pipeline.util.files import open_file, read_file
+
+SCHEMES = (*REMOTE_SCHEMES, "file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFolder:
+    """A shard set on a file system."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises:
+            ManifestError: see `read_record`.
+        """
+        return read_record(self.path / MANIFEST_FILE, Manifest)
+
+    async def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of a file from *start* to *end*.
+
+        Raises:
+            StreamError: some of the bytes are missing.
+        """
+        return await asyncio.to_thread(self._read, name, start, end)
+
+    def _read(self, name: str, start: int, end: int | None) -> bytes:
+        try:
+            if end is None:
+                return read_file(self.path / name, limit_bytes=MAX_WHOLE_FILE_BYTES)[start:]
+            with open_file(self.path / name) as file:
+                file.seek(start)
+                data = file.read(end - start)
+        except OSError as error:
+            raise StreamError(
+                f"{self.path / name} cannot be read ({error.strerror}); expected a file of the shard set: verify it"
+            ) from error
+        if end is not None and len(data) != end - start:
+            raise StreamError(
+                f"{self.path / name}: found the end of the file at byte {start + len(data)}; expected more, as in the "
+                "manifest: verify the shard set"
+            )
+        return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFolder:
+    """A shard set at a URL; the URL contains no secret and may appear in messages."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def manifest(self) -> Manifest:
+        """Fetch the manifest.
+
+        Raises:
+            StreamError: the manifest cannot be fetched, or is damaged.
+        """
+        data = run_and_wait(self.read(MANIFEST_FILE))
+        with TemporaryDirectory(prefix="tta_pipeline-manifest-") as folder:
+            path = Path(folder) / MANIFEST_FILE
+            path.write_bytes(data)
+            try:
+                return read_record(path, Manifest)
+            except ManifestError as error:
+                raise StreamError(str(error).replace(str(path), f"{self}/{MANIFEST_FILE}")) from None
+
+    async def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of an object from *start* to *end*; after a temporary failure, retry a few times.
+
+        Raises:
+            StreamError: the bytes cannot be read.
+        """
+        return await read_range(f"{self.url}/{name}", start, end)
+
+
+Folder = LocalFolder | RemoteFolder
+
+
+def folder_at(location: str) -> Folder:
+    """Return the folder at *location*, a path or a URL.
+
+    Raises:
+        StreamError: the scheme of the URL is not supported, or the URL has a part that is not allowed.
+    """
+    scheme = scheme_of(location)
+    if not scheme:
+        return LocalFolder(path=Path(location))
+    url = validate_url(location, expected=SCHEMES)
+    if scheme != "file":
+        return RemoteFolder(url=url)
+    path = url.removeprefix("file://")
+    if not path.startswith("/"):
+        raise StreamError(f"found {location}; expected file:/// and an absolute path")
+    return LocalFolder(path=Path(unquote(path)))

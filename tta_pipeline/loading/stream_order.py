@@ -1,0 +1,137 @@
+"""The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines.
+
+Every order ranks samples by a keyed hash of their names. So a cell gives the same stream in 3 shards or in 30, on any
+machine; the hash of the stream proves it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.shards import ordering
+from tta_pipeline.shards.manifest import SampleIndex, keys_sha256
+from tta_pipeline.shards.ordering import Indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOrder:
+    """The samples of a stream, in order."""
+
+    name: str
+    indices: Indices
+    """Positions of the samples in the sample index, shape (N,)."""
+    sha256: str
+    """sha256 of the samples' keys, one per line, in stream order."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def stored_order(index: SampleIndex) -> StreamOrder:
+    """Return the order of the samples in the shards, as permuted by sharding."""
+    return _make_order("as_stored", index, np.arange(len(index)))
+
+
+def shuffled_order(index: SampleIndex, *, seed: int) -> StreamOrder:
+    """Return a permutation of all samples, determined by *seed*."""
+    return _make_order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
+
+
+def windowed_order(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
+    """Return the stored order, with each *window* of samples permuted in itself: mixed, but read in large blocks."""
+    if window < 1:
+        raise StreamError(f"window is {window}; expected at least one sample")
+    rank_of = np.argsort(ordering.permuted(index.keys, seed=seed))
+    by_window = np.lexsort((rank_of, np.arange(len(index)) // window))
+    return _make_order(f"windowed(seed={seed}, window={window})", index, by_window)
+
+
+def class_order(index: SampleIndex, *, seed: int) -> StreamOrder:
+    """Return all samples of the first class, then of the second, each class permuted."""
+    return _make_order(f"by_class(seed={seed})", index, ordering.by_class(index.keys, index.labels, seed=seed))
+
+
+def dirichlet_order(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
+    """Return an order in which classes come and go, see `tta_pipeline.shards.ordering.dirichlet`."""
+    if not delta > 0:
+        raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
+    dealt = ordering.dirichlet(index.keys, index.labels, seed=seed, delta=delta)
+    return _make_order(f"dirichlet(seed={seed}, delta={delta})", index, dealt)
+
+
+def order_among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
+    """Return *order* of only the samples at *positions*, shape (M,)."""
+    found = order(SampleIndex(table=index.table.take(positions)))
+    return replace(found, indices=positions[found.indices])
+
+
+def rising_and_falling_order(index: SampleIndex, levels: Indices, *, groups: Indices, seed: int) -> StreamOrder:
+    """Return an order that has each image of each group once, while the level rises to the highest and falls again.
+
+    As in CCC (Press et al. 2023, "RDumb", section 3), neighbours differ little: between two levels, the stream mixes
+    both in shifting proportions. The levels are existing cells, so no image is generated.
+
+    Args:
+        index: Samples; their source names identify the images.
+        levels: Level of each sample, shape (N,).
+        groups: Group of each sample, in stream order from 0, shape (N,).
+        seed: Seed of the images' order and of the draws between two levels.
+
+    Raises:
+        StreamError: an image of a group is missing at some level.
+    """
+    names = list(index.table["source_name"].to_pylist())
+    rng, stretches = ordering.random_generator(seed), list[Indices]()
+    ranked = ordering.permuted(index.keys, seed=seed)
+    for group in range(int(groups.max()) + 1):
+        members = ranked[groups[ranked] == group]
+        order = list(dict.fromkeys(names[member] for member in members.tolist()))
+        place = {(names[member], int(levels[member])): member for member in members.tolist()}
+        steps = np.unique(levels[members])
+        height = (1 - np.abs(np.linspace(-1, 1, len(order)))) * (len(steps) - 1)
+        drawn = steps[np.minimum(np.floor(height + rng.random(len(order))).astype(int), len(steps) - 1)]
+        try:
+            found = [place[name, level] for name, level in zip(order, drawn.tolist(), strict=True)]
+        except KeyError as error:
+            raise StreamError(f"found no sample {error.args[0]}; expected every image at every level") from None
+        stretches.append(np.array(found, np.int64))
+    return _make_order(f"rising_and_falling(seed={seed})", index, np.concatenate(stretches))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSlice:
+    """The part of a stream that one of several processes reads."""
+
+    indices: Indices
+    """Positions of the samples in the sample index, shape (M,)."""
+    is_padding: npt.NDArray[np.bool_]
+    """Whether each sample only pads the slice to equal length and must not be counted, shape (M,)."""
+
+
+def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
+    """Return every *num_ranks*-th sample of *order* from *rank* on; all slices together have each sample once.
+
+    Args:
+        order: The whole stream.
+        rank: Number of the process, from 0.
+        num_ranks: Number of processes.
+        padded: Whether all slices have equal length, for processes that must take equal steps; the padding is marked.
+
+    Raises:
+        StreamError: *rank* is out of range.
+    """
+    if not 0 <= rank < num_ranks:
+        raise StreamError(f"rank is {rank} of {num_ranks}; expected 0 to {num_ranks - 1}")
+    positions = np.arange(rank, len(order), num_ranks)
+    length = -(-len(order) // num_ranks) if padded else len(positions)
+    is_padding = np.arange(length) >= len(positions)
+    padding = np.zeros(length - len(positions), np.int64)
+    return RankSlice(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
+
+
+def _make_order(name: str, index: SampleIndex, indices: Indices) -> StreamOrder:
+    keys = index.keys
+    return StreamOrder(name=name, indices=indices, sha256=keys_sha256([keys[number] for number in indices.tolist()]))

@@ -1,0 +1,126 @@
+"""Copies of the state that adaptation changes, to restore it or to write it to a file."""
+
+from collections import defaultdict
+from copy import deepcopy
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import nn
+
+from tta_pipeline.errors import AdaptationError
+
+StateDict: TypeAlias = dict[str, Any]
+"""Names with values that `torch.save` writes and `torch.load(weights_only=True)` reads, like torch's state dicts."""
+
+
+class Stateful:
+    """An object with state; the class names the attributes that hold it, and `state_dict()` copies them."""
+
+    state_attrs: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that change and affect later results, without those that base classes name.
+
+    Values may be tensors of a fixed shape, numbers or None, modules, optimisers, generators, other objects of this
+    class, and lists of these.
+    """
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Refuse a class with the former name of `state_attrs`: ignored, it would lose state when a run resumes."""
+        super().__init_subclass__(**kwargs)
+        if "keeps" in vars(cls):
+            raise AdaptationError(
+                f"{cls.__module__}:{cls.__qualname__} sets keeps; expected state_attrs, which is its name now: rename "
+                "it"
+            )
+
+    @classmethod
+    def all_state_attrs(cls) -> tuple[str, ...]:
+        """Return the names in `state_attrs` of this class and its base classes."""
+        return tuple(name for base in reversed(cls.__mro__) for name in vars(base).get("state_attrs", ()))
+
+    def state_dict(self) -> StateDict:
+        """Return a copy of the kept state: dicts, lists, numbers and tensors, for `torch.save`."""
+        return {name: _copy_state(getattr(self, name)) for name in self.all_state_attrs()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the result of `state_dict()`, in whole or in part; tensors are overwritten in place."""
+        for name, value in state.items():
+            setattr(self, name, _restore_state(getattr(self, name), value))
+
+
+def _copy_state(kept: Any) -> Any:  # noqa: PLR0911 - one line for each kind
+    match kept:
+        case torch.Tensor():
+            return kept.detach().clone()
+        case nn.Module():
+            return _copy_state(_adaptable_tensors(kept))
+        case torch.optim.Optimizer():
+            return deepcopy(kept.state_dict())
+        case torch.Generator():
+            return kept.get_state()
+        case Stateful():
+            return kept.state_dict()
+        case list():
+            return [_copy_state(part) for part in kept]
+        case _:
+            return kept
+
+
+@torch.no_grad()
+def _restore_state(kept: Any, value: Any) -> Any:
+    """Return *kept* restored from its copy *value*; mutable objects are restored in place."""
+    match kept:
+        case torch.Tensor():
+            _overwrite([(kept, value)])
+        case nn.Module():
+            _restore_state(_adaptable_tensors(kept), value)
+        case torch.optim.Optimizer():
+            _restore_optimizer(kept, value)
+        case torch.Generator():
+            kept.set_state(value.cpu())
+        case Stateful():
+            kept.load_state_dict(value)
+        case list():
+            pairs = list(zip(kept, value, strict=True))
+            _overwrite([(part, its_value) for part, its_value in pairs if isinstance(part, torch.Tensor)])
+            for part, its_value in pairs:
+                if not isinstance(part, torch.Tensor):
+                    _restore_state(part, its_value)
+        case _:
+            return value
+    return kept
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, value: StateDict) -> None:
+    """Restore *optimizer*, in place if it has the same tensors, so that they stay on their device."""
+    present, wanted = _optimizer_tensors(optimizer.state_dict()), _optimizer_tensors(value)
+    if present and present.keys() == wanted.keys():
+        _overwrite([(tensor, wanted[name]) for name, tensor in present.items()])
+    else:
+        optimizer.load_state_dict(deepcopy(value))  # the callee may keep the tensors
+
+
+def _optimizer_tensors(state: StateDict) -> dict[tuple[int, str], torch.Tensor]:
+    """Return the tensors in an optimiser's *state*; a key is the number of the parameter and the name of the tensor."""
+    return {(number, name): tensor for number, own in state["state"].items() for name, tensor in own.items()}
+
+
+def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy the second tensor of each pair into the first.
+
+    One kernel copies all tensors of one dtype and device: a model has hundreds, and MEMO resets it for every image.
+    """
+    alike = defaultdict(list)
+    for kept, value in pairs:
+        if kept.shape != value.shape:
+            raise ValueError(f"found a tensor of shape {tuple(value.shape)}; expected {tuple(kept.shape)}")
+        if kept.device == value.device:
+            alike[kept.dtype, value.dtype, kept.device].append((kept, value))
+        else:
+            kept.copy_(value)
+    for group in alike.values():
+        torch._foreach_copy_([kept for kept, _ in group], [value for _, value in group])
+
+
+def _adaptable_tensors(module: nn.Module) -> list[torch.Tensor]:
+    """Return the tensors of *module* that adaptation can change: trainable parameters and all buffers."""
+    return [*(parameter for parameter in module.parameters() if parameter.requires_grad), *module.buffers()]

@@ -1,0 +1,247 @@
+"""Load a classifier by its name, for code that imports this package; a benchmark file has its models in `models`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
+
+from tta_pipeline.benchmarks.model_specs import (
+    AnyNetwork,
+    AnyPretrained,
+    CheckpointModel,
+    HubModel,
+    OpenClipModel,
+    PythonModel,
+    TimmModel,
+    TorchvisionModel,
+)
+from tta_pipeline.benchmarks.user_functions import is_reference
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.checkpoint_models import load_checkpoint_model
+from tta_pipeline.models.clip_models import load_clip_model
+from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.hub_models import load_hub_model
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.networks import architecture_of
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.python_models import load_python_model
+from tta_pipeline.models.source_models import load_pretrained_model
+from tta_pipeline.models.timm_models import load_timm_model
+from tta_pipeline.models.torchvision_models import load_torchvision_model
+from tta_pipeline.models.trained_models import load_trained_model
+from tta_pipeline.util.files import hash_file
+
+_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+"""Mean and std of ImageNet's training images, the default of untrained networks."""
+_NUM_IMAGENET = 1000
+_DESCRIBED = Annotated[AnyPretrained | OpenClipModel, Field(discriminator="kind")]
+Weights = str | Path | Mapping[str, torch.Tensor] | None
+
+
+class Classifier(Normalized):
+    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and states its origin."""
+
+    def __init__(self, facts: LoadedModel) -> None:
+        super().__init__(facts.make_network(), mean=facts.mean, std=facts.std)
+        self.architecture = facts.architecture
+        self.weights = facts.weights
+        """Description of the weights that were loaded."""
+
+
+def load_model(
+    name: str | Mapping[str, object],
+    *,
+    num_classes: int | None = None,
+    weights: Weights = "pretrained",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Classifier:
+    """Return a classifier of images in [0, 1] that first subtracts *mean* and divides by *std*.
+
+    Args:
+        name: One of: `timm:<architecture>`; `torchvision:<architecture>`; `hf-hub:<org>/<name>@<commit>`, a model for
+            timm on the Hugging Face Hub; `<module>:<name>`, a function or class of your own that returns a network of
+            normalised images; the file of a benchmark's trained source model, such as
+            `data/digits_c/source_models/digits_cnn.safetensors`, which has its own weights, mean and std; or a model's
+            section in a benchmark file, such as `{"kind": "open_clip", ...}`, which sets everything but *num_classes*.
+        num_classes: Number of outputs that the classifier must have; None: as many as the weights have.
+        weights: "pretrained": the weights of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select
+            others); a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None:
+            untrained.
+        mean: Mean of each channel of images in [0, 1]; None: as published with the weights.
+        std: Standard deviation of each channel; None: as published with the weights.
+
+    Raises:
+        EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; mean and
+            std are missing for weights of your own, or given for a source model, which has its own; or your own
+            function raises or returns something else.
+    """
+    try:
+        if not isinstance(name, str):
+            _require_nothing_else("a description", weights=weights, mean=mean, std=std)
+            facts = _load_section(dict(name), num_classes=num_classes)
+        elif Path(name).suffix == ".safetensors":
+            _require_nothing_else(f"the source model {name}", weights=weights, mean=mean, std=std)
+            facts = load_trained_model(Path(name).name, Path(name))
+        else:
+            facts = _load_named(name, weights, num_classes=num_classes, mean=mean, std=std)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "the description"
+        raise EvaluationError(f"{where} is {problem['input']!r:.60}; {problem['msg']}") from None
+    if num_classes is not None and facts.num_classes != num_classes:
+        raise EvaluationError(
+            f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "
+            "None for an untrained network"
+        )
+    classifier = Classifier(facts)
+    classifier.to(memory_format=torch.channels_last)
+    return classifier.eval()
+
+
+def _require_nothing_else(
+    name: str, *, weights: Weights, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> None:
+    """Refuse arguments that would be ignored."""
+    given: dict[str, object] = {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
+    if weights != "pretrained":
+        given["weights"] = weights
+    for field, value in given.items():
+        raise EvaluationError(
+            f"{field} is {value!r:.60}; expected none with {name}, which has its own weights, mean and std: leave "
+            f"{field} out"
+        )
+
+
+def _load_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
+    """Return the model that a section of a benchmark file describes."""
+    spec: AnyPretrained | OpenClipModel = TypeAdapter(_DESCRIBED).validate_python(section)
+    if isinstance(spec, OpenClipModel):
+        names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
+        if names is None:
+            raise EvaluationError("class_names is missing; expected the names of the classes in texts")
+        return load_clip_model(spec.architecture, spec, classes=names)
+    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
+        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+    return load_pretrained_model("a description", spec, num_classes=num_classes or 0)
+
+
+def _load_named(
+    name: str,
+    weights: Weights,
+    *,
+    num_classes: int | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> LoadedModel:
+    given = {field: tuple(values) for field, values in (("mean", mean), ("std", std)) if values is not None}
+    if isinstance(weights, str) and not Path(weights).suffix:
+        published = _load_published(name, weights)
+        return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
+    network = _parse_network(name)
+    if num_classes is None and (weights is not None or isinstance(network, PythonModel)):
+        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+    if weights is None:
+        return make_untrained_model(network, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
+    if len(given) < 2:
+        raise EvaluationError(
+            "mean or std is missing; expected both with weights of your own, with the values of the model's training"
+        )
+    assert num_classes is not None
+    if isinstance(weights, str | Path):
+        return _load_file(network, Path(weights), given, num_classes=num_classes)
+    return make_model_of_state(network, dict(weights), num_classes=num_classes, **given)
+
+
+def _parse_network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
+    """Return the section of a benchmark file that *name* stands for."""
+    library, _, architecture = name.partition(":")
+    if library == "torchvision" and architecture:
+        return TorchvisionModel(kind="torchvision", architecture=architecture)
+    if library == "timm" and architecture:
+        return TimmModel(kind="timm", architecture=architecture)
+    if library == "hf-hub":
+        repository, _, revision = architecture.partition("@")
+        return HubModel(kind="hf", hf=repository, revision=revision)
+    if is_reference(name):
+        return PythonModel(kind="python", factory=name)
+    raise EvaluationError(
+        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
+        "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
+    )
+
+
+def _load_file(
+    network: TorchvisionModel | TimmModel | HubModel | PythonModel,
+    path: Path,
+    given: Mapping[str, tuple[float, ...]],
+    *,
+    num_classes: int,
+) -> LoadedModel:
+    """Return *network* with the weights in the file *path*."""
+    sha256 = hash_file(path) if path.is_file() else "0" * 64
+    if isinstance(network, PythonModel):
+        section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
+        return load_python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)
+    if isinstance(network, HubModel):
+        raise EvaluationError(
+            f"weights is {path}; expected pretrained or None with {network.hf}, or load the file's state dict first"
+        )
+    section = {"kind": "checkpoint", "library": network.kind, "architecture": network.architecture, "path": path,
+               "sha256": sha256, **given}  # fmt: skip
+    return load_checkpoint_model(network.architecture, CheckpointModel.model_validate(section), num_classes=num_classes)
+
+
+def make_untrained_model(
+    network: AnyNetwork, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> LoadedModel:
+    """Return *network* with random weights.
+
+    Raises:
+        EvaluationError: its architecture does not exist.
+    """
+    architecture = architecture_of(network)
+    state = architecture.make(num_classes).state_dict()
+    return architecture.make_model(
+        architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights="untrained"
+    )
+
+
+def make_model_of_state(
+    network: AnyNetwork,
+    state: dict[str, torch.Tensor],
+    *,
+    num_classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> LoadedModel:
+    """Return *network* with the weights *state*.
+
+    Raises:
+        EvaluationError: its architecture does not exist, or the weights do not fit it.
+    """
+    architecture = architecture_of(network)
+    fitting = require_fitting(architecture, state, num_classes=num_classes, what="the weights do not")
+    return architecture.make_model(
+        architecture.name, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict"
+    )
+
+
+def _load_published(name: str, weights: str) -> LoadedModel:
+    network = _parse_network(name)
+    if isinstance(network, TorchvisionModel):
+        chosen = "DEFAULT" if weights == "pretrained" else weights
+        return load_torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))
+    if isinstance(network, HubModel) and weights == "pretrained":
+        return load_hub_model(network.hf, network)
+    if isinstance(network, PythonModel):
+        raise EvaluationError(
+            f"weights is {weights!r}; expected a file, a state dict or None with {name}, whose weights are your own"
+        )
+    if isinstance(network, HubModel) or weights != "pretrained":
+        raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
+    return load_timm_model(network.architecture, network)

@@ -1,0 +1,65 @@
+"""Restrict a model's outputs to the classes of a benchmark."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.loaded_model import LoadedModel
+
+
+class _SelectedOutputs(nn.Module):
+    """A classifier without the outputs for classes that the benchmark lacks."""
+
+    def __init__(self, network: nn.Module, outputs: list[int]) -> None:
+        super().__init__()
+        self.network = network
+        self.outputs: torch.Tensor
+        self.register_buffer("outputs", torch.tensor(outputs))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for the K classes of the benchmark."""
+        logits: torch.Tensor = self.network(images)
+        return logits[:, self.outputs]
+
+
+def select_classes(
+    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: str
+) -> LoadedModel:
+    """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in the order of *classes*.
+
+    Raises:
+        EvaluationError: *own_classes*, which *named* has, are not the outputs of *model* or lack some of *classes*.
+    """
+    if own_classes == classes:
+        return model
+    unknown = sorted(set(classes) - set(own_classes))
+    if len(own_classes) != model.num_classes or unknown:
+        raise EvaluationError(
+            f"{named} names {len(own_classes)} classes and lacks {unknown[:3] or 'none'} of the class map; expected "
+            f"the {model.num_classes} outputs of model {model.name}, in their order"
+        )
+    outputs = [own_classes.index(name) for name in classes]
+    return replace(
+        model,
+        make_network=lambda: _cut_outputs(model.make_network(), outputs, of=model.num_classes),
+        num_classes=len(outputs),
+        outputs=tuple(outputs),
+    )
+
+
+def _cut_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Module:
+    """Return *network*, a classifier with *of* outputs, restricted to *outputs*.
+
+    If the last layer can be identified, the layer itself is cut, so that methods that use its input can find it.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and layer.out_features == of]
+    if len(layers) != 1:
+        return _SelectedOutputs(network, outputs)
+    (layer,) = layers
+    layer.out_features = len(outputs)
+    layer.weight = nn.Parameter(layer.weight.detach()[outputs])
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(layer.bias.detach()[outputs])
+    return network

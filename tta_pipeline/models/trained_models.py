@@ -1,0 +1,157 @@
+"""Source models that a benchmark has trained: files of weights, each with a file of facts that holds its own hash."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from pydantic import JsonValue
+from safetensors.torch import load, save
+
+from tta_pipeline.benchmarks.model_specs import AnyNetwork, TrainedModel
+from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.files import read_file, read_if_sha256_matches, write_atomically
+
+TRAINING_VERSION = "3"
+"""Version of the training code; no other part of a fingerprint covers this code."""
+
+_MOST_FACTS_BYTES = 2**26
+_MOST_BYTES = 2**36
+"""Largest size of the weights in bytes; they are hashed before they take memory."""
+
+
+class SourceModelFacts(ConfigModel):
+    """Inputs and results of the training of a source model."""
+
+    fingerprint: str
+    """sha256 of everything that determines the weights."""
+    weights_sha256: str
+    network: AnyNetwork
+    classes: tuple[str, ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    num_samples: int
+    train_error: float | None
+    """Top-1 error on the augmented training images in the epoch of these weights, in [0, 1]; None: labels were mixed.
+    """
+    validation_error: float | None
+    """Top-1 error on the validation images after that epoch, in [0, 1]; None: there are no validation images."""
+    wall_s: float
+    run: dict[str, JsonValue]
+    """Facts of the training's record, including its epochs."""
+
+
+def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_size: int) -> str:
+    """Return the sha256 of everything that determines the weights of a training.
+
+    The device and library versions are not part of the hash: they are in the record, and make no model outdated.
+
+    Raises:
+        EvaluationError: the library of the network is not installed.
+    """
+    network = {name: value for name, value in network_identity(settings.network).items() if name != "library"}
+    decisive = {
+        "version": TRAINING_VERSION,
+        "data": manifest.sha256,
+        "settings": settings.model_dump(mode="json", exclude=set(NOT_FINGERPRINTED)),
+        "network": network,
+        "image_size": image_size,
+        **({"start": start_identity(settings.network)} if settings.fine_tune else {}),
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> None:
+    """Check that the model at *path* was trained on the images of *manifest* with *settings*.
+
+    Raises:
+        EvaluationError: the model is missing, or was trained on other images or with other settings.
+    """
+    facts = read_source_model_facts(path)
+    if facts is None or facts.fingerprint != training_fingerprint(settings, manifest, image_size=image_size):
+        raise EvaluationError(
+            f"{path} was trained on other images or with other settings than the benchmark has now; expected "
+            f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
+        )
+
+
+def encode_weights(state: Mapping[str, torch.Tensor]) -> bytes:
+    """Return *state* as the bytes of a source model's file."""
+    encoded: bytes = save({name: tensor.contiguous() for name, tensor in state.items()})
+    return encoded
+
+
+def write_source_model(path: Path, weights: bytes, facts: SourceModelFacts) -> None:
+    """Write *weights*, from `encode_weights`, to *path*, and *facts* beside them."""
+    write_atomically(path, weights)
+    content = facts.model_dump(mode="json")
+    write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
+
+
+def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
+    """Return the trained model and its facts.
+
+    Raises:
+        EvaluationError: the model is missing, or its weights, mean, std or classes have changed since the training.
+    """
+    facts, state = _read(path)
+    network = architecture_of(facts.network).make(len(facts.classes))
+    network.load_state_dict(state)
+    return Normalized(network, mean=facts.mean, std=facts.std), facts
+
+
+def load_trained_model(name: str, path: Path) -> LoadedModel:
+    """Return the source model that a benchmark has trained, with its description.
+
+    Raises:
+        EvaluationError: the model is missing, damaged or changed.
+    """
+    facts, state = _read(path)  # read once: another training may replace the file before the network is made
+    return architecture_of(facts.network).make_model(
+        name, state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, weights=path.name,
+        weights_sha256=facts.weights_sha256,
+    )  # fmt: skip
+
+
+def read_source_model_facts(path: Path) -> SourceModelFacts | None:
+    """Return the facts of the model at *path*; None if they or the weights are missing or changed."""
+    found = _read_if_intact(path)
+    return found[0] if found else None
+
+
+def _read(path: Path) -> tuple[SourceModelFacts, dict[str, torch.Tensor]]:
+    found = _read_if_intact(path)
+    if found is None:
+        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
+    facts, weights = found
+    return facts, load(weights)
+
+
+def _read_if_intact(path: Path) -> tuple[SourceModelFacts, bytes] | None:
+    """Return the facts and weights of the model at *path*; None if either is missing or changed."""
+    try:
+        content = json.loads(read_file(_facts_path(path), limit_bytes=_MOST_FACTS_BYTES))
+        sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
+        if sha256 != _content_sha256(content):
+            return None
+        facts = SourceModelFacts.model_validate(content)
+        weights = read_if_sha256_matches(path, facts.weights_sha256, limit_bytes=_MOST_BYTES)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return (facts, weights) if weights is not None else None
+
+
+def _content_sha256(content: object) -> str:
+    """Return the hash of a model's facts, stored with them: mean and std determine predictions too."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _facts_path(path: Path) -> Path:
+    return path.with_suffix(".json")

@@ -1,0 +1,91 @@
+"""Data collected from all cells for the first page and the comparison page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tta_pipeline.report.pages.cells import CellResults, Entry, Unit
+from tta_pipeline.report.pages.photographs import Photograph
+from tta_pipeline.report.significance.pairwise import WrongSamples
+from tta_pipeline.util.partitions import CLEAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitFacts:
+    """A cell in a stream, with its names for the comparison page."""
+
+    corruption: str
+    severity: int
+    page: str
+    """File name of the cell's page, without its suffix."""
+    stream: str
+    """Partition of the stream, with seed and position if needed to tell streams apart; empty for a single cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotographsOfCell:
+    """The photographs of a cell, in the order of its file."""
+
+    page: str
+    title: str
+    photographs: Sequence[Photograph]
+
+
+@dataclass(kw_only=True)
+class CollectedResults:
+    """Results of all cells for comparisons; a few bytes for each prediction."""
+
+    units: dict[Unit, UnitFacts] = field(default_factory=dict)
+    errors: dict[str, dict[Unit, float]] = field(default_factory=dict)
+    judged: dict[str, dict[str, WrongSamples]] = field(default_factory=dict)
+    """By experiment, and by name of the unit."""
+    subsets: dict[str, str] = field(default_factory=dict)
+    """Name of the subset on which each experiment was evaluated."""
+    photographs: list[PhotographsOfCell] = field(default_factory=list)
+
+    def add(self, results: CellResults, photographs: Sequence[Photograph]) -> None:
+        """Add the results of a cell."""
+        for entry in results.entries:
+            self.units.setdefault(entry.unit, _unit_facts(results, entry))
+            self.errors.setdefault(entry.experiment, {})[entry.unit] = entry.row.error
+            self.subsets[entry.experiment] = entry.row.subset
+            if entry.judged:
+                self.judged.setdefault(entry.experiment, {})[unit_name(entry.unit)] = _to_judged(entry)
+        if photographs:
+            self.photographs.append(PhotographsOfCell(page=results.name, title=results.title, photographs=photographs))
+
+    def pages(self, experiment: str) -> frozenset[str]:
+        """Return the names of the pages that show *experiment*.
+
+        The database may have the experiment on more cells, evaluated before its streams changed in the benchmark file.
+        """
+        return frozenset(self.units[unit].page for unit in self.errors.get(experiment, ()))
+
+    def judged_cells(self) -> Mapping[str, Mapping[str, WrongSamples]]:
+        """Return the wrong samples of each experiment with stored predictions, by unit."""
+        return {name: self.judged[name] for name in self.errors if name in self.judged}
+
+
+def unit_name(unit: Unit) -> str:
+    """Return a unique name of *unit*."""
+    return "\n".join(map(str, unit))
+
+
+def _to_judged(entry: Entry) -> WrongSamples:
+    found = entry.judged
+    assert found is not None
+    row = entry.row
+    return WrongSamples(
+        samples=f"{row.manifest_sha256} {found.keys_sha256}",
+        images=found.keys_sha256,
+        in_mean=row.in_mean is not False and row.corruption != CLEAN.corruption,
+        is_wrong=found.is_wrong,
+    )
+
+
+def _unit_facts(results: CellResults, entry: Entry) -> UnitFacts:
+    stream, seed, position, _ = entry.unit
+    cell = results.cell
+    is_alone = stream == cell.key
+    parts = [*([] if is_alone else [f"stream {stream}"]), *([f"seed {seed}"] if seed else [])]
+    parts += [] if is_alone else [f"segment {position}"]
+    return UnitFacts(corruption=cell.corruption, severity=cell.severity, page=results.name, stream=", ".join(parts))

@@ -1,0 +1,54 @@
+"""Leaderboards of several benchmarks with confidence intervals and significance, for a table in a paper."""
+
+from collections.abc import Iterable
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.report.pages.cells import read_cells
+from tta_pipeline.report.pages.collected_results import CollectedResults
+from tta_pipeline.report.pages.comparison import mean_errors
+from tta_pipeline.report.pages.leaderboard import add_intervals
+from tta_pipeline.report.significance.pairwise import compare_pairs
+from tta_pipeline.report.tables import Table
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import Reporter
+
+NOTE = (
+    "dagger: the best of the rows with the same cells, and rows that are not significantly worse on the same stream "
+    "(paired bootstrap over images, Holm, 5 %). error low, high: 95 % over images, given this one stream; empty if no "
+    "predictions are kept."
+)
+
+
+def add_intervals_to_all(
+    table: Table, benchmarks: Iterable[Benchmark], locations: Locations, reporter: Reporter
+) -> tuple[Table, frozenset[int]]:
+    """Return the leaderboards in *table* with the interval of each mean error, and the rows that may be the best.
+
+    Args:
+        table: Rows grouped by benchmark, with columns `benchmark` and `shift_set`.
+        benchmarks: Benchmarks whose predictions may be read.
+        locations: Locations of the predictions.
+        reporter: Reporter of the cells that are read.
+    """
+    known = {(each.file, each.shift_set.name): each for each in benchmarks}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number, which in enumerate(zip(table.column("benchmark"), table.column("shift_set"), strict=True)):
+        groups.setdefault(which, []).append(number)
+    columns, rows, leading = table.columns, dict[int, tuple[object, ...]](), set[int]()
+    for which, numbers in groups.items():
+        gathered = _collect_results(known[which], locations, reporter) if which in known else CollectedResults()
+        part = Table(columns=table.columns, rows=tuple(table.rows[number] for number in numbers))
+        wider, best = add_intervals(part, gathered, compare_pairs(gathered.judged_cells()), mean_errors(gathered))
+        columns = wider.columns
+        rows |= dict(zip(numbers, wider.rows, strict=True))
+        leading |= {numbers[number] for number in best}
+    return Table(columns=columns, rows=tuple(rows[number] for number in sorted(rows))), frozenset(leading)
+
+
+def _collect_results(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> CollectedResults:
+    num_cells = len(benchmark.cells) + benchmark.has_clean
+    gathered, progress = CollectedResults(), reporter("reading predictions", num_cells, unit="cells")
+    for results in read_cells(benchmark, locations):
+        gathered.add(results, ())
+        progress.advance(1)
+    return gathered

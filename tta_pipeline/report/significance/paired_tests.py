@@ -1,0 +1,93 @@
+"""Paired tests of two experiments on the same samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+NUM_DRAWS = 10_000
+LEVEL = 0.05
+"""Largest p-value that counts as more than chance; intervals cover 1 - `LEVEL`."""
+_SEED = 0
+"""Seed of the resampling, so that the same results give the same intervals."""
+
+
+def mcnemar(only_a: npt.ArrayLike, only_b: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the exact two-sided p-values for the hypothesis that A and B are wrong alone equally often, shape (M,).
+
+    McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages": samples
+    that both predict correctly, or both wrongly, carry no information; the others are tosses of a fair coin.
+    """
+    from scipy.stats import binom  # takes half a second to import
+
+    fewer, together = np.minimum(only_a, only_b), np.add(only_a, only_b)
+    p_values: npt.NDArray[np.float64] = np.minimum(1.0, 2 * binom.cdf(fewer, together, 0.5))
+    return p_values
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return *p_values* corrected for their number, to control the probability of any false positive among them.
+
+    Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    return tuple(corrected.tolist())
+
+
+def bootstrap_means(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return the means of `NUM_DRAWS` resamples of *values*, shape (N,), with replacement.
+
+    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13. A resample is drawn as the counts of the
+    distinct values, which is equivalent and takes no longer for a million samples.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    drawn = generator.multinomial(len(values), counts / len(values), size=NUM_DRAWS)
+    means: npt.NDArray[np.float64] = drawn @ distinct / len(values)
+    return means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over cells, of an error or of a change of error, with its uncertainty."""
+
+    mean: float
+    low: float
+    """Lower end of the 95 % interval, by the bootstrap over images."""
+    high: float
+    p_value: float
+    """Two-sided p-value for the hypothesis that the mean is 0."""
+
+
+def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> Estimate:
+    """Estimate the mean over *cells* of the means of their values.
+
+    Args:
+        cells: Values of the samples of each cell, each of shape (N,).
+        same_images: Whether each cell has the same images in the same order. Then an image is drawn together with all
+            of its corruptions, since these are not independent.
+    """
+    generator = np.random.default_rng(_SEED)
+    mean = float(np.mean([cell.mean() for cell in cells]))
+    sign = -1.0 if mean < 0 else 1.0  # so that A against B and B against A give the same result
+    if same_images:
+        means = sign * bootstrap_means(np.mean([sign * cell for cell in cells], axis=0), generator)
+    else:
+        means = sign * np.mean([bootstrap_means(sign * cell, generator) for cell in cells], axis=0)
+    low, high = percentile_interval(means)
+    return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means))
+
+
+def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the percentiles between which 95 % of the resampled *means* lie."""
+    low, high = np.quantile(means, (LEVEL / 2, 1 - LEVEL / 2))
+    return float(low), float(high)
+
+
+def bootstrap_p(means: npt.NDArray[np.float64]) -> float:
+    """Return the two-sided p-value for a mean of 0, from resampled *means*; never below 2 / (`NUM_DRAWS` + 1)."""
+    beyond = min((means <= 0).sum(), (means >= 0).sum())
+    return float(min(1, 2 * (beyond + 1) / (len(means) + 1)))

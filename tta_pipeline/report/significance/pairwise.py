@@ -1,0 +1,78 @@
+"""Comparison of experiments: the interval of each mean error, and a test of every pair."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from tta_pipeline.report.significance.paired_tests import Estimate, estimate_mean, holm, mcnemar
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongSamples:
+    """Samples of a cell in one stream, and which of them an experiment has wrong."""
+
+    samples: str
+    """Identity of the samples in their order: equal for two experiments that can be compared."""
+    images: str
+    """Identity of the uncorrupted images: equal for all corruptions of the same images."""
+    in_mean: bool
+    is_wrong: npt.NDArray[np.bool_]
+    """Whether each sample is predicted wrongly, sorted by key, (N,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Comparison of experiments A and B on the same samples of the same streams."""
+
+    cells: Mapping[str, tuple[int, int, float]]
+    """Number of samples wrong only in A, wrong only in B, and McNemar's p-value after Holm, by cell in a stream."""
+    change: Estimate | None
+    """Mean error of B minus mean error of A over the common cells that count in the mean; None without such cells."""
+    means: tuple[float, float] | None
+    """Mean errors of A and B over these cells; over all of its own cells, either may have another mean."""
+    covers_both: bool
+    """Whether these are all of the cells that count in the mean, for A and for B."""
+
+
+WrongSamplesByExperiment = Mapping[str, Mapping[str, WrongSamples]]
+"""Judged samples by experiment, and by cell in a stream."""
+
+
+def mean_error(cells: Mapping[str, WrongSamples]) -> Estimate | None:
+    """Return the mean error of an experiment over its cells that count in the mean; None without such cells."""
+    return _estimate_if_any([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean])
+
+
+def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str], Pair]:
+    """Compare every two experiments that have a cell in common, as `tta-pipeline metrics --versus` does."""
+    found = {(a, b): _compare(standings[a], standings[b]) for a, b in combinations(standings, 2)}
+    return {names: pair for names, pair in found.items() if pair.cells}
+
+
+def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pair:
+    common = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples]
+    differences = {unit: b[unit].is_wrong.astype(float) - a[unit].is_wrong for unit in common}
+    only_a = [int((each < 0).sum()) for each in differences.values()]
+    only_b = [int((each > 0).sum()) for each in differences.values()]
+    p_values = holm(mcnemar(only_a, only_b).tolist()) if common else ()
+    counted = [unit for unit in common if a[unit].in_mean]
+    return Pair(
+        cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
+        change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted]),
+        means=(_mean(a, counted), _mean(b, counted)) if counted else None,
+        covers_both=all(sum(each.in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
+    )
+
+
+def _mean(cells: Mapping[str, WrongSamples], units: Sequence[str]) -> float:
+    return float(np.mean([cells[unit].is_wrong.mean() for unit in units]))
+
+
+def _estimate_if_any(cells: Sequence[tuple[WrongSamples, npt.NDArray[np.float64]]]) -> Estimate | None:
+    if not cells:
+        return None
+    same_images = len({each.images for each, _ in cells}) == 1
+    return estimate_mean([values for _, values in cells], same_images=same_images)

@@ -1,0 +1,715 @@
+"""Definition of an evaluation: its fields, each with its type, limits, column and comment.
+
+This module determines the table `evaluations` with its comments (`results/database/schema.py`), its rows, the fields in
+the web UI, and the conditions under which speeds are comparable. Reading records does not need torch.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter, le
+from typing import Annotated, Any, NamedTuple, Self
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.record_fields import (
+    FORBID_UNKNOWN_FIELDS,
+    Column,
+    Field,
+    InlinePart,
+    SeparatePart,
+    columns_of,
+    declarations,
+    decode,
+)
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.partitions import CLEAN
+
+PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
+"""Origins of hyperparameters."""
+WITHOUT_FILE = "own"
+"""Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
+METRICS_VERSION = 2
+"""Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
+_TOLERANCE = 1e-9
+"""Tolerance between two floating-point results of the same quotient."""
+_SUM_TOLERANCE = 1e-6
+"""Relative tolerance between two sums of the same floats in different orders."""
+
+
+def _count(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, **more)
+
+
+def _seconds(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, **more)
+
+
+def _share(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, at_most=1, better="lower", **more)
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationBins:
+    """Sums over 15 equal-width bins of top-1 confidence in [0, 1], lowest bin first."""
+
+    counts: Annotated[
+        tuple[int, ...],
+        Column("Samples in each confidence bin; sums over cells give the exact calibration of their union", at_least=0),
+    ]
+    confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
+    correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
+
+        Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins, as in torchmetrics.
+        """
+        return sum(self._gap_sums()) / sum(self.counts)
+
+    @property
+    def max_error(self) -> float:
+        """Maximum calibration error in [0, 1]: the largest |accuracy - confidence| of a bin (Guo et al., section 2)."""
+        return max(gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
+
+    @property
+    def rms_error(self) -> float:
+        """Root mean square calibration error in [0, 1]: the mean over samples of the squared gap of their bin.
+
+        As in torchmetrics with norm l2.
+        """
+        squares = (gap * gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
+        return math.sqrt(sum(squares) / sum(self.counts))
+
+    def _gap_sums(self) -> list[float]:
+        return [abs(right - sure) for right, sure in zip(self.correct_counts, self.confidence_sums, strict=True)]
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassCounts:
+    """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
+
+    num_samples: Annotated[tuple[int, ...], Column("Samples of each class", sql="INTEGER[]", at_least=0)]
+    num_correct: Annotated[tuple[int, ...], Column("Correct predictions of each class", sql="INTEGER[]", at_least=0)]
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batches:
+    """Time and correct predictions of each batch of a pass, in columns; empty except in the pass's first cell."""
+
+    num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
+    data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
+    host_to_device_s: Annotated[
+        tuple[float, ...] | None,
+        Column("Copy of the batch; on CUDA it overlaps computation on the previous batch; 0 on a CPU", at_least=0),
+    ]
+    compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
+    num_correct: Annotated[
+        tuple[int, ...] | None,
+        Column("Correct predictions of the batch; NULL in older records", sql="INTEGER[]", at_least=0),
+    ] = None
+    num_unadapted: Annotated[
+        tuple[int, ...] | None,
+        Column(
+            "Samples of the batch predicted without adaptation; NULL if there are none", sql="INTEGER[]", at_least=0
+        ),
+    ] = None
+    num_resets: Annotated[
+        tuple[int, ...] | None,
+        Column(
+            "Resets of the method at the batch; NULL if there are none, and in older records", sql="INTEGER[]",
+            at_least=0,
+        ),
+    ] = None  # fmt: skip
+
+
+NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
+"""Value of `batches` in every cell of a stream except the first."""
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstSamples:
+    """The first samples of the cell in the stream, for a picture."""
+
+    positions: Annotated[tuple[int, ...], Column("Position of each in the cell's sample index", at_least=0)]
+    predictions: Annotated[tuple[int, ...], Column("Predicted label of each", at_least=0)]
+    confidences: Annotated[tuple[float, ...], Column("Top-1 confidence of each", at_least=0, at_most=1.001)]
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """The result of one pass over one cell. Durations are defined as in the project's first system.
+
+    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None in records
+    of older versions that did not measure it.
+    """
+
+    # Identity: the segment and its stream.
+    benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
+    experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
+    stream: Annotated[str, Column("Partition key of the stream: a cell such as fog|5, a severity, or all")]
+    position: Annotated[
+        int,
+        Column(
+            "Position of the segment in the stream, from 0; a gradual stream visits most cells twice",
+            sql="INTEGER", at_least=0, shown_of_segment=True,
+        ),
+    ]  # fmt: skip
+    visit: Annotated[
+        int | None,
+        Column(
+            "Number of the visit of a recurring stream, from 1; NULL in other streams",
+            sql="INTEGER", above=0, shown_of_segment=True,
+        ),
+    ] = None  # fmt: skip
+    shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before shift sets existed")] = (
+        "imagenet_c"
+    )
+    corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
+    severity: Annotated[
+        int,
+        Column(
+            "Severity, from 1; 0 for clean images and sets without severities",
+            sql="INTEGER", at_least=0, shown_of_segment=True,
+        ),
+    ]  # fmt: skip
+    shift_position: Annotated[
+        int | None,
+        Column("Position of the shift in its set, from 1; 0 for clean images", sql="INTEGER", at_least=0),
+    ] = None
+    shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL in older records")] = None
+    seed: Annotated[
+        int,
+        Column(
+            "Seed of method and stream; rows that differ only in it are runs of one experiment", shown_of_segment=True
+        ),
+    ]
+    subset: Annotated[
+        str,
+        Column(
+            "Which samples of the cell; all by default. Rows of different subsets are not comparable"
+        ),
+    ]  # fmt: skip
+    subset_sha256: Annotated[str | None, Column("sha256 of the subset's samples; NULL where subset is all")]
+
+    # What was evaluated.
+    model: Annotated[str, Column("Name of the model in the benchmark file")]
+    architecture: Annotated[str | None, Column("Library and architecture of the model; NULL in older records")]
+    weights: Annotated[str, Column("Weights of the model")]
+    weights_sha256: Annotated[str, Column("sha256 of the weights")]
+    mean: Annotated[tuple[float, ...], Column("Mean subtracted from each channel of images in [0, 1]")]
+    std: Annotated[tuple[float, ...], Column("Standard deviation that each channel is divided by", above=0)]
+    method: Annotated[str, Column("Adaptation method; source adapts nothing")]
+    protocol: Annotated[str, Column("Order of the samples and resets of the method")]
+    generated: Annotated[
+        bool,
+        Column(
+            "Whether this project made the corrupted images; if so, errors are not comparable with published tables"
+        ),
+    ]
+    config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
+    hyperparameters_origin: Annotated[
+        str | None,
+        Column(
+            "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen "
+            "by tuning on shifts that are not reported; set by hand: anything else; NULL in older records",
+            choices=(PUBLISHED, TUNED, BY_HAND),
+        ),
+    ] = None
+    tuning: Annotated[
+        str | None,
+        Column(
+            "Chosen values that were used, with cells and grid of the tuning, its experiment, and the sha256 of its "
+            "record; NULL without tuning",
+            sql="JSON",
+        ),
+    ] = None
+    frozen_layers: Annotated[
+        str | None,
+        Column(
+            "Top norm layers that the method froze: how many, the first and the last, or none if the network has no "
+            "top; NULL for methods that never freeze any, and in older records"
+        ),
+    ] = None
+    code_sha256: Annotated[
+        str | None, Column("sha256 of the code of the method and its imports, without comments; NULL in older records")
+    ]  # fmt: skip
+    fingerprint: Annotated[
+        str,
+        Column("sha256 of everything that determines the predictions; records of version 1 say so and match no other"),
+    ]  # fmt: skip
+    fingerprint_parts: Annotated[
+        str | None, Column("Parts of the fingerprint, by name; NULL in older records", sql="JSON")
+    ]
+    copied_from: Annotated[
+        str | None,
+        Column(
+            "sha256 of the record that this one repeats without another evaluation, because its experiment or model "
+            "was renamed, its shift set changed, or the file was restored to its earlier settings; else NULL"
+        ),
+    ]
+    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
+    num_images: Annotated[
+        int | None, Column("Images of the shard set; num_samples of them are evaluated; NULL in older records", above=0)
+    ]  # fmt: skip
+    num_classes_found: Annotated[
+        int | None,
+        Column("Classes with at least one image in the shard set; NULL in older records", sql="INTEGER", above=0),
+    ]
+    num_shards: Annotated[
+        int | None, Column("Tar files of the shard set; NULL in older records", sql="INTEGER", above=0)
+    ]
+    num_inodes: Annotated[
+        int | None,
+        Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files; NULL in older "
+               "records", above=0),
+    ] = None  # fmt: skip
+    payload_bytes: Annotated[int | None, Column("Size of the shard set's image files; NULL in older records", above=0)]
+    shard_bytes: Annotated[int | None, Column("Size of the shard set's tar files; NULL in older records", above=0)]
+    stored_order: Annotated[
+        str | None, Column("Order of the samples in the shards, with its seed; NULL in older records")
+    ]
+    stream_order: Annotated[
+        str | None, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow; "
+                           "NULL in older records")
+    ]  # fmt: skip
+    order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
+
+    # The results; definitions are in docs/metrics.md.
+    metrics_version: Annotated[
+        int, Column("Version of the definitions in docs/metrics.md; 1 had only error and ece", sql="INTEGER", above=0)
+    ]
+    num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_segment=True)]
+    num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
+    num_correct_top5: Annotated[
+        int | None, _count("Samples with fewer than five classes above the label; NULL in records of metrics version 1")
+    ]
+    error: Annotated[
+        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
+    ]
+    top5_error: Annotated[float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
+    nll: Annotated[
+        float | None,
+        Column(
+            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
+            at_least=0, better="lower",
+        ),
+    ]  # fmt: skip
+    brier: Annotated[
+        float | None,
+        Column(
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
+            at_least=0, at_most=2.00001, better="lower",
+        ),
+    ]  # fmt: skip
+    ece: Annotated[
+        float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
+    ]
+    max_calibration_error: Annotated[
+        float | None, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")
+    ]
+    rms_calibration_error: Annotated[
+        float | None,
+        _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
+    ]
+    calibration: Annotated[CalibrationBins, InlinePart("bin_")]
+    class_counts: Annotated[ClassCounts | None, SeparatePart()]
+    num_predicted_classes: Annotated[
+        int | None, Column("Different classes among the predictions", sql="INTEGER", above=0)
+    ]
+    diverged: Annotated[
+        bool,
+        Column(
+            "Whether the model is broken: a logit was not finite, or after adaptation it predicted one class for "
+            "nearly everything",
+            shown=True, shown_of_segment=True,
+        ),
+    ]  # fmt: skip
+    predictions_sha256: Annotated[
+        str, Column("sha256 of the predicted labels in stream order, int64 little-endian", shown=True)
+    ]
+    samples_sha256: Annotated[
+        str | None, Column("sha256 of the Parquet file with the predictions of each sample; NULL if it was not kept")
+    ]
+    first_samples: Annotated[FirstSamples, SeparatePart()]
+
+    # What it cost.
+    num_forwards: Annotated[
+        int, _count("Samples in forward passes through the model, including views and second passes", shown=True)
+    ]
+    num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
+    num_adapted_samples: Annotated[int | None, _count("Samples that entered a loss, which papers call backwards")]
+    num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation for lack of time")]
+    num_updates: Annotated[int, _count("Steps of the optimiser")]
+    num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
+    num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
+
+    # What computed it.
+    device: Annotated[
+        str, Column("Device of the computation: cpu, or the name of the CUDA device", shown=True, alike=True)
+    ]
+    gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
+    cpu_model: Annotated[
+        str | None, Column("Model of the processor; NULL in older records, whose speeds are not comparable", alike=True)
+    ]  # fmt: skip
+    num_cores: Annotated[
+        int | None, Column("Cores that the process may use; NULL in older records", sql="INTEGER", above=0, alike=True)
+    ]  # fmt: skip
+    decode_threads: Annotated[
+        int | None, Column("Threads that read and decode, in each process; NULL in older records", sql="INTEGER",
+                           at_least=0, alike=True)
+    ]  # fmt: skip
+    compute_threads: Annotated[
+        int | None, Column("Threads of torch on the CPU, in each process; NULL in older records", sql="INTEGER",
+                           above=0, alike=True)
+    ]  # fmt: skip
+    num_processes: Annotated[
+        int | None, Column("Processes that evaluated together; NULL in older records", sql="INTEGER", above=0,
+                           alike=True)
+    ]  # fmt: skip
+    streams_per_device: Annotated[
+        int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
+                           above=1, alike=True)
+    ] = None  # fmt: skip
+    batch_size: Annotated[
+        int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
+    ]
+    precision: Annotated[
+        str | None,
+        Column(
+            "Precision of the forward pass: fp32, tf32 in products on CUDA, or what autocast casts to",
+            choices=("fp32", "tf32", "bf16", "fp16"),
+            alike=True,
+        ),
+    ]
+    compile: Annotated[
+        str | None,
+        Column(
+            "Mode of torch.compile, or off",
+            choices=("off", "default", "reduce-overhead", "max-autotune", "step"), alike=True,
+        ),
+    ]  # fmt: skip
+    loader: Annotated[
+        str,
+        Column(
+            "Loader of the samples; indexed in records from before there were others; features if cached features "
+            "replaced the images and the network before its classifier",
+            choices=("indexed", "imagefolder", "webdataset", "features"), shown=True, alike=True,
+        ),
+    ] = "indexed"  # fmt: skip
+    pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
+    load_average: Annotated[
+        float | None,
+        Column("Load of the machine over the minute before the pass; NULL in older records and if not known",
+               at_least=0),
+    ]  # fmt: skip
+
+    # Time and memory.
+    num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
+    staging_s: Annotated[
+        float | None,
+        _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
+                 "in place"),
+    ]  # fmt: skip
+    metadata_scan_s: Annotated[float, _seconds("Reading the manifest and checking that the shards match it")]
+    pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
+    time_to_first_batch_s: Annotated[
+        float, _seconds("From the start of the pass until the first batch arrives", shown=True)
+    ]
+    first_batch_compute_s: Annotated[
+        float, _seconds("Computation of the first batch, cold caches included", shown=True)
+    ]
+    wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
+    images_per_s: Annotated[
+        float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True, better="higher")
+    ]
+    data_wait_s: Annotated[
+        float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
+    ]
+    starved_s: Annotated[
+        float | None,
+        _seconds("Sum over the batches of the time that the device was idle before each batch; NULL in older records"),
+    ] = None
+    host_to_device_s: Annotated[
+        float | None, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")
+    ]
+    compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
+    peak_cuda_gib: Annotated[
+        float | None,
+        _seconds("Peak device memory allocated during the pass, in 2^30 bytes; NULL on a CPU", shown=True),
+    ]
+    peak_rss_gib: Annotated[float, _seconds("Peak resident memory of the process so far, in 2^30 bytes", shown=True)]
+    batches: Annotated[Batches, SeparatePart()]
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], *, version: int = 2) -> Self:
+        """Return the evaluation in the JSON of a record of *version*.
+
+        Raises:
+            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
+                other; the message has the field, its value and what was expected.
+        """
+        evaluation = decode(cls, _upgrade_version_1(facts) if version == 1 else facts)
+        evaluation.require_consistent()
+        return evaluation
+
+    def facts(self) -> JsonObject:
+        """Return the facts as they are written into a record."""
+        return asdict(self)
+
+    def require_consistent(self) -> None:
+        """Check that redundant fields agree.
+
+        Raises:
+            RecordError: two fields contradict each other.
+        """
+        for rule in RULES:
+            if not rule.holds(self):
+                values = ", ".join(f"{name} is {getattr(self, name)!r:.60}" for name in rule.fields)
+                raise RecordError(f"{values}; expected {rule.expected}")
+
+    @property
+    def conditions(self) -> str | None:
+        """Conditions that affect speed besides model, method and data, as text; None if not known.
+
+        Speeds are comparable only under equal conditions.
+        """
+        if self.cpu_model is None:
+            return None
+        values = ((name, getattr(self, name)) for name in SPEED_CONDITIONS)
+        return ", ".join(f"{name} {value}" for name, value in values if value is not None)
+
+
+def mean_error(rows: Sequence[Evaluation]) -> float:
+    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
+    counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
+    return sum(row.error for row in counted) / len(counted)
+
+
+class Rule(NamedTuple):
+    """A relation among fields; if *sql* is not empty, it is also a constraint of the database."""
+
+    fields: tuple[str, ...]
+    expected: str
+    sql: str
+    holds: Callable[[Evaluation], bool]
+
+
+def _is_share(correct: int | None, error: float | None, num_samples: int) -> bool:
+    return correct is None or error is None or abs(error - (1 - correct / num_samples)) < _TOLERANCE
+
+
+def _is_close(one: float, other: float) -> bool:
+    return abs(one - other) <= _SUM_TOLERANCE * max(1.0, abs(one), abs(other))
+
+
+def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    """Return whether no element of *some* exceeds the element of *others* at its position."""
+    return len(some) == len(others) and all(map(le, some, others))
+
+
+def _has_consistent_bins(row: Evaluation) -> bool:
+    bins = row.calibration
+    return (
+        len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
+        and sum(bins.counts) == row.num_samples
+        and sum(bins.correct_counts) == row.num_correct
+        and _is_below(bins.correct_counts, bins.counts)
+        and all(sure <= 1.001 * count for sure, count in zip(bins.confidence_sums, bins.counts, strict=True))
+    )
+
+
+def _has_consistent_calibration_errors(row: Evaluation) -> bool:
+    bins = row.calibration
+    return (
+        abs(row.ece - bins.ece) < _TOLERANCE
+        and (row.max_calibration_error is None or abs(row.max_calibration_error - bins.max_error) < _TOLERANCE)
+        and (row.rms_calibration_error is None or abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE)
+    )
+
+
+def _has_consistent_classes(row: Evaluation) -> bool:
+    counts = row.class_counts
+    return counts is None or (
+        len(counts.num_samples) == len(counts.num_correct) > 0
+        and sum(counts.num_samples) == row.num_samples
+        and sum(counts.num_correct) == row.num_correct
+        and _is_below(counts.num_correct, counts.num_samples)
+    )
+
+
+def _has_consistent_batches(row: Evaluation) -> bool:
+    """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
+    batches = row.batches
+    columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
+    newer = [column or batches.num_samples for column in _newer_columns(batches)]
+    if {len(column) for column in (*columns, *newer)} != {len(columns[0])}:
+        return False
+    if not batches.num_samples:
+        return True
+    counted = (batches.num_correct, batches.num_unadapted)
+    if not all(_is_below(counts or batches.num_samples, batches.num_samples) for counts in counted):
+        return False
+    num_samples = sum(batches.num_samples)
+    if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
+        return False
+    return num_samples > row.num_samples or (
+        (not batches.num_correct or sum(batches.num_correct) == row.num_correct)
+        and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
+        and _is_close(sum(batches.data_wait_s), row.data_wait_s)
+        and _is_close(sum(batches.compute_s), row.compute_s)
+    )
+
+
+def _has_consistent_fingerprint(row: Evaluation) -> bool:
+    parts = row.fingerprint_parts
+    return parts is None or row.fingerprint == hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _was_tuned_on_other_shifts(row: Evaluation) -> bool:
+    """Return whether *row* is untuned, or was tuned only on other shifts and names the cells of its tuning."""
+    if row.tuning is None:
+        return row.hyperparameters_origin != TUNED
+    try:
+        cells = json.loads(row.tuning)["cells"]
+        return bool(cells) and all(cell.partition("|")[0] != row.corruption for cell in cells)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _has_consistent_first_samples(row: Evaluation) -> bool:
+    first = row.first_samples
+    return len(first.positions) in (len(first.predictions), 0) and len(first.predictions) == len(first.confidences)
+
+
+RULES = (
+    Rule(
+        ("error", "num_correct", "num_samples"),
+        "error to be 1 - num_correct / num_samples",
+        f"abs(error - (1 - num_correct / num_samples)) < {_TOLERANCE}",
+        lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
+    ),
+    Rule(
+        ("top5_error", "num_correct_top5", "num_samples"),
+        "top5_error to be 1 - num_correct_top5 / num_samples",
+        f"abs(top5_error - (1 - num_correct_top5 / num_samples)) < {_TOLERANCE}",
+        lambda row: _is_share(row.num_correct_top5, row.top5_error, row.num_samples),
+    ),
+    Rule(
+        ("num_correct", "num_correct_top5", "num_samples"),
+        "them in ascending order",
+        "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
+        lambda row: row.num_correct_top5 is None or row.num_correct <= row.num_correct_top5 <= row.num_samples,
+    ),
+    Rule(
+        ("calibration", "num_samples", "num_correct"),
+        "the bins to have these sums",
+        "list_sum(bin_counts) = num_samples AND list_sum(bin_correct_counts) = num_correct",
+        _has_consistent_bins,
+    ),
+    Rule(
+        ("ece", "max_calibration_error", "rms_calibration_error", "calibration"),
+        "the errors that follow from the bins",
+        "",
+        _has_consistent_calibration_errors,
+    ),
+    Rule(
+        ("class_counts", "num_samples", "num_correct"),
+        "the classes to have these sums",
+        "",
+        _has_consistent_classes,
+    ),
+    Rule(
+        ("images_per_s", "num_samples", "wall_s"),
+        "images_per_s to be num_samples / wall_s",
+        f"abs(images_per_s * wall_s - num_samples) <= {_SUM_TOLERANCE} * num_samples",
+        lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples),
+    ),
+    Rule(
+        ("batches", "num_batches", "num_samples", "num_correct", "data_wait_s", "compute_s"),
+        "batches of these numbers and sums",
+        "",
+        _has_consistent_batches,
+    ),
+    Rule(
+        ("fingerprint", "fingerprint_parts"),
+        "the fingerprint to be the sha256 of its parts",
+        "",
+        _has_consistent_fingerprint,
+    ),
+    Rule(
+        ("gpu_name", "device"),
+        "the GPU to be the device",
+        "gpu_name = device",
+        lambda row: row.gpu_name is None or row.gpu_name == row.device,
+    ),
+    Rule(
+        ("hyperparameters_origin", "tuning", "corruption"),
+        "hyperparameters that were chosen on other shifts, with the cells of their tuning",
+        f"hyperparameters_origin <> '{TUNED}' OR tuning IS NOT NULL",
+        _was_tuned_on_other_shifts,
+    ),
+    Rule(("first_samples",), "equal numbers of each", "", _has_consistent_first_samples),
+    Rule(
+        ("num_images", "num_samples"),
+        "no more samples than images",
+        "num_samples <= num_images",
+        lambda row: row.num_images is None or row.num_samples <= row.num_images,
+    ),
+)
+
+
+def columns() -> tuple[Field, ...]:
+    """Return the columns of the table `evaluations` that a record's facts fill, in their order."""
+    return columns_of(Evaluation)
+
+
+def _upgrade_version_1(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a record of version 1 in today's form; missing facts are None.
+
+    No hash proves them, so they get a fingerprint that no new evaluation has.
+    """
+    batches = facts.get("batches", [])
+    try:
+        by_column = {name: tuple(batch.get(name) for batch in batches) for name in _BATCH_FIELDS}
+        lifted = {
+            "subset": "all",
+            "stream": f"{facts.get('corruption')}|{facts.get('severity')}",
+            "position": 0,
+            "metrics_version": 1,
+            **dict.fromkeys(_NULLABLE_FIELDS),
+            **{name: value for name, value in facts.items() if name not in _FIRST_SAMPLE_FIELDS.values()},
+            "batches": by_column | {name: None for name in _NEWER_BATCH_FIELDS if None in by_column[name]},
+            "first_samples": {new: facts.get(old, ()) for new, old in _FIRST_SAMPLE_FIELDS.items()},
+        }
+    except (AttributeError, TypeError) as error:
+        raise RecordError(f"batches is {batches!r:.60}; expected a list of objects") from error
+    if isinstance(lifted.get("fingerprint"), str):
+        lifted["fingerprint"] = f"version 1: {lifted['fingerprint']}"
+    return lifted
+
+
+_BATCH_FIELDS = tuple(field.name for field in fields(Batches))
+_NEWER_BATCH_FIELDS = ("host_to_device_s", "num_correct", "num_unadapted", "num_resets")
+_newer_columns = attrgetter(*_NEWER_BATCH_FIELDS)
+_FIRST_SAMPLE_FIELDS = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
+
+
+_NULLABLE_FIELDS = tuple(name for name, _, _, is_nullable in declarations(Evaluation) if is_nullable)
+"""Fields that older records may lack."""
+SPEED_CONDITIONS = tuple(field.name for field in columns() if field.column.alike)
+"""Fields that must all be equal for speeds to be comparable."""
+SHOWN = tuple(field.name for field in columns() if field.column.shown)
+"""Fields in the metadata of a cell in the web UI; fields that are None are left out."""
+SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
+"""Columns of the web UI's table of a stream's segments."""
+LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
+HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")

@@ -1,0 +1,161 @@
+"""Declarations of record fields (limits, column, comment), and the reader that enforces them.
+
+A frozen dataclass declares a field as `error: Annotated[float, Column("Top-1 error", at_least=0, at_most=1)]`. The
+columns of a table follow from that, and so does the validation of untrusted JSON.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError, with_config
+from pydantic_core import CoreSchema, core_schema
+
+from tta_pipeline.errors import RecordError
+
+FORBID_UNKNOWN_FIELDS = with_config(ConfigDict(extra="forbid"))
+"""Decorator for a dataclass that accepts no facts but its fields."""
+_BIGGEST = {"BIGINT": 2**63 - 1, "INTEGER": 2**31 - 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Declaration of one field, in addition to its name and Python type."""
+
+    comment: str
+    sql: str = ""
+    """Type in the database; if empty, it follows from the Python type."""
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    shown: bool = False
+    """Whether the web UI shows the field in the metadata of a cell."""
+    shown_of_segment: bool = False
+    """Whether the web UI shows the field in the table of a stream's segments."""
+    better: Literal["lower", "higher"] | None = None
+    alike: bool = False
+    """Whether speeds are comparable only if this field is equal."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the pydantic schema for values of this field."""
+        plain, is_nullable = _without_none(source)
+        if get_origin(plain) is tuple:
+            schema: CoreSchema = core_schema.tuple_variable_schema(self._value_schema(get_args(plain)[0]))
+        else:
+            schema = self._value_schema(plain)
+        return core_schema.nullable_schema(schema) if is_nullable else schema
+
+    def _value_schema(self, kind: type) -> CoreSchema:
+        """Return the schema for one value of *kind*; a bool is not a number here, although Python makes it an int."""
+        if kind is bool:
+            return core_schema.bool_schema(strict=True)
+        if kind is float:
+            return core_schema.float_schema(
+                strict=True, allow_inf_nan=False, ge=self.at_least, gt=self.above, le=self.at_most
+            )
+        if kind is int:
+            biggest = _BIGGEST[self.sql.removesuffix("[]") or "BIGINT"]
+            low = -biggest if self.at_least is None else int(self.at_least)
+            high = biggest if self.at_most is None else int(self.at_most)
+            above = None if self.above is None else int(self.above)
+            return core_schema.int_schema(strict=True, ge=low, gt=above, le=high)
+        if self.choices:
+            return core_schema.literal_schema(list(self.choices))
+        return core_schema.str_schema(strict=True, pattern=r"^[^\x00]*$")  # the database accepts no zero byte
+
+
+class InlinePart(NamedTuple):
+    """Mark of a part whose fields are columns of the evaluation's own row; their names get a prefix."""
+
+    prefix: str
+
+
+class SeparatePart(NamedTuple):
+    """Mark of a part that goes into another table, or into none."""
+
+
+class Field(NamedTuple):
+    """A column of a table: the declaration of its field, its SQL type, and whether it may be NULL."""
+
+    name: str
+    column: Column
+    sql: str
+    is_nullable: bool
+    path: str
+    """Path of the attribute in a record, such as `calibration.counts`."""
+
+
+def columns_of(kind: type) -> tuple[Field, ...]:
+    """Return the columns that the dataclass *kind* fills, in order, including those of inline parts."""
+    return tuple(_columns(kind, "", ""))
+
+
+def declarations(kind: Any) -> Iterator[tuple[str, Any, Any, bool]]:
+    """Yield the name of each field, its type without None, its annotation, and whether it may be None."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            inner, mark = get_args(hint)
+            plain, is_nullable = _without_none(inner)
+            yield name, plain, mark, is_nullable
+
+
+def _columns(kind: Any, prefix: str, path: str) -> Iterator[Field]:
+    for name, plain, mark, is_nullable in declarations(kind):
+        if isinstance(mark, InlinePart):
+            yield from _columns(plain, mark.prefix, f"{path}{name}.")
+        elif isinstance(mark, Column):
+            yield Field(f"{prefix}{name}", mark, mark.sql or _SQL[plain], is_nullable, f"{path}{name}")
+
+
+_SQL: Mapping[Any, str] = {
+    int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN", tuple[float, ...]: "DOUBLE[]",
+    tuple[int, ...]: "BIGINT[]", tuple[str, ...]: "VARCHAR[]",
+}  # fmt: skip
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return *hint* without None, and whether it allows None."""
+    if not isinstance(hint, UnionType):
+        return hint, False
+    (plain,) = (kind for kind in get_args(hint) if kind is not NoneType)
+    return plain, True
+
+
+Part = TypeVar("Part")
+
+
+def decode(kind: Callable[..., Part], facts: Any) -> Part:
+    """Return *facts*, parsed from JSON, as an instance of the dataclass *kind*.
+
+    Raises:
+        RecordError: a field is missing, unknown, of the wrong type or out of its limits.
+    """
+    try:
+        record: Part = _adapter(kind).validate_python(facts)
+    except ValidationError as error:
+        raise RecordError(_describe_error(error)) from None
+    return record
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _describe_error(error: ValidationError) -> str:
+    """Return a message with the found and the expected value; missing or unknown fields are listed together."""
+    found = error.errors(include_url=False)
+    for sort, words in _ODD_FIELDS.items():
+        names = [".".join(map(str, each["loc"])) for each in found if each["type"] == sort]
+        if names:
+            return f"{words[0]} {', '.join(names[:5])}{words[1]}; expected the fields of {error.title}"
+    first = found[0]
+    name = ".".join(map(str, first["loc"])) or "it"
+    expected = first["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    return f"{name} is {first['input']!r:.60}; expected {expected}"
+
+
+_ODD_FIELDS = {"unexpected_keyword_argument": ("has", ", which is not one of its fields"), "missing": ("lacks", "")}

@@ -1,0 +1,135 @@
+"""Hyperparameters of an experiment and their origin: published, tuned on held-out shifts, or set by hand."""
+
+import json
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, TUNED
+from tta_pipeline.results.records import Record, latest_record
+from tta_pipeline.results.tuning_record import TuningRun
+from tta_pipeline.util.locations import Locations
+
+
+class OriginFacts(TypedDict):
+    """Facts in a record about the origin of hyperparameters."""
+
+    hyperparameters_origin: str
+    tuning: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedExperiment:
+    """An experiment with the hyperparameters for its evaluation."""
+
+    experiment: Experiment
+    """The experiment, with chosen values among its hyperparameters."""
+    origin: str
+    """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
+    tuning: str | None
+    """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
+
+    @property
+    def facts(self) -> OriginFacts:
+        """Facts for a record."""
+        return {"hyperparameters_origin": self.origin, "tuning": self.tuning}
+
+
+def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
+    """Return the experiment, with its tuned hyperparameters if it uses any.
+
+    Raises:
+        EvaluationError: nothing was chosen yet, or the choice was made on shifts that are not held out now, or for
+            another method.
+        RecordError: the record of the choice is damaged.
+    """
+    experiment = benchmark.experiments[experiment_name]
+    tuned_as = experiment.tuned_as(experiment_name)
+    if tuned_as is None:
+        return resolve_from_file(experiment)
+    record, run = _read_newest_choice(benchmark, tuned_as, locations)
+    require_held_out(benchmark, run.shifts, f"{record.path} chose hyperparameters")
+    if run.method != experiment.method:
+        raise EvaluationError(
+            f"{record.path} is a choice for method {run.method}; expected one for {experiment.method}: tune again: "
+            f"tta-pipeline tune {benchmark.name} {tuned_as}"
+        )
+    with_choice = _apply_choice(experiment, run)
+    return ResolvedExperiment(
+        experiment=with_choice,
+        origin=find_origin(with_choice, tuple(run.values)),
+        tuning=_choice_json(run, record),
+    )
+
+
+def resolve_from_file(experiment: Experiment) -> ResolvedExperiment:
+    """Return *experiment* with the hyperparameters in the benchmark file."""
+    return ResolvedExperiment(experiment=experiment, origin=find_origin(experiment), tuning=None)
+
+
+def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
+    """Raise if some of *shifts* are reported by the benchmark, or not held out by its shift set, in the files now.
+
+    Raises:
+        EvaluationError: there are such shifts; the message begins with *who*.
+    """
+    if odd := [shift for shift in shifts if shift not in benchmark.held_out]:
+        held_out = ", ".join(benchmark.held_out) or "none"
+        raise EvaluationError(
+            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.shift_set.name} holds out and "
+            f"{benchmark.name} does not report, which are {held_out}: tune again on these, or set the values by hand"
+        )
+
+
+def find_origin(experiment: Experiment, chosen: tuple[str, ...] = ()) -> str:
+    """Return the origin of the hyperparameters of *experiment*; those named in *chosen* come from a tuning.
+
+    Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`.
+    """
+    is_published = experiment.entry.is_published(
+        experiment.configured_hyperparameters(), batch_size=experiment.method_batch_size, but_for=chosen
+    )
+    if not is_published:
+        return BY_HAND
+    return TUNED if chosen else PUBLISHED
+
+
+def _read_newest_choice(benchmark: Benchmark, name: str, locations: Locations) -> tuple[Record, TuningRun]:
+    record = latest_record(locations.results(benchmark.name), kind="tunings", name=name)
+    if record is None or record.tuning is None:
+        raise EvaluationError(
+            f"found no chosen hyperparameters in {locations.results(benchmark.name) / 'tunings' / name}; expected a "
+            f"finished tuning: tta-pipeline tune {benchmark.name} {name}"
+        )
+    return record, record.tuning
+
+
+def _apply_choice(experiment: Experiment, run: TuningRun) -> Experiment:
+    """Return *experiment* with the values that *run* chose.
+
+    Raises:
+        EvaluationError: a value does not fit the method, whose code has changed since.
+    """
+    changed = experiment.model_copy(update={"hyperparameters": {**experiment.hyperparameters, **run.values}})
+    try:
+        changed.configured_hyperparameters()
+    except ValueError as error:
+        raise EvaluationError(
+            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that "
+            "the method takes: tune again"
+        ) from error
+    return changed
+
+
+def _choice_json(run: TuningRun, record: Record) -> str:
+    """Return the facts about the choice that the experiment's results store, as JSON."""
+    facts = {
+        "experiment": run.experiment,
+        "values": run.values,
+        "cells": run.cells,
+        "grid": json.loads(run.grid),
+        "sha256": record.sha256,
+    }
+    return json.dumps(facts, sort_keys=True)

@@ -1,0 +1,236 @@
+"""Definition of a training run and its epochs: their fields, each with its type, limits, column and comment.
+
+This module determines the tables `training_runs` and `training_epochs`, as `evaluation.py` does for `evaluations`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
+from tta_pipeline.util.json_values import JsonObject
+
+_SAME = 1e-6
+"""Relative tolerance between two computations of the same sum or quotient."""
+
+
+def _count(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, **more)
+
+
+def _seconds(comment: str) -> Column:
+    return Column(comment, at_least=0)
+
+
+def _share(comment: str) -> Column:
+    return Column(comment, at_least=0, at_most=1, better="lower")
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingEpoch:
+    """One pass over the training images, and the validation after it. Times are from the first rank."""
+
+    epoch: Annotated[int, Column("Number of the epoch, from 1", sql="INTEGER", above=0)]
+    num_samples: Annotated[int, Column("Training images of the epoch, over all ranks, each once", above=0)]
+    train_loss: Annotated[
+        float | None, Column("Mean loss of the batches, while the weights changed; NULL where one is infinite or NaN")
+    ]
+    train_error: Annotated[
+        float | None,
+        _share("Top-1 error in [0, 1] on the augmented images, while the weights changed; NULL where labels are mixed"),
+    ]
+    validation_loss: Annotated[
+        float | None,
+        Column("Mean cross-entropy on the validation images; NULL without them, and where it is infinite or NaN"),
+    ]
+    validation_error: Annotated[
+        float | None, _share("Top-1 error in [0, 1] on the validation images; NULL without them")
+    ]
+    lr: Annotated[float, _count("Learning rate at the end of the epoch")]
+    wall_s: Annotated[
+        float, Column("Training the epoch, fetching and computing, without validation and checkpoints", above=0)
+    ]
+    images_per_s: Annotated[float, Column("num_samples / wall_s", above=0, better="higher")]
+    data_wait_s: Annotated[float, _seconds("Sum over the batches of the time until the input delivered each")]
+    compute_s: Annotated[float, _seconds("Sum over the batches of forward and backward pass and update")]
+    validation_s: Annotated[float, _seconds("Validation after the epoch; 0 without it")]
+    peak_memory_mib: Annotated[
+        float | None,
+        Column("Peak memory so far, in 2^20 bytes: allocated on the CUDA device, or resident on a CPU", at_least=0),
+    ]
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRun:
+    """The training of a source model from its first epoch to the weights that were kept, resumed or not."""
+
+    # Model and data.
+    benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
+    shift_set: Annotated[str, Column("Name of the shift set")]
+    model: Annotated[str, Column("Name of the model in the benchmark file")]
+    architecture: Annotated[str, Column("Library and architecture of the network")]
+    num_parameters: Annotated[int, Column("Parameters of the network", above=0)]
+    fine_tuned: Annotated[bool, Column("Whether training began with pretrained weights instead of random ones")]
+    fingerprint: Annotated[str, Column("sha256 of everything that determines the weights")]
+    weights_sha256: Annotated[str, Column("sha256 of the weights that were kept")]
+    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the training images' shard set")]
+    num_samples: Annotated[int, Column("Training images of an epoch", above=0)]
+    settings: Annotated[str, Column("The model's whole section of the benchmark file", sql="JSON")]
+
+    # Recipe.
+    num_epochs: Annotated[int, Column("Epochs in the settings", sql="INTEGER", above=0)]
+    batch_size: Annotated[int, Column("Training images of a batch, over all ranks", sql="INTEGER", above=0)]
+    accumulate: Annotated[int, Column("Batches for each step of the optimiser", sql="INTEGER", above=0)]
+    optimizer: Annotated[str, Column("Optimiser")]
+    lr: Annotated[float, _count("Highest learning rate")]
+    weight_decay: Annotated[float, _count("Weight decay")]
+    schedule: Annotated[str, Column("Course of the learning rate over the epochs")]
+    augmentation: Annotated[str, Column("Augmentation of the training images")]
+    loader: Annotated[str, Column("Loader of the training images: indexed, imagefolder or webdataset")]
+    shuffle: Annotated[str, Column("Kind of shuffle that gives the order of an epoch")]
+    precision: Annotated[
+        str, Column("Precision of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"))
+    ]
+    compile: Annotated[str, Column("Mode of torch.compile, or off")]
+    seed: Annotated[int, Column("Seed of weights, order and augmentation")]
+
+    # Machine.
+    device: Annotated[str, Column("Device of the computation: cpu, or the name of the CUDA device")]
+    gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU")]
+    cpu_model: Annotated[str, Column("Model of the processor")]
+    num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0)]
+    compute_threads: Annotated[int, Column("Threads of torch on the CPU, in each process", sql="INTEGER", above=0)]
+    num_ranks: Annotated[int, Column("Processes that trained together", sql="INTEGER", above=0)]
+    torch_version: Annotated[str, Column("Version of torch during training; versions are from the record's writer")]
+
+    # Result.
+    num_epochs_done: Annotated[int, Column("Epochs that were trained", sql="INTEGER", above=0)]
+    stopped: Annotated[
+        str | None,
+        Column(
+            "Why training ended early: request by the user, or patience since validation did not improve; else NULL",
+            choices=("request", "patience"),
+        ),
+    ]
+    selected: Annotated[
+        str, Column("Weights that were kept: of the last epoch, or of the best", choices=("last", "best"))
+    ]
+    validated_on: Annotated[
+        str | None,
+        Column(
+            "Validation images: the clean test images, or training images held out; NULL without validation",
+            choices=("clean", "held_out"),
+        ),
+    ]
+    train_error: Annotated[float | None, _share("train_error of the selected epoch")]
+    validation_error: Annotated[float | None, _share("validation_error of the selected epoch")]
+    best_epoch: Annotated[
+        int | None, Column("Epoch with the lowest validation error, the first of equals", sql="INTEGER", above=0)
+    ]
+    best_validation_error: Annotated[float | None, _share("Lowest validation error of an epoch")]
+
+    # Time.
+    wall_s: Annotated[
+        float, Column("The whole run with validation and checkpoints, over all processes that resumed it", above=0)
+    ]
+    images_per_s: Annotated[
+        float, Column("Training images of all epochs / wall_s of all epochs", above=0, better="higher")
+    ]
+    time_to_first_batch_s: Annotated[float, _seconds("From the start of the first epoch until its first batch arrives")]
+    data_wait_s: Annotated[float, _seconds("Sum over the epochs of data_wait_s")]
+    checkpoint_s: Annotated[float, _seconds("Time during which checkpoints blocked training")]
+    num_checkpoints: Annotated[int, _count("Checkpoints that were written", sql="INTEGER")]
+    num_resumed: Annotated[int, _count("Number of times that training was resumed from a checkpoint", sql="INTEGER")]
+    num_inodes: Annotated[int, Column("Files that the loader reads: shards, or loose images", above=0)]
+
+    epochs: Annotated[tuple[TrainingEpoch, ...], SeparatePart()]
+
+    @classmethod
+    def from_epochs(cls, epochs: Sequence[TrainingEpoch], *, selected: str, **others: Any) -> Self:
+        """Return the run of *epochs*, with the fields that follow from them.
+
+        Args:
+            epochs: All epochs from the first.
+            selected: Epoch whose weights were kept: `last` or `best`.
+            others: All fields that do not follow from the epochs.
+
+        Raises:
+            RecordError: there is no epoch, or the best is selected without validation.
+        """
+        return cls(epochs=tuple(epochs), selected=selected, **_derived_fields(epochs, selected), **others)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the run in the JSON of a record.
+
+        Raises:
+            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
+                other; the message has the field, its value and what was expected.
+        """
+        run = decode(cls, facts)
+        run.require_consistent()
+        return run
+
+    def facts(self) -> JsonObject:
+        """Return the facts as they are written into a record."""
+        return asdict(self)
+
+    def require_consistent(self) -> None:
+        """Check that redundant fields agree.
+
+        Raises:
+            RecordError: two fields contradict each other.
+        """
+        numbers = [each.epoch for each in self.epochs]
+        if numbers != list(range(1, len(numbers) + 1)) or not 0 < len(numbers) <= self.num_epochs:
+            raise RecordError(f"epochs are {numbers!r:.60}; expected 1 and so on, at most num_epochs {self.num_epochs}")
+        for name, expected in _derived_fields(self.epochs, self.selected).items():
+            if not _is_same(found := getattr(self, name), expected):
+                raise RecordError(f"{name} is {found!r}; expected {expected!r}, as the epochs say")
+        for each in self.epochs:
+            if not _is_same(each.images_per_s * each.wall_s, each.num_samples):
+                raise RecordError(
+                    f"images_per_s of epoch {each.epoch} is {each.images_per_s!r}; expected num_samples / wall_s, "
+                    f"{each.num_samples / each.wall_s!r}"
+                )
+        if self.gpu_name not in (None, self.device):
+            raise RecordError(f"gpu_name is {self.gpu_name!r:.60}; expected the device, {self.device!r:.60}")
+
+
+def run_columns() -> tuple[Field, ...]:
+    """Return the columns of the table `training_runs` that a record's facts fill, in their order."""
+    return columns_of(TrainingRun)
+
+
+def epoch_columns() -> tuple[Field, ...]:
+    """Return the columns of the table `training_epochs` that an epoch fills, in their order."""
+    return columns_of(TrainingEpoch)
+
+
+def _derived_fields(epochs: Sequence[TrainingEpoch], selected: str) -> dict[str, Any]:
+    """Return the fields of a run that follow from its epochs."""
+    validated = [each for each in epochs if each.validation_error is not None]
+    best = min(validated, key=lambda each: each.validation_error or 0.0, default=None)
+    kept = best if selected == "best" else epochs[-1] if epochs else None
+    if kept is None:
+        raise RecordError(
+            f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of at least one"
+        )
+    return {
+        "num_epochs_done": len(epochs),
+        "train_error": kept.train_error,
+        "validation_error": kept.validation_error,
+        "best_epoch": best and best.epoch,
+        "best_validation_error": best and best.validation_error,
+        "images_per_s": sum(each.num_samples for each in epochs) / sum(each.wall_s for each in epochs),
+        "data_wait_s": sum(each.data_wait_s for each in epochs),
+    }
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _SAME * max(1.0, abs(one), abs(other))

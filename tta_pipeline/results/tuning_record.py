@@ -1,0 +1,162 @@
+"""Definition of a tuning and its trials: the hyperparameters tried, the held-out cells, and the choice.
+
+This module determines the tables `tunings` and `tuning_trials`, as `evaluation.py` does for `evaluations`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
+from tta_pipeline.util.json_values import JsonObject
+
+Value = bool | int | float | str
+"""A value of a hyperparameter."""
+_SAME = 1e-9
+"""Tolerance between two means of the same errors."""
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One combination of the grid, evaluated on every cell of the tuning."""
+
+    trial: Annotated[str, Column("Name of the folder of the trial's evaluations")]
+    hyperparameters: Annotated[str, Column("Values of the grid, by hyperparameter", sql="JSON")]
+    error: Annotated[
+        float,
+        Column("Mean over evaluations of the top-1 error in [0, 1]", at_least=0, at_most=1, better="lower"),
+    ]
+    errors: Annotated[
+        tuple[float, ...],
+        Column("Top-1 error of each evaluation: a cell, in each stream and with each seed", at_least=0, at_most=1),
+    ]
+    cells: Annotated[tuple[str, ...], Column("Cell of each evaluation, as speckle_noise|5")]
+    num_diverged: Annotated[int, Column("Evaluations with a broken model, as defined by diverged", at_least=0)]
+    wall_s: Annotated[float, Column("Sum of the evaluations' wall_s", above=0)]
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The values, by hyperparameter."""
+        found: Mapping[str, Value] = json.loads(self.hyperparameters)
+        return found
+
+
+@FORBID_UNKNOWN_FIELDS
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuningRun:
+    """Choice of an experiment's hyperparameters by their error on held-out shifts."""
+
+    benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
+    shift_set: Annotated[str, Column("Name of the shift set")]
+    experiment: Annotated[str, Column("Name of the experiment in the benchmark file")]
+    model: Annotated[str, Column("Name of the model in the benchmark file")]
+    method: Annotated[str, Column("Adaptation method")]
+    protocol: Annotated[str, Column("Order of the samples and resets of the method")]
+    subset: Annotated[str, Column("Which samples of each cell; all by default")]
+    held_out: Annotated[
+        tuple[str, ...], Column("Shifts that the trials may see: held out by the set, and not reported")
+    ]
+    reported: Annotated[tuple[str, ...], Column("Shifts that the benchmark reports; no trial saw them")]
+    cells: Annotated[tuple[str, ...], Column("Cells that every trial was evaluated on, as speckle_noise|5")]
+    grid: Annotated[str, Column("Values to try, by hyperparameter", sql="JSON")]
+    num_combinations: Annotated[int, Column("Combinations of the grid", above=0)]
+    budget: Annotated[int, Column("Most trials; of more combinations, this many were drawn", above=0)]
+    num_trials: Annotated[int, Column("Combinations that were evaluated", above=0)]
+    chosen: Annotated[str, Column("Values with the lowest mean error, by hyperparameter", sql="JSON")]
+    error: Annotated[
+        float, Column("Mean top-1 error of the chosen values on the held-out cells", at_least=0, at_most=1)
+    ]
+    trials: Annotated[tuple[Trial, ...], SeparatePart()]
+
+    @classmethod
+    def from_trials(cls, trials: tuple[Trial, ...], **others: Any) -> Self:
+        """Return the tuning with *trials*, and the fields that follow from them.
+
+        Raises:
+            RecordError: there is no trial.
+        """
+        return cls(trials=trials, **_derived_fields(trials), **others)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the tuning in the JSON of a record.
+
+        Raises:
+            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
+                other; the message has the field, its value and what was expected.
+        """
+        run = decode(cls, facts)
+        run.require_consistent()
+        return run
+
+    def facts(self) -> JsonObject:
+        """Return the facts as they are written into a record."""
+        return asdict(self)
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The chosen values, by hyperparameter."""
+        found: Mapping[str, Value] = json.loads(self.chosen)
+        return found
+
+    @property
+    def grid_values(self) -> Mapping[str, Sequence[Value]]:
+        """The values to try, by hyperparameter."""
+        found: Mapping[str, Sequence[Value]] = json.loads(self.grid)
+        return found
+
+    @property
+    def shifts(self) -> tuple[str, ...]:
+        """Shifts of the cells, each once."""
+        return tuple(dict.fromkeys(cell.partition("|")[0] for cell in self.cells))
+
+    def require_consistent(self) -> None:
+        """Check that redundant fields agree, and that no trial saw a shift that is reported.
+
+        Raises:
+            RecordError: two fields contradict each other, or a cell is not of a held-out shift.
+        """
+        for name, expected in _derived_fields(self.trials).items():
+            found = getattr(self, name)
+            if found != expected and not (name == "error" and abs(found - expected) < _SAME):
+                raise RecordError(f"{name} is {found!r:.120}; expected {expected!r:.120}, as the trials say")
+        seen = {cell.partition("|")[0] for each in self.trials for cell in each.cells}
+        if odd := sorted(seen - set(self.held_out) | seen & set(self.reported)):
+            raise RecordError(
+                f"cells has {', '.join(odd)}; expected shifts that are held out and not reported, of "
+                f"{', '.join(self.held_out)}"
+            )
+
+
+def tuning_columns() -> tuple[Field, ...]:
+    """Return the columns of the table `tunings` that a record's facts fill, in their order."""
+    return columns_of(TuningRun)
+
+
+def trial_columns() -> tuple[Field, ...]:
+    """Return the columns of the table `tuning_trials` that a trial fills, in their order."""
+    return columns_of(Trial)
+
+
+def _derived_fields(trials: tuple[Trial, ...]) -> dict[str, Any]:
+    """Return the fields that follow from *trials*; the choice is the first trial with the lowest error."""
+    if not trials:
+        raise RecordError("trials is empty; expected at least one")
+    for each in trials:
+        if len(each.errors) != len(each.cells) or abs(each.error - sum(each.errors) / len(each.errors)) > _SAME:
+            raise RecordError(
+                f"error of trial {each.trial} is {each.error!r}; expected the mean of its {len(each.errors)} errors, "
+                f"each of one of its {len(each.cells)} cells"
+            )
+    if len({each.cells for each in trials}) > 1:
+        raise RecordError("cells differ from trial to trial; expected the same cells for all of them")
+    best = min(trials, key=lambda each: each.error)
+    return {
+        "cells": tuple(dict.fromkeys(trials[0].cells)),
+        "num_trials": len(trials),
+        "chosen": best.hyperparameters,
+        "error": best.error,
+    }

@@ -1,0 +1,230 @@
+"""The manifest of shards at URLs: made from the shards' own manifest, or by reading every byte once."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+import numpy as np
+
+from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.remote_files import copy_file, read_range, run_and_wait
+from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
+from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
+from tta_pipeline.data.sources.tar_stream import TarStream
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.backfill_checksums import backfill_checksums
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
+from tta_pipeline.shards.read_back import PublishedShardSet, publish_adopted
+from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import Progress
+
+_UNFINISHED = "unfinished-shards-"
+_NUM_COMPARED = 32
+_MAX_COMPARED_BYTES = 4 * 2**20
+"""Limits of the check of a server's manifest: samples and bytes of the first shard that are compared."""
+
+
+class PinClasses(Protocol):
+    """A function that returns the benchmark's class map, after pinning the first cell's classes if there is none."""
+
+    def __call__(self, find_classes: Callable[[], tuple[str, ...]], /) -> ClassMap:
+        """Return the class map; *find_classes* returns the classes of the cell."""
+        ...
+
+
+def adopt_remote(
+    folder: Path, cell: Cell, progress: Progress, *, benchmark_name: str, pin_classes: PinClasses
+) -> PublishedShardSet:
+    """Make the manifest of the shards whose URLs are in *folder*.
+
+    If the shards have their own manifest, it is fetched; its labels are used if its class map is the benchmark's.
+    Otherwise every byte is read once; *folder* then holds up to two shards at a time.
+
+    Args:
+        folder: Folder of `remote.json`; the manifest is published here.
+        cell: Cell that the shards hold.
+        progress: Counts samples and bytes done.
+        benchmark_name: Name of the data set in the manifest.
+        pin_classes: Returns the benchmark's class map.
+
+    Raises:
+        ManifestError: *folder* has no URLs, or a shard is damaged or differs from its manifest. Or the manifest is of
+            another cell, or its labels differ from those in the first shard.
+        ClassMapError: a sample's class is not in the class map.
+        StreamError: a shard cannot be read.
+    """
+    started = time.perf_counter()
+    remote = read_remote_cell(folder)
+    if remote is None:
+        raise ManifestError(f"{folder} has no addresses of shards; materialize this cell's tar_shards")
+    if present := _find_described_set(folder, remote):
+        pinned = pin_classes(partial(_stated_classes, present))
+        if pinned.sha256 == present.manifest.class_map_sha256:
+            return PublishedShardSet(
+                shard_set=backfill_checksums(present), was_built=False, wall_s=time.perf_counter() - started
+            )
+    like = _fetch_own_manifest(remote, cell)
+    find_classes = partial(_stated_classes, like)
+    if like is not None and pin_classes(find_classes).sha256 == like.manifest.class_map_sha256:
+        shards = tuple(_contents_from_index(like))
+    else:  # labels of another class map say nothing about this one
+        shards = tuple(_read_remote_shards(remote, folder, progress))
+        find_classes = partial(_classes_in, shards, folder)
+        if like is not None:
+            _require_same_hashes(shards, like, remote)
+    return publish_adopted(
+        folder,
+        cell,
+        shards,
+        benchmark_name=benchmark_name,
+        class_map=pin_classes(find_classes),
+        version=remote.version,
+        like=like.manifest if like else None,
+        started=started,
+    )
+
+
+def _stated_classes(shard_set: ShardSet | None) -> tuple[str, ...]:
+    return shard_set.manifest.classes if shard_set else ()
+
+
+def _classes_in(shards: Sequence[ShardContents], folder: Path) -> tuple[str, ...]:
+    return classes_in_label_order((sample.stated for shard in shards for sample in shard.samples), where=folder)
+
+
+def _find_described_set(folder: Path, remote: RemoteCell) -> ShardSet | None:
+    """Return the set in *folder* if its manifest has the version of the located shards, else None."""
+    try:
+        found = ShardSet.open(folder)
+    except ManifestError:
+        return None
+    return found if found.manifest.source.version == remote.version else None
+
+
+def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
+    """Fetch the shards' own manifest and return the set that it describes; None if they have none.
+
+    Raises:
+        ManifestError: the manifest is damaged or of another cell, or the shards have other sizes or labels.
+        SourceError: the first shard is damaged.
+    """
+    if remote.manifest is None:
+        return None
+    place = remote.manifest.rpartition("/")[0]
+    with TemporaryDirectory(prefix="tta_pipeline-manifest-") as name:
+        folder = Path(name)
+        for file in (MANIFEST_FILE, SAMPLES_FILE):
+            (folder / file).write_bytes(run_and_wait(read_range(f"{place}/{file}")))
+        try:
+            found = ShardSet.open(folder)
+        except ManifestError as error:
+            raise ManifestError(str(error).replace(str(folder), place)) from None
+    if found.manifest.cell != cell:
+        raise ManifestError(
+            f"{remote.manifest}: found the manifest of {found.manifest.cell.key}; expected {cell.key}: correct "
+            "the URL, or remove the manifest there to have the shards read"
+        )
+    stated = {shard.name: shard.shard_bytes for shard in found.manifest.shards}
+    for shard in remote.shards:
+        if stated.get(shard.name) != shard.size_bytes:
+            raise ManifestError(
+                f"{shard.url}: found {shard.size_bytes} bytes; expected {stated.get(shard.name)}, as in "
+                f"{remote.manifest}: put the shards of this manifest there, or remove the manifest"
+            )
+    _require_labels(found, remote)
+    return found
+
+
+def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
+    """Refuse a manifest whose labels differ from those in the first samples of its first shard."""
+    index, classes = described.index, described.manifest.classes
+    name = described.manifest.shards[0].name
+    shard = next(shard for shard in remote.shards if shard.name == name)
+    rows = sorted(np.flatnonzero(index.shards == 0).tolist(), key=index.offsets.__getitem__)
+    # Read to the end of the first image that is not compared: every member of the images before it is then included.
+    ends = [int(index.offsets[row] + -(-index.sizes[row] // BLOCK_BYTES) * BLOCK_BYTES) for row in rows]
+    is_small = shard.size_bytes <= _MAX_COMPARED_BYTES
+    num_near = len(rows) if is_small else sum(end <= _MAX_COMPARED_BYTES for end in ends) - 1
+    num_compared = min(_NUM_COMPARED, max(1, num_near))
+    end = ends[num_compared] if num_compared < len(rows) else shard.size_bytes
+    data = run_and_wait(read_range(shard.url, 0, end, facts=shard.facts)) + bytes(2 * BLOCK_BYTES)
+    labels = {int(index.offsets[row]): int(index.labels[row]) for row in rows[:num_compared]}
+    for image, stated in iterate_stated_classes(TarStream(BytesIO(data), shard.url, begins_at=0), shard.url):
+        if image.offset not in labels:
+            continue
+        label = labels[image.offset]
+        others = [each for each in (stated.name, stated.text) if each in classes and each != classes[label]]
+        if stated.label not in (None, label):
+            others.append(f"the label {stated.label}")
+        if others:
+            raise ManifestError(
+                f"{shard.url}: {image.name} has {others[0]} in the shard, and the label {label}, "
+                f"{classes[label]}, in {remote.manifest}; expected one class: put the manifest of these shards there, "
+                "or remove it to have the shards read"
+            )
+
+
+def _require_same_hashes(shards: Sequence[ShardContents], described: ShardSet, remote: RemoteCell) -> None:
+    """Refuse shards that were read in full and do not match their own manifest."""
+    hashes = {shard.name: shard.sha256 for shard in described.manifest.shards}
+    for shard in shards:
+        if shard.sha256 != hashes[shard.name]:
+            raise ManifestError(
+                f"{shard.name}: found sha256 {shard.sha256}; expected {hashes[shard.name]}, as in {remote.manifest}: "
+                "put the shards of this manifest there, or remove the manifest"
+            )
+
+
+def _contents_from_index(shard_set: ShardSet) -> Iterator[ShardContents]:
+    """Yield the contents of each shard according to the index of *shard_set*."""
+    classes = shard_set.manifest.classes
+    has_numbers = classes == tuple(map(str, range(len(classes))))  # a class name is then a label in any class map
+    samples: list[list[Sample]] = [[] for _ in shard_set.manifest.shards]
+    for row in shard_set.index.table.to_pylist():
+        label = row["label"]
+        samples[row["shard"]].append(
+            Sample(
+                key=row["key"],
+                source_name=row["source_name"],
+                class_name="" if has_numbers else classes[label],
+                offset=row["offset"],
+                size_bytes=row["size_bytes"],
+                sha256=row["sha256"],
+                checksum=b"",
+                label=label if has_numbers else None,
+            )
+        )
+    for shard, found in zip(shard_set.manifest.shards, samples, strict=True):
+        yield ShardContents(shard.name, shard.shard_bytes, shard.sha256, found)
+
+
+def _read_remote_shards(remote: RemoteCell, folder: Path, progress: Progress) -> Iterator[ShardContents]:
+    """Read each shard while the next one is downloaded."""
+    with (
+        TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name,
+        ThreadPoolExecutor(1, thread_name_prefix="tta-fetch") as pool,
+    ):
+        scratch = Path(name)
+
+        def fetch(shard: RemoteShard) -> Path:
+            run_and_wait(copy_file(shard.url, shard.facts, scratch / shard.name))
+            return scratch / shard.name
+
+        arriving = pool.submit(fetch, remote.shards[0])
+        for shard, following in zip(remote.shards, [*remote.shards[1:], None], strict=True):
+            path = arriving.result()
+            if following:
+                arriving = pool.submit(fetch, following)
+            try:
+                contents = read_shard(ShardToRead(path, is_foreign=True), progress.advance)
+            except ManifestError as error:
+                raise ManifestError(str(error).replace(str(path), shard.url)) from None
+            path.unlink()
+            yield contents

@@ -1,0 +1,221 @@
+"""Reading one shard with code that is independent of the writer's; a worker process can run it."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.sources.existing_shards import StatedClass, stated_class
+from tta_pipeline.data.sources.shard_members import (
+    CLASS_TYPE,
+    IMAGE_TYPES,
+    JSON_TYPE,
+    REFUSED_TYPES,
+    MemberName,
+    Members,
+    parse_member_name,
+)
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.checksums import checksum
+from tta_pipeline.shards.member_names import sample_key, source_name
+from tta_pipeline.shards.tar import Member, TarReader
+from tta_pipeline.util.names import require_unicode
+
+_LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
+"""Extensions of label members; our own shards hold only these and images."""
+
+
+class Sample(NamedTuple):
+    """One sample as found in a shard. A plain tuple, because there are millions."""
+
+    key: str
+    source_name: str
+    class_name: str
+    offset: int
+    size_bytes: int
+    sha256: bytes
+    checksum: bytes
+    """Fast checksum of the bytes; empty if they were not read."""
+    label: int | None = None
+    """Label from a `.cls` or `.json` member of a third-party shard, if that holds an integer."""
+    text: str = ""
+    """Text in such a member, if it holds no integer."""
+
+    @property
+    def stated(self) -> StatedClass:
+        """The class as stated by a third-party shard."""
+        return StatedClass(self.class_name, self.label, self.text)
+
+
+class ShardContents(NamedTuple):
+    """The content of one shard."""
+
+    name: str
+    shard_bytes: int
+    sha256: str
+    samples: list[Sample]
+    left_out: Mapping[str, int] = {}
+    """Number of ignored members of a third-party shard by extension: neither the image nor its class."""
+    num_hidden: int = 0
+    """Number of members of a third-party shard without an extension or with a leading dot in the name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Sending named tuples from another process takes five times as long as tuples.
+        samples = [tuple(sample) for sample in self.samples]
+        return _contents, (self.name, self.shard_bytes, self.sha256, samples, dict(self.left_out), self.num_hidden)
+
+
+class ShardToRead(NamedTuple):
+    """A shard to read, and whether it is ours."""
+
+    path: Path
+    is_foreign: bool
+    """Whether the shard is third-party: its images are then checked too; our writer has checked its own."""
+
+
+def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lambda *_: None) -> ShardContents:
+    """Read every byte of a shard; call *advance* regularly with the numbers of samples and bytes done.
+
+    Raises:
+        ManifestError: the shard is not an intact archive of images and labels.
+    """
+    tally = _BatchedProgress(advance)
+    with shard.path.open("rb") as file:
+        reader = TarReader(shard.path, file)
+        if shard.is_foreign:
+            return _read_foreign_contents(shard.path, reader, tally)
+        samples = _read_own_samples(shard.path, reader, tally)
+    return ShardContents(shard.path.name, reader.size_bytes, reader.sha256, samples)
+
+
+def _read_own_samples(path: Path, reader: TarReader, tally: "_BatchedProgress") -> list[Sample]:
+    samples: list[Sample] = []
+    for member in reader.members():
+        if _allowed_extension(path, member) in IMAGE_TYPES:
+            require_unicode(member.name, of=path, error=ManifestError)
+            samples.append(_sample(member, source_name(member.name)))
+            tally.add(len(member.data))
+    tally.flush()
+    return samples
+
+
+def _read_foreign_contents(path: Path, reader: TarReader, tally: "_BatchedProgress") -> ShardContents:
+    found: defaultdict[str, Members[_FoundImage]] = defaultdict(Members)
+    num_hidden = 0
+    for member in reader.members():
+        name = parse_member_name(member.name)
+        if name.role == "hidden":
+            num_hidden += 1
+            continue
+        _refuse_executable(path, member, name)
+        require_unicode(member.name, of=path, error=ManifestError)
+        members = found[name.key]
+        if name.role == "image":
+            members.images.append((name.extension, _inspect_image(member)))
+            tally.add(len(member.data))
+        elif name.role == "class":
+            members.texts.append((name.extension, member.data))
+        elif name.role == "json":
+            members.jsons.append((name.extension, member.data))
+        else:
+            members.others.append(name.extension)
+    tally.flush()
+    samples = sorted((_foreign_sample(path, key, members) for key, members in found.items()), key=_position)
+    left_out = Counter(extension for members in found.values() for extension in members.ignored_extensions())
+    return ShardContents(path.name, reader.size_bytes, reader.sha256, samples, left_out, num_hidden)
+
+
+class _BatchedProgress:
+    """Counts samples and reports them by the hundred: a report per sample takes longer than reading the sample."""
+
+    def __init__(self, advance: Callable[[int, int], None]) -> None:
+        self._advance = advance
+        self._num_samples = self._num_bytes = 0
+
+    def add(self, num_bytes: int) -> None:
+        self._num_samples += 1
+        self._num_bytes += num_bytes
+        if self._num_samples == 100:
+            self.flush()
+
+    def flush(self) -> None:
+        self._advance(self._num_samples, self._num_bytes)
+        self._num_samples = self._num_bytes = 0
+
+
+def _contents(name: str, shard_bytes: int, sha256: str, samples: list[Any], *others: Any) -> ShardContents:
+    return ShardContents(name, shard_bytes, sha256, [Sample._make(sample) for sample in samples], *others)
+
+
+def _allowed_extension(path: Path, member: Member) -> str:
+    extension = member.name.rpartition("/")[2].partition(".")[2].lower()
+    if extension not in IMAGE_TYPES and extension not in _LABEL_TYPES:
+        raise ManifestError(
+            f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
+            f"{', '.join(sorted(IMAGE_TYPES | _LABEL_TYPES))}: take it out"
+        )
+    return extension
+
+
+def _refuse_executable(path: Path, member: Member, name: MemberName) -> None:
+    if name.role == "refused":
+        raise ManifestError(
+            f"{path}: found member {member.name!r} at byte {member.offset}, which a careless reader would execute; "
+            f"expected no {', '.join(sorted(REFUSED_TYPES))}: take it out"
+        )
+
+
+def _plain_name(member: str) -> str:
+    return member.removeprefix("./")
+
+
+class _FoundImage(NamedTuple):
+    """An image of a third-party shard; it may turn out not to be the sample's image."""
+
+    sample: Sample
+    problem: str
+    """Damage of the image; empty if it is intact."""
+
+
+def _inspect_image(member: Member) -> _FoundImage:
+    try:
+        read_image_header(member.data)
+    except ValueError as error:
+        return _FoundImage(_sample(member, _plain_name(member.name)), f"{member.name} at byte {member.offset}: {error}")
+    return _FoundImage(_sample(member, _plain_name(member.name)), "")
+
+
+def _foreign_sample(path: Path, key: str, members: Members[_FoundImage]) -> Sample:
+    try:
+        image, said = members.main_image(), members.parse_label()
+    except ValueError as error:
+        raise ManifestError(
+            f"{path}: key {key} {error}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and one class for each "
+            "key: pack it again"
+        ) from None
+    if image.problem:
+        raise ManifestError(f"{path}: not an intact image: {image.problem}")
+    stated = stated_class(image.sample.source_name, said)
+    if stated is None:
+        raise ManifestError(
+            f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one"
+        )
+    return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
+
+
+def _position(sample: Sample) -> int:
+    return sample.offset
+
+
+def _sample(member: Member, name: str) -> Sample:
+    return Sample(
+        sample_key(member.name),
+        name,
+        name.rpartition("/")[0].rpartition("/")[2],
+        member.offset,
+        len(member.data),
+        hashlib.sha256(member.data).digest(),
+        checksum(member.data),
+    )

@@ -1,0 +1,83 @@
+"""The facts of a shard set for tables and the user: counts, bytes, inodes and times."""
+
+from dataclasses import dataclass
+
+from tta_pipeline.shards.manifest import ShardFacts, WriterRecord
+from tta_pipeline.shards.read_back import PublishedShardSet
+
+_NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and note of what was verified
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSetRow:
+    """One row of the table `shard_sets`, with the rows of `shards`."""
+
+    benchmark: str
+    shift_set: str
+    shard_set: str
+    corruption: str
+    severity: int
+    source_kind: str
+    generated: bool
+    manifest_sha256: str
+    class_map_sha256: str
+    order_hash: str
+    num_classes: int
+    num_samples: int
+    num_shards: int
+    payload_bytes: int
+    shard_bytes: int
+    num_inodes: int
+    num_loose_inodes: int
+    inode_reduction: float
+    write_wall_s: float | None
+    """Seconds for writing the shards; None for third-party shards."""
+    write_images_per_s: float | None
+    read_back_wall_s: float
+    shards: tuple[ShardFacts, ...]
+
+
+def shard_set_row(
+    published: PublishedShardSet,
+    record: WriterRecord | None,
+    *,
+    benchmark_name: str,
+    shift_set: str,
+    shard_set: str = "shards",
+) -> ShardSetRow:
+    """Return the row of a shard set.
+
+    Args:
+        published: The shard set.
+        record: The writer's record; None for third-party shards.
+        benchmark_name: Name of the benchmark here; the manifest of third-party shards may have another.
+        shift_set: Name of the shift set.
+        shard_set: The transform that made it, or "shards" for a benchmark's first set.
+    """
+    manifest = published.shard_set.manifest
+    num_inodes = len(manifest.shards) + _NUM_OWN_FILES + 1
+    num_loose_inodes = manifest.num_samples + len(manifest.classes) + 1
+    return ShardSetRow(
+        benchmark=benchmark_name,
+        shift_set=shift_set,
+        shard_set=shard_set,
+        corruption=manifest.corruption,
+        severity=manifest.severity,
+        source_kind=manifest.source.kind,
+        generated=manifest.source.generated,
+        manifest_sha256=manifest.sha256,
+        class_map_sha256=manifest.class_map_sha256,
+        order_hash=manifest.order.sha256,
+        num_classes=len(manifest.classes),
+        num_samples=manifest.num_samples,
+        num_shards=len(manifest.shards),
+        payload_bytes=manifest.payload_bytes,
+        shard_bytes=manifest.shard_bytes,
+        num_inodes=num_inodes,
+        num_loose_inodes=num_loose_inodes,
+        inode_reduction=num_loose_inodes / num_inodes,
+        write_wall_s=record.wall_s if record else None,
+        write_images_per_s=record.num_samples / record.wall_s if record else None,
+        read_back_wall_s=published.wall_s,
+        shards=manifest.shards,
+    )

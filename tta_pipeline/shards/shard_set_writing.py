@@ -1,0 +1,335 @@
+"""Writing the shards of a cell from its listing; their folder appears whole or not at all."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
+from tta_pipeline.errors import ManifestError, ShardError, SourceError
+from tta_pipeline.shards.benchmark_expectation import encoding_of
+from tta_pipeline.shards.encoding import encoder, stored_extension
+from tta_pipeline.shards.manifest import (
+    WRITER_FILE,
+    ShardFacts,
+    SkippedImage,
+    SourceFacts,
+    StoredOrder,
+    WriterRecord,
+    keys_sha256,
+    read_record,
+)
+from tta_pipeline.shards.member_names import make_member_name, sample_key
+from tta_pipeline.shards.replacing import require_replaceable
+from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
+from tta_pipeline.shards.stored_order import order_images
+from tta_pipeline.shards.tar import archive_end
+from tta_pipeline.util.files import advice, published_folder
+from tta_pipeline.util.garbage_collection import gc_paused
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Progress
+
+WRITER_VERSION = "2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Folder of a cell's shards, and facts for their record."""
+
+    folder: Path
+    benchmark_name: str
+    source_kind: str
+    generated: bool = False
+    recipe: dict[str, JsonValue] | None = None
+    """See `SourceFacts.recipe`."""
+
+
+def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
+    """Return the hash of everything that determines the shards."""
+    decisive = [
+        WRITER_VERSION,
+        target.benchmark_name,
+        source_version,
+        class_map.sha256,
+        settings.decisive_settings(),
+        encoding_of(settings).function_sha256,
+    ]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def write_shards(
+    listing: Listing,
+    target: Target,
+    *,
+    version: str,
+    class_map: ClassMap,
+    settings: ShardSettings,
+    progress: Progress,
+    workers: Workers | None = None,
+) -> WriterRecord:
+    """Write the shards of *listing* into the target's folder, which appears whole or not at all.
+
+    Args:
+        listing: The images.
+        target: Folder and names of the shards.
+        version: The source's version of the cell, part of the fingerprint.
+        class_map: Labels; the class of every image must be in it.
+        settings: Limits, order and processing of the images.
+        progress: Counts images and bytes done.
+        workers: Processes that each write one shard at a time, where that is faster; None: this process writes.
+
+    Raises:
+        ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
+        SourceError: an image is damaged, and the settings do not allow skipping it; or two images have the same key.
+        ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
+            foreign files; or one image alone exceeds the size limit of a shard.
+    """
+    require_replaceable(target.folder, _read_shard_names(target.folder))
+    listing = listing.in_memory()
+    if workers and workers.are_worth_starting(sum(image.size_bytes for image in listing.images)):
+        workers.start(write_shard)  # the processes import what they need while the images are put in order
+    else:
+        workers = None
+    images, source = _select_images(listing, target, version, class_map, settings)
+    members = _plan_members(images, settings)
+    started = time.perf_counter()
+    read_ahead(images)
+    try:
+        with published_folder(target.folder) as folder:
+            written = _write_all(
+                folder,
+                listing.cell,
+                members,
+                class_map=class_map,
+                settings=settings,
+                progress=progress,
+                workers=workers,
+            )
+            record = WriterRecord(
+                benchmark=target.benchmark_name,
+                corruption=listing.cell.corruption,
+                severity=listing.cell.severity,
+                source=source,
+                class_map_sha256=class_map.sha256,
+                order=StoredOrder(
+                    name=settings.order, seed=settings.seed, sha256=keys_sha256([member.key for member in members])
+                ),
+                encoding=encoding_of(settings),
+                shards=tuple(
+                    ShardFacts(
+                        name=shard.name,
+                        num_samples=shard.num_samples,
+                        shard_bytes=shard.shard_bytes,
+                        sha256=shard.sha256,
+                    )
+                    for shard in written
+                ),
+                num_samples=len(members),
+                payload_bytes=sum(shard.payload_bytes for shard in written),
+                payloads_sha256=hashlib.sha256(b"".join(shard.digests for shard in written)).hexdigest(),
+                fingerprint=fingerprint(target, version, class_map, settings),
+                wall_s=time.perf_counter() - started,
+            )
+            (folder / WRITER_FILE).write_text(json.dumps(record.model_dump(mode="json"), indent=1))
+    except OSError as error:
+        raise _unwritable(target.folder, listing, error) from error
+    return record
+
+
+def find_unchanged(
+    target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
+) -> WriterRecord | None:
+    """Return the record of the existing shards of *cell* if `write_shards` would write the same, else None."""
+    record = read_finished_record(target.folder)
+    if record is None or record.cell != cell:
+        return None
+    return record if record.fingerprint == fingerprint(target, version, class_map, settings) else None
+
+
+def read_finished_record(folder: Path) -> WriterRecord | None:
+    """Return the writer's record of a complete shard set in *folder*, or None if there is no such set."""
+    try:
+        record = read_record(folder / WRITER_FILE, WriterRecord)
+    except ManifestError:
+        return None
+    paths = {folder / shard.name: shard.shard_bytes for shard in record.shards}
+    return record if all(path.is_file() and path.stat().st_size == size for path, size in paths.items()) else None
+
+
+def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
+    """Return the bounds of the shards: positions among the samples, from 0 to the number of samples.
+
+    *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as
+    requested, or as few as the limit allows; their sample counts differ by at most one.
+    """
+    num_samples = len(sizes)
+    if settings.num_shards:
+        return equal_bounds(num_samples, min(settings.num_shards, num_samples))
+    by_count = -(-num_samples // settings.samples_per_shard) if settings.samples_per_shard else 1
+    if not settings.max_shard_bytes:
+        return equal_bounds(num_samples, by_count)
+    num_shards = max(1, by_count, sum(sizes) // settings.max_shard_bytes)
+    while num_shards < num_samples:
+        bounds = equal_bounds(num_samples, num_shards)
+        if all(_archive_bytes(sizes[start:end]) <= settings.max_shard_bytes for start, end in pairwise(bounds)):
+            return bounds
+        num_shards += 1
+    return equal_bounds(num_samples, num_samples)
+
+
+def equal_bounds(num_samples: int, num_shards: int) -> list[int]:
+    """Return the bounds that cut samples into *num_shards* parts whose sizes differ by at most one."""
+    return [num_samples * number // num_shards for number in range(num_shards + 1)]
+
+
+def _archive_bytes(sizes: Sequence[int]) -> int:
+    return sum(sizes) + len(archive_end(sum(sizes)))
+
+
+def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Mapping[str, int]) -> list[int]:
+    """Return the bytes of each sample if shards have a limit in bytes; otherwise a list of zeros.
+
+    Raises:
+        ShardError: one sample alone exceeds the limit.
+    """
+    if not settings.max_shard_bytes:
+        return [0] * len(members)
+    sizes = [sample_bytes(member, settings, labels) for member in members]
+    member, size = max(zip(members, sizes, strict=True), key=itemgetter(1))
+    if _archive_bytes([size]) > settings.max_shard_bytes:
+        raise ShardError(
+            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes; a shard with this image "
+            f"alone has {_archive_bytes([size]):,}; max_shard_bytes is {settings.max_shard_bytes:,}: raise it, or "
+            "leave this image out"
+        )
+    return sizes
+
+
+def _select_images(
+    listing: Listing, target: Target, version: str, class_map: ClassMap, settings: ShardSettings
+) -> tuple[list[SourceImage], SourceFacts]:
+    """Return the images for the shards, and the facts about all images of the source."""
+    known = [image for image in listing.images if image.class_name in class_map.labels]
+    foreign = {image.class_name for image in listing.images} - class_map.labels.keys()
+    if settings.foreign_classes == "refuse":
+        class_map.require_known(foreign, where=listing.root)
+    skipped = _find_damaged(known, settings) if settings.damaged == "skip" else {}
+    facts = SourceFacts(
+        kind=target.source_kind,
+        generated=target.generated,
+        recipe=target.recipe,
+        version=version,
+        num_images=len(listing.images),
+        num_hidden=listing.num_hidden,
+        num_strays=len(listing.strays),
+        skipped=tuple(SkippedImage(name=image.name, reason=reason) for image, reason in skipped.items()),
+        num_foreign=len(listing.images) - len(known),
+        foreign_classes=tuple(sorted(foreign)),
+    )
+    chosen = [image for image in known if image not in skipped] if skipped else known
+    if not chosen:
+        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one")
+    return chosen, facts
+
+
+def _find_damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[SourceImage, str]:
+    """Return the damaged images with reasons; checked before writing, because the number of samples sets the bounds."""
+    encode, reasons = encoder(settings), {}
+    for image in images:
+        try:
+            encode(image.read())
+        except ValueError as error:
+            reasons[image] = str(error)
+    return reasons
+
+
+@gc_paused()
+def _plan_members(images: Sequence[SourceImage], settings: ShardSettings) -> list[PlannedMember]:
+    """Put *images* in order and name them for webdataset, each with a unique key."""
+    images = order_images(images, settings)
+    names = [make_member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
+    members = [PlannedMember(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
+    if len({member.key for member in members}) != len(members):
+        raise _same_key(members)
+    return members
+
+
+def _same_key(members: Sequence[PlannedMember]) -> SourceError:
+    by_key: dict[str, PlannedMember] = {}
+    pairs = ((by_key.setdefault(member.key, member), member) for member in members)
+    one, other = next((one.image, other.image) for one, other in pairs if one is not other)
+    return SourceError(
+        f"{other.path} ({other.name}) and {one.path} ({one.name}) differ only in their extension, so webdataset would "
+        "read them as one sample; expected one file for each name in a class: rename or remove one"
+    )
+
+
+def _write_all(
+    folder: Path,
+    cell: Cell,
+    members: Sequence[PlannedMember],
+    *,
+    class_map: ClassMap,
+    settings: ShardSettings,
+    progress: Progress,
+    workers: Workers | None,
+) -> list[WrittenShard]:
+    bounds = shard_bounds(_sizes(members, settings, class_map.labels), settings)
+    plans = [
+        PlannedShard(
+            path=folder / name,
+            members=members[start:end],
+            settings=settings,
+            labels=class_map.labels,
+        )
+        for name, (start, end) in zip(_shard_names(cell, settings, len(bounds) - 1), pairwise(bounds), strict=True)
+    ]
+    if workers is None:
+        return [write_shard(plan, progress.advance) for plan in plans]
+    written = []
+    with gc_paused():  # the work on images, which may leave garbage, is in the worker processes
+        for shard in workers.map(write_shard, plans):
+            progress.advance(shard.num_samples, shard.shard_bytes)
+            written.append(shard)
+    return written
+
+
+def _shard_names(cell: Cell, settings: ShardSettings, num_shards: int) -> list[str]:
+    if settings.shard_name is None:
+        # The cell is part of the name because webdataset's shard cache identifies files by their last part only.
+        return [f"{cell.corruption}-{cell.severity}-{number:05d}.tar" for number in range(num_shards)]
+    names = [settings.shard_name % number for number in range(num_shards)]
+    if len(names[-1]) > len(names[0]):
+        raise ShardError(
+            f"shard_name is {settings.shard_name!r} for {num_shards} shards; expected enough digits for all of them, "
+            "so that the names sort in the order of the shards: add digits"
+        )
+    return names
+
+
+def _read_shard_names(folder: Path) -> frozenset[str]:
+    """Return the names of our shards in *folder* from the writer's record."""
+    try:
+        return frozenset(shard.name for shard in read_record(folder / WRITER_FILE, WriterRecord).shards)
+    except ManifestError:
+        return frozenset()
+
+
+def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
+    payload_bytes = sum(image.size_bytes for image in listing.images)
+    stat = os.statvfs(target.parent if target.parent.exists() else "/")
+    return ShardError(
+        f"{target} cannot be written ({error}); about {payload_bytes / 2**20:,.1f} MiB are needed and "
+        f"{stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free there. Nothing was published: "
+        f"{advice(error)}"
+    )

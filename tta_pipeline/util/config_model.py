@@ -1,0 +1,48 @@
+"""The base class of all parts of a benchmark file."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+MAX_COUNT = 1_000_000_000
+"""Upper limit of every count in a benchmark file, below the limits of databases and tensors."""
+MAX_BATCH_SIZE = 100_000
+"""Upper limit of the batch size."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""A seed for any random number generator. Not negative: some generators treat -1 and 1 alike, tables would not."""
+_NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Beginning of a command that webdataset would run, or of a URL in place of a path."""
+
+
+class ConfigModel(BaseModel):
+    """A part of a benchmark file: read-only, and without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_fields(cls, value: Any) -> Any:
+        unknown = sorted(set(value) - set(cls.model_fields)) if isinstance(value, dict) else []
+        if unknown:
+            known = ", ".join(cls.model_fields) or "none, there is nothing to set"
+            raise ValueError(f"unknown field {', '.join(unknown)}; expected one of {known}")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _refuse_commands_and_urls(cls, value: Any) -> Any:
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Path):
+                _require_path(each)
+        return value
+
+
+def _require_path(path: Path) -> None:
+    if _NO_PATH.match(str(path)):
+        raise ValueError(f"found {str(path)!r}; expected a path here, not a command or a URL")
+    try:
+        path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"found {str(path)!r}; expected a path; after ~, the name of a user of this machine") from None
