@@ -13,8 +13,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-from tta_pipeline.data.sources.kinds.survey import Place
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.labels.class_map import ClassMap, pin_class_map, read_pinned_class_map
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext
 from tta_pipeline.data.sources.listing import Observed, Source
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 

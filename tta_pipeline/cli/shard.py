@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from tta_pipeline.benchmarks.shard_settings import ShardSettings
-    from tta_pipeline.data.sources.kinds.section import ImagesSection
+    from tta_pipeline.data.sources.source_section import ImagesSection
     from tta_pipeline.util.console import ConsoleReporter
 
 
@@ -152,7 +152,7 @@ def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
     from pydantic import ValidationError
 
     from tta_pipeline.data.sources.kinds import section_from_options
-    from tta_pipeline.data.sources.kinds.options import SourceOptions
+    from tta_pipeline.data.sources.source_options import SourceOptions
 
     class_map: Path | None = options["class_map"]
     has_devkit = class_map is not None and class_map.suffix == ".mat" and options["ground_truth"] is not None

@@ -14,8 +14,8 @@ from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import match_cell
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext
 from tta_pipeline.data.sources.listing import Source
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.read_back import PublishedShardSet

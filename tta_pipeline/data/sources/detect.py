@@ -8,9 +8,15 @@ from pathlib import Path
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
+from tta_pipeline.data.sources.choose_shift_set import (
+    ChosenShiftSet,
+    FoundCell,
+    Place,
+    choose_shift_set,
+    find_whole_set,
+)
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
-from tta_pipeline.data.sources.kinds.survey import ChosenShiftSet, FoundCell, Place, choose_shift_set, find_whole_set
 from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import read_file

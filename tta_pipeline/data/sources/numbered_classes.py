@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from tta_pipeline.data.labels.class_map import label_order
-from tta_pipeline.data.sources.kinds.section import SourceContext
 from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.names import find_duplicates

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import read_own_sets, shipped_sets
+from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.kinds import KINDS
-from tta_pipeline.data.sources.kinds.survey import Place, Survey
+from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import SourceError
 
 _LEAST_SIZE = 16

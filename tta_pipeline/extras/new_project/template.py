@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.choose_shift_set import OWN_SET_NAME
 from tta_pipeline.data.sources.kinds import ArchiveSource, NpySource, SourceSection
-from tta_pipeline.data.sources.kinds.survey import OWN_SET_NAME, Survey
+from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.methods.catalogue import METHODS, PRESETS
 
 _WIDTH = 116

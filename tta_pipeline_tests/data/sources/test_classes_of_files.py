@@ -12,7 +12,7 @@ from scipy.io import savemat
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds.clean_images import CleanImages
-from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg

@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.cli.shard import _section
 from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_from_options
-from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import write_tree

@@ -10,10 +10,10 @@ from tta_pipeline.data.sources.kinds.folder import FolderSource
 from tta_pipeline.data.sources.kinds.generated import GeneratedSource
 from tta_pipeline.data.sources.kinds.huggingface import HuggingFaceSource
 from tta_pipeline.data.sources.kinds.npy import NpySource
-from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceSection
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
 from tta_pipeline.data.sources.kinds.torchvision import TorchvisionSource
+from tta_pipeline.data.sources.source_options import SourceOptions
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceSection
 from tta_pipeline.errors import SourceError
 
 __all__ = [

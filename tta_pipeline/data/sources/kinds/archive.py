@@ -12,8 +12,8 @@ from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_sets
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
 from tta_pipeline.data.sources.kinds.npy import open_arrays, survey_arrays
-from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import (
+from tta_pipeline.data.sources.source_options import SourceOptions
+from tta_pipeline.data.sources.source_section import (
     Cells,
     ImagesSection,
     SourceContext,
@@ -26,9 +26,10 @@ from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.archived_images import ArchivedImages
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.listing import Source
     from tta_pipeline.data.sources.npy_images import NpyImages
+    from tta_pipeline.data.sources.source_section import Survey
 
 
 class ArchiveSource(ClassesOfFiles, ImagesSection):
@@ -152,8 +153,9 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of the given archives, or of all archives in the given folder."""
+        from tta_pipeline.data.sources.choose_shift_set import choose_shift_set
         from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-        from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set
+        from tta_pipeline.data.sources.source_section import Survey
 
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))

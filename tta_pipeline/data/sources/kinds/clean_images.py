@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
-from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
-from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import Seed
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 

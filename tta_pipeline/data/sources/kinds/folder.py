@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
-from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, quote_for_yaml
+from tta_pipeline.data.sources.source_options import SourceOptions
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.folder_tree import FolderTree
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
     from tta_pipeline.data.sources.listing import Source
+    from tta_pipeline.data.sources.source_section import Survey
 
 
 class FolderSource(ClassesOfFiles, ImagesSection):
@@ -93,7 +94,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with class folders for each cell."""
         from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
-        from tta_pipeline.data.sources.kinds.survey import Survey
+        from tta_pipeline.data.sources.source_section import Survey
 
         found = find_cells_under(place) if place.folder else None
         if found is None:

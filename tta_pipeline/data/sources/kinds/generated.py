@@ -10,14 +10,15 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add_clean_and_train
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
-from tta_pipeline.data.sources.kinds.section import SourceContext, quote_for_yaml
+from tta_pipeline.data.sources.source_section import SourceContext, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.listing import Source
+    from tta_pipeline.data.sources.source_section import Survey
 
 
 class GeneratedSource(GeneratedSection):
@@ -83,7 +84,7 @@ class GeneratedSource(GeneratedSection):
 
 def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> "Survey":
     """Return the survey of uncorrupted images at *path*."""
-    from tta_pipeline.data.sources.kinds.survey import Survey
+    from tta_pipeline.data.sources.source_section import Survey
 
     shift_set = shipped_sets()["imagenet_c"]
     is_square = image_size is not None and image_size[0] == image_size[1]
@@ -103,10 +104,10 @@ def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int
 
 def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in class folders."""
+    from tta_pipeline.data.sources.choose_shift_set import is_shift
     from tta_pipeline.data.sources.class_folders import WRAPPERS
     from tta_pipeline.data.sources.detect import find_first_file, read_image_size
     from tta_pipeline.data.sources.folder_tree import discover_tree
-    from tta_pipeline.data.sources.kinds.survey import is_shift
 
     root = place.paths[0]
     folder = root / "val" if (root / "val").is_dir() else root

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from tta_pipeline.data.corruptions.constants import PARAMETERS, SEVERITIES
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.section import ImagesSection
+from tta_pipeline.data.sources.source_section import ImagesSection
 from tta_pipeline.util.config_model import Seed
 from tta_pipeline.util.partitions import Cell
 

@@ -15,13 +15,14 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, find_shared_place, quote_for_yaml
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.listing import Listing, Source
+    from tta_pipeline.data.sources.source_section import Survey
     from tta_pipeline.data.sources.spill import SpillFile
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -92,7 +93,8 @@ class HuggingFaceSource(ImagesSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder of Parquet files whose names or folders name shifts."""
-        from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set, is_shift
+        from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
+        from tta_pipeline.data.sources.source_section import Survey
 
         found = {path: _parse_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
         cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}

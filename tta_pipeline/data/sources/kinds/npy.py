@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.kinds.options import SourceOptions
-from tta_pipeline.data.sources.kinds.section import (
+from tta_pipeline.data.sources.source_options import SourceOptions
+from tta_pipeline.data.sources.source_section import (
     Cells,
     ImagesSection,
     SourceContext,
@@ -21,9 +21,10 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.listing import Source
     from tta_pipeline.data.sources.npy_images import NpyImages
+    from tta_pipeline.data.sources.source_section import Survey
 
 LABELS_FILE = "labels.npy"
 
@@ -101,8 +102,9 @@ def survey_arrays(source: SourceSection, root: Path, place: "Place") -> "Survey"
     Raises:
         SourceError: there are only labels, or a file is not an array.
     """
-    from tta_pipeline.data.sources.kinds.survey import Survey, choose_shift_set, is_shift
+    from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
     from tta_pipeline.data.sources.npy_images import NpyImages, read_images
+    from tta_pipeline.data.sources.source_section import Survey
 
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()

@@ -8,15 +8,16 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.section import SourceContext, SourceSection, find_shared_place, quote_for_yaml
 from tta_pipeline.data.sources.kinds.shard_patterns import ShardPatterns
+from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, find_shared_place, quote_for_yaml
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
     from tta_pipeline.data.sources.remote_shards import RemoteShards
+    from tta_pipeline.data.sources.source_section import Survey
 
 
 _MAX_SHARD_MEMBERS = 20_000
@@ -104,7 +105,7 @@ class ShardsSource(SourceSection):
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with shards for each cell."""
         from tta_pipeline.data.sources.detect import find_cells_under
-        from tta_pipeline.data.sources.kinds.survey import Survey
+        from tta_pipeline.data.sources.source_section import Survey
 
         found = find_cells_under(place) if place.folder else None
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):

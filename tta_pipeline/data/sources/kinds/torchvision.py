@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, find_shared_place
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pydantic import JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.choose_shift_set import Place
     from tta_pipeline.data.sources.listing import Observed, Source
 
 
@@ -190,3 +190,23 @@ def filter_by_prefix(cells: Cells, prefixes: Sequence[str]) -> Cells:
     """Return the *cells* whose path begins with one of *prefixes*, such as `fog` or `fog/5`; all if there are none."""
     paths = [prefix.strip("/") for prefix in prefixes]
     return tuple(cell for cell in cells if not paths or any(f"{cell.path}/".startswith(f"{path}/") for path in paths))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What was found in a source."""
+
+    source: SourceSection
+    shift_set: ShiftSet
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    num_classes: int
+    image_size: tuple[int, int] | None
+    """Height and width of the first image in pixels; None if no image was read."""
+    remarks: tuple[str, ...] = ()
+    """Remarks for the user, one sentence each."""
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the first image is as high as it is wide."""
+        return self.image_size is None or self.image_size[0] == self.image_size[1]

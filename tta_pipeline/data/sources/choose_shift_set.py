@@ -1,17 +1,13 @@
-"""The survey of a source for `new-benchmark`, and the choice of the shift set that fits the names found."""
+"""The choice of the shift set whose names fit the files of a source, for `new-benchmark`."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN, ShiftSet
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.kinds.section import SourceSection
 
 OWN_SET_NAME = "own"
 """Name of a new shift set with the names found, used if no known set fits."""
@@ -41,26 +37,6 @@ class Place:
     def has(self, cell: Cell) -> bool:
         """Return whether a known set has *cell*; the cell's corruption may be the name of a shift's folder."""
         return any(_cells_of(each, [(cell.corruption, cell.severity)]) for each in self.sets)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """What was found in a source."""
-
-    source: "SourceSection"
-    shift_set: ShiftSet
-    corruptions: tuple[str, ...]
-    severities: tuple[int, ...]
-    num_classes: int
-    image_size: tuple[int, int] | None
-    """Height and width of the first image in pixels; None if no image was read."""
-    remarks: tuple[str, ...] = ()
-    """Remarks for the user, one sentence each."""
-
-    @property
-    def is_square(self) -> bool:
-        """Whether the first image is as high as it is wide."""
-        return self.image_size is None or self.image_size[0] == self.image_size[1]
 
 
 @dataclass(frozen=True, kw_only=True)
