@@ -12,8 +12,8 @@ from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels, adjacent_runs
 from tta_pipeline.loading.stream_order import order_among, stored_order
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_TURNS = 9
 NUM_PARTS = 20

@@ -21,7 +21,7 @@ from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.random_draws import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.loading.baselines.baseline import MEAN, STD, read_stored_files
 from tta_pipeline.loading.decode import decode_rows
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_CORES = len(os.sched_getaffinity(0))
 BATCH_SIZE, IMAGE_SIZE = 64, 224

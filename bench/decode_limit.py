@@ -8,7 +8,7 @@ import numpy as np
 import simplejpeg
 
 from tta_pipeline.loading.baselines.baseline import read_stored_files
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 def decoded_images_per_s(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> float:

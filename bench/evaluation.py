@@ -23,7 +23,7 @@ from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tre
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell, grid_of_cells
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 

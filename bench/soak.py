@@ -47,7 +47,7 @@ import tta_pipeline.shards.shard_set_writing
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import latest_record, read_record, record_paths
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.locations import Locations

@@ -22,8 +22,10 @@ from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, RecordError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, SampleIndex, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.shards.sample_index import SampleIndex
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import read_file, read_if_sha256_matches, read_sealed, seal, write_atomically
 
 ROOT = Path(tta_pipeline.__file__).parent

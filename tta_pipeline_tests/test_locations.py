@@ -15,7 +15,7 @@ from tta_pipeline.loading.baselines.webdataset_loader import WebDatasetLoader
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import quiet_reporter

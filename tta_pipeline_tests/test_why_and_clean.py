@@ -25,7 +25,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
 from tta_pipeline_tests.results.database.trained import record_training, training_run

@@ -25,7 +25,7 @@ from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell, grid_of_cells
 

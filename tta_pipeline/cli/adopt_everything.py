@@ -16,8 +16,9 @@ from tta_pipeline.data.sources.shard_files import (
     unpacked_path,
 )
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.adopt import ADOPTION_REFUSED_ADVICE, adopt
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.shards.read_back import ADOPTION_REFUSED_ADVICE, PublishedShardSet, adopt
+from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell

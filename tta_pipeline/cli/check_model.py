@@ -41,7 +41,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     from tta_pipeline.evaluation.normalisation_fit import COLUMNS, check_normalisation
     from tta_pipeline.report.tables import Table
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.shards.shard_set import ShardSet
     from tta_pipeline.util.partitions import CLEAN
     from tta_pipeline.util.progress import log_reporter, quiet_reporter
 

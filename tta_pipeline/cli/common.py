@@ -17,7 +17,7 @@ from tta_pipeline.util.json_values import JsonObject
 if TYPE_CHECKING:
     from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.shards.shard_set import ShardSet
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.conversion import Conversion
-from tta_pipeline.shards.read_back import PublishedShardSet
+from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.files import temporary_folder
 from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells

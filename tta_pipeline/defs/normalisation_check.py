@@ -77,7 +77,7 @@ def _cached_fits(results: "ExperimentResults", compute: Compute, tell: Callable[
     from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
     from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.normalisation_fit import check_normalisation
-    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.shards.shard_set import ShardSet
     from tta_pipeline.util.files import write_atomically
 
     benchmark, machine = results.benchmark, compute.machine()

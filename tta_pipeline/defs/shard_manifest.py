@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
-    from tta_pipeline.shards.manifest import WriterRecord
-    from tta_pipeline.shards.read_back import PublishedShardSet
+    from tta_pipeline.shards.set_contents import PublishedShardSet
+    from tta_pipeline.shards.set_facts import WriterRecord
     from tta_pipeline.util.processes import Workers
 
 SHARDS_MATCH = "shards_match_manifest"
@@ -87,7 +87,8 @@ def _publish(
     from tta_pipeline.results.records import utc_now
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
-    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
+    from tta_pipeline.shards.manifest import WRITER_FILE, read_record
+    from tta_pipeline.shards.set_facts import WriterRecord
 
     benchmark, started_at = scope.benchmark, utc_now()
     folder = locations.shards(benchmark.name, cell)
@@ -124,8 +125,8 @@ def _build_own_manifest(
     stays: it is correct but in the wrong place, and `tar_shards` does not mistake it for this cell's record.
     """
     from tta_pipeline.errors import ManifestError
+    from tta_pipeline.shards.build_manifest import publish_shard_set
     from tta_pipeline.shards.manifest import WRITER_FILE
-    from tta_pipeline.shards.read_back import publish_shard_set
     from tta_pipeline.util.progress import Progress
 
     belonging.require(record, folder / WRITER_FILE)
@@ -151,7 +152,7 @@ def _adopt_local(
     from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.data.sources.existing_shards import ExistingShards
     from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version
-    from tta_pipeline.shards.read_back import adopt
+    from tta_pipeline.shards.adopt import adopt
     from tta_pipeline.util.progress import Progress
 
     progress = Progress(say, what=cell.key, total=0)
@@ -194,7 +195,7 @@ def _adopt_remote(
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
     from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.shards.shard_set import ShardSet
     from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))

@@ -10,8 +10,8 @@ from tta_pipeline.defs.scope import Scope
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.shards.manifest import WriterRecord
-    from tta_pipeline.shards.read_back import PublishedShardSet
+    from tta_pipeline.shards.set_contents import PublishedShardSet
+    from tta_pipeline.shards.set_facts import WriterRecord
 
 _SHOWN = (
     "num_samples", "num_classes", "num_shards", "payload_bytes", "shard_bytes", "num_inodes", "num_loose_inodes",

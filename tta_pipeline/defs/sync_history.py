@@ -120,7 +120,8 @@ def _evaluation_output(benchmark: Benchmark, locations: Locations, experiment_na
 
 
 def _shard_output(benchmark: Benchmark, locations: Locations, kind: str, transform: str, cell: Cell) -> _Output:
-    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_manifest, read_record
+    from tta_pipeline.shards.manifest import WRITER_FILE, read_manifest, read_record
+    from tta_pipeline.shards.set_facts import WriterRecord
 
     folder = (
         locations.transformed(benchmark.name, transform, cell)

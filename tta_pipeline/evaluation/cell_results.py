@@ -26,7 +26,7 @@ from tta_pipeline.evaluation.scores import (
 )
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
-from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.shards.set_facts import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
 """Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the

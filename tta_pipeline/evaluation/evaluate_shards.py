@@ -27,7 +27,7 @@ from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, WITHOUT_FILE, Evaluation
-from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256

@@ -53,7 +53,8 @@ from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.resolved_experiment import ResolvedExperiment
-from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.source_code import source_sha256
 
 

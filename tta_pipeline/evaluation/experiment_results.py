@@ -26,7 +26,9 @@ from tta_pipeline.results.records import (
 from tta_pipeline.results.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
-from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
+from tta_pipeline.shards.manifest import read_manifest
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey, parse_key
 

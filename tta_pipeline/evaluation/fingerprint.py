@@ -13,7 +13,7 @@ from typing import Any
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.source_code import source_sha256
 

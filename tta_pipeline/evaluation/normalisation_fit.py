@@ -19,7 +19,7 @@ from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 LEVEL = 0.01
 """Significance level: the largest probability of calling another normalisation better if all are equally good."""

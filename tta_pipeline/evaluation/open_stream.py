@@ -16,8 +16,10 @@ from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.sample_index import SampleIndex
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 
 

@@ -40,7 +40,7 @@ from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import Record, publish_record, utc_now
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import copy_atomically, node_local_folder, write_atomically
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.shards.manifest import SampleIndex
 from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.util.files import hash_file, read_if_sha256_matches
 
 _MOST_BYTES = 2**32

@@ -16,8 +16,8 @@ from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 @dataclass(frozen=True, kw_only=True)

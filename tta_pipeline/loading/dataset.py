@@ -17,7 +17,8 @@ from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
-from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 class Shards(Dataset[tuple[Any, int]]):

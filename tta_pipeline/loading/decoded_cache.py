@@ -38,8 +38,8 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import fsync_path, make_cache_folder, open_file
 
 OWN_FOLDER = "tta_pipeline-decoded"

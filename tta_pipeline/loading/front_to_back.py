@@ -12,7 +12,7 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.baselines.webdataset_loader import IMAGES, shard_paths
 from tta_pipeline.loading.batch_loader import BatchLoader, collate_images, decode_or_explain, require_images
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 _Sample = Mapping[str, Any]
 

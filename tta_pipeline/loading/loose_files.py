@@ -14,9 +14,9 @@ from tta_pipeline.data.sources.listing import ImageReader, Listing, SourceImage
 from tta_pipeline.errors import SourceError, StreamError
 from tta_pipeline.loading.batch_loader import BatchLoader, collate_images, decode_or_explain, require_images
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_FILE_BYTES
 

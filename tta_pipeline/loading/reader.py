@@ -17,8 +17,8 @@ from tta_pipeline.loading.decode_pool import DecodePool
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 _PIECE_BYTES = 2**21
 """Bytes of pixels that a thread decodes at a time: enough to hide the cost of the hand-over, and few enough that the

@@ -33,8 +33,8 @@ from tta_pipeline.data.remote_files import (
 )
 from tta_pipeline.data.sources.remote_shards import RemoteCell
 from tta_pipeline.errors import StreamError
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import advice, make_cache_folder, node_local_folder
 
 OWN_FOLDER = "tta_pipeline-remote"

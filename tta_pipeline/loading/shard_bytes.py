@@ -8,8 +8,8 @@ from typing import BinaryIO, Protocol, Self
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.remote_blocks import BlockCache, RemoteBlocks
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 class ShardBytes(Protocol):

@@ -15,7 +15,8 @@ from tta_pipeline.data.remote_files import (
     validate_url,
 )
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_record
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import open_file, read_file
 
 SCHEMES = (*REMOTE_SCHEMES, "file")

@@ -23,7 +23,9 @@ from tta_pipeline.data.sources.remote_shards import read_remote_cell
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.shard_set_folders import Folder, LocalFolder, folder_at
 from tta_pipeline.loading.verified_copy import copy_shard_set
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import advice, fsync_path, locked, make_cache_folder
 from tta_pipeline.util.progress import quiet_reporter
 

@@ -13,8 +13,8 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.shard_bytes import ShardBytes, open_shard_bytes
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 _GAP_BYTES = 2**12
 """Largest gap between two samples, in bytes, that is read rather than skipped: headers, padding and label members."""

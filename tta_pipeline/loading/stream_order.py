@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards import ordering
-from tta_pipeline.shards.manifest import SampleIndex, keys_sha256
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.sample_index import SampleIndex, keys_sha256
 
 
 @dataclass(frozen=True, kw_only=True)

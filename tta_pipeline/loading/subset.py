@@ -8,8 +8,9 @@ import numpy as np
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.stream_order import shuffled_order
-from tta_pipeline.shards.manifest import SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.sample_index import SampleIndex
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_LIST_BYTES
 from tta_pipeline.util.names import find_duplicates

@@ -19,8 +19,10 @@ from tta_pipeline.loading.shard_set_folders import Folder, folder_at
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksum_file_bytes, decode_checksums
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, cell_from_path
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.replacing import require_replaceable
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.progress import Progress, Reporter
 

@@ -15,7 +15,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_file, read_if_sha256_matches, write_atomically
 

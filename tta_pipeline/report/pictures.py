@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import order_among, stored_order
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 _TILE = 96
 _CAPTION = 30

@@ -352,7 +352,7 @@ def _require_common_fields(content: Mapping[str, Any], path: Path) -> None:
     for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
         if type(content[name]) is not kind:
             raise RecordError(f"is not a result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
-    if "\0" in content["run_id"] or any(type(value) is not str for value in content["software_versions"].values()):
+    if "\0" in content["run_id"] or any(type(value) is not str for value in content["versions"].values()):
         raise RecordError("is not a result record: run_id or a version is not text")
     try:
         datetime.fromisoformat(content["started_at"])

@@ -18,10 +18,12 @@ from tta_pipeline.data.sources.existing_shards import classes_in_label_order, it
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.adopt import publish_adopted
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
-from tta_pipeline.shards.read_back import PublishedShardSet, publish_adopted
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Progress
 

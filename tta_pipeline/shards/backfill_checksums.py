@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tta_pipeline.data.sources.listing import ImageReader
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.shards.checksums import as_digests, checksum
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 
 

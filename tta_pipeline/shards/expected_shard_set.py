@@ -14,7 +14,7 @@ from tta_pipeline.util.locations import CLASS_MAPS, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.shards.manifest import SetFacts
+    from tta_pipeline.shards.set_facts import SetFacts
 
 _NAME = re.compile(SHIFT_PATTERN)
 _NUM_LEVELS_OF_CELL = 2

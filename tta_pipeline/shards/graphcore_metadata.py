@@ -14,7 +14,8 @@ from typing import Any
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, VERIFIED_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
 from tta_pipeline.util.files import open_file, read_file
 
 METADATA_FILE = "metadata.json"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tta_pipeline.shards.manifest import ShardFacts, WriterRecord
-from tta_pipeline.shards.read_back import PublishedShardSet
+from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.set_facts import ShardFacts, WriterRecord
 
 _NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and note of what was verified
 

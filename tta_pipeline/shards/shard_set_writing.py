@@ -18,18 +18,11 @@ from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.shards.benchmark_expectation import encoding_of
 from tta_pipeline.shards.encoding import encoder, stored_extension
-from tta_pipeline.shards.manifest import (
-    WRITER_FILE,
-    ShardFacts,
-    SkippedImage,
-    SourceFacts,
-    StoredOrder,
-    WriterRecord,
-    keys_sha256,
-    read_record,
-)
+from tta_pipeline.shards.manifest import WRITER_FILE, read_record
 from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.replacing import require_replaceable
+from tta_pipeline.shards.sample_index import keys_sha256
+from tta_pipeline.shards.set_facts import ShardFacts, SkippedImage, SourceFacts, StoredOrder, WriterRecord
 from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
 from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline.shards.tar import archive_end

@@ -2,7 +2,7 @@
 
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:

@@ -9,9 +9,11 @@ from tta_pipeline.benchmarks.shard_settings import Transform
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import ShardError
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.manifest import ShardSet, WriterRecord
-from tta_pipeline.shards.read_back import PublishedShardSet, publish_shard_set
+from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.set_facts import WriterRecord
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import Target, find_unchanged, write_shards
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets

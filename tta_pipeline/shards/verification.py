@@ -12,14 +12,9 @@ from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_at_path
-from tta_pipeline.shards.manifest import (
-    MANIFEST_FILE,
-    SAMPLES_FILE,
-    WRITER_FILE,
-    ShardFacts,
-    ShardSet,
-    find_present_shards,
-)
+from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE
+from tta_pipeline.shards.set_facts import ShardFacts
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet, find_present_shards
 from tta_pipeline.util.files import hash_file, is_unpublished
 from tta_pipeline.util.progress import Progress, Reporter, quiet_reporter
 

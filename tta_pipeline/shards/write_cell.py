@@ -5,10 +5,11 @@ from pathlib import Path
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import CellTask, Conversion, convert
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import PublishedShardSet, publish_shard_set
+from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, quiet_reporter

@@ -11,7 +11,7 @@ from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFi
 from dagster_dg_core.context import DgContext
 
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project
 
 ROOT = Path(__file__).parents[2]

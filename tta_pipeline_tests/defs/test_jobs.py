@@ -5,7 +5,7 @@ import json
 import dagster as dg
 
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 
 STREAMS = """

@@ -9,7 +9,7 @@ import dagster as dg
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.new_cells_sensor import cell_ranges
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import Project, write_tree
 from tta_pipeline_tests.defs.test_sources import CELLS, REST

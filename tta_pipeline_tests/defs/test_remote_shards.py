@@ -10,7 +10,7 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture

@@ -17,7 +17,7 @@ from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import Project, jpeg
 

@@ -10,7 +10,7 @@ import pytest
 
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import record_paths
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, TRAIN
 from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, UNPUBLISHED, Project, new_project
 

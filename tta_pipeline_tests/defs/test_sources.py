@@ -11,7 +11,7 @@ import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 

@@ -11,7 +11,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.methods.models import surer
 
 SETTINGS = {

@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator
 
 

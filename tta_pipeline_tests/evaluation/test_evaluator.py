@@ -18,7 +18,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.resolved_experiment import resolve_from_file
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
 

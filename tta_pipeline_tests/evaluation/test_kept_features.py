@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
 
 READERS = ("source", "lame", "t3a", "neo")

@@ -18,7 +18,7 @@ from tta_pipeline.loading.loose_files import LooseFileLoader, LooseFiles
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of

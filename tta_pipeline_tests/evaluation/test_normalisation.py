@@ -30,7 +30,7 @@ from tta_pipeline.evaluation.normalisation_fit import (
 from tta_pipeline.loading.subset import draw_over_classes
 from tta_pipeline.models.small_network import SmallConvNet
 from tta_pipeline.models.trained_models import load_trained_model
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import SMALL

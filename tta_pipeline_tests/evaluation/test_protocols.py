@@ -29,7 +29,7 @@ from tta_pipeline.methods.catalogue import Hyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.report.pages.cells import chart_data
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE, Cell
 from tta_pipeline_tests.evaluation.small import (

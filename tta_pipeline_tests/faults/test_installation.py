@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 

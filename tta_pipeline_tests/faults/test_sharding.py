@@ -15,8 +15,9 @@ import pytest
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError, SourceError
-from tta_pipeline.shards.manifest import VERIFIED_FILE
-from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import VERIFIED_FILE
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util import files
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree

@@ -13,7 +13,7 @@ import pytest
 
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import read_record, record_paths
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import write_tree

@@ -9,7 +9,7 @@ from torchvision.datasets import ImageFolder
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.interop.samples import Samples, sample
 from tta_pipeline_tests.shards.cell import CELL
 

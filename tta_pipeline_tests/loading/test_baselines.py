@@ -14,8 +14,8 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
 from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
 
 EVERY = pytest.mark.parametrize("name", select_loaders())

@@ -13,8 +13,8 @@ from tta_pipeline.loading.decoded_cache import CachedPixels, DecodedCache
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import shuffled_order, stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip
 
 CELL_BYTES = 20 * (32 * 32 * 3 + 8) + 64

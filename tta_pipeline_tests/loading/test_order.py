@@ -20,8 +20,9 @@ from tta_pipeline.loading.stream_order import (
     stored_order,
     windowed_order,
 )
-from tta_pipeline.shards.manifest import SAMPLES_SCHEMA, SampleIndex, ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import Target, write_shards
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 

@@ -12,7 +12,7 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import jpeg
 
 

@@ -16,7 +16,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.loading.servers import s3_server, web_server
 

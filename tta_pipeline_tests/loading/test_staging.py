@@ -17,8 +17,8 @@ from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.staging import OWN_FOLDER, Stage
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import node_local_folder
 from tta_pipeline_tests.loading.servers import running, web_server
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample

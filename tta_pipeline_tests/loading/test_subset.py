@@ -7,7 +7,7 @@ import pytest
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.subset import read_listed_positions
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 def test_a_list_with_every_name_twice_is_refused_at_once(shard_set: ShardSet, tmp_path: Path):

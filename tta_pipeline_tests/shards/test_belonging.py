@@ -17,9 +17,10 @@ from tta_pipeline.data.sources.kinds import FolderSource
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.verified_copy import fetch_shard_set
+from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems, verify_shard_sets
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import Locations

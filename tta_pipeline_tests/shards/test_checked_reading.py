@@ -18,8 +18,8 @@ from tta_pipeline.extras.doctor.missing_checksums import check_shard_checksums
 from tta_pipeline.loading.baselines.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import verify_shard_sets

@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli import main
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import shard_bounds
 from tta_pipeline_tests.conftest import write_tree
 

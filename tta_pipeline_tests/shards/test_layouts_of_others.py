@@ -26,8 +26,9 @@ from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards,
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import PublishedShardSet, adopt
+from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg

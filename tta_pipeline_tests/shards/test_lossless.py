@@ -21,9 +21,9 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.report.pictures import sample_row
 from tta_pipeline.results.evaluation_record import FirstSamples
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.partitions import CLEAN

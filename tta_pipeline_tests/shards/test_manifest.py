@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.manifest import Manifest, ShardSet, read_record
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.manifest import read_record
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
@@ -62,7 +64,7 @@ def test_a_manifest_that_describes_the_shards_stays(shard_set: ShardSet):
 OPENING = """
 import os, sys
 from pathlib import Path
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 before = set(os.listdir("/proc/self/task"))
 ShardSet.open(Path(sys.argv[1]))
 assert before == set(os.listdir("/proc/self/task"))

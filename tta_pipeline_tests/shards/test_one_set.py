@@ -14,7 +14,7 @@ from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 from tta_pipeline.data.sources.kinds.clean_images import CleanImages
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.data.sources.test_archive import archive

@@ -18,8 +18,9 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.transformation import TransformResult, transform_shard_set, transform_shard_sets
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.files import published_folder

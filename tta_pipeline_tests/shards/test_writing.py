@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set_writing import Target, shard_bounds, write_shards
 from tta_pipeline.util import processes
 from tta_pipeline_tests.conftest import jpeg

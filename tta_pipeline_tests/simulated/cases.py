@@ -22,8 +22,8 @@ from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.resolved_experiment import resolve_from_file
+from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
-from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.progress import Progress, quiet_reporter
 from tta_pipeline_tests.conftest import write_tree

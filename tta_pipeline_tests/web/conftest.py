@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tta_pipeline.shards.manifest import Manifest, read_record
+from tta_pipeline.shards.manifest import read_record
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
 from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project

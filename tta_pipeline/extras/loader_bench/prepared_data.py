@@ -11,7 +11,7 @@ from tta_pipeline.errors import LoaderError, PipelineError
 from tta_pipeline.extras.loader_bench.loaders import LOADERS, describe_error
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.loading.baselines.baseline import read_stored_files
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.files import scratch_folder

@@ -19,7 +19,7 @@ from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
 from tta_pipeline.loading.device import as_floats, synchronize
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.loading.stream_order import StreamOrder, stored_order
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 Normalization = Literal["own", "host", "device"]
 """Where images are normalised: `own`, as in each system's examples; `host`; or `device`, to which bytes are sent."""

@@ -6,7 +6,8 @@ from pathlib import Path
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.extras.publishing.published_cell import PublishedCell, verify_cell
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_at_path, expected_for_cell
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, Cell

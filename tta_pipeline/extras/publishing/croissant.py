@@ -5,7 +5,7 @@ from datetime import date
 
 from tta_pipeline.extras.publishing.data_set import GENERATED, DataSet
 from tta_pipeline.extras.publishing.published_cell import PublishedCell
-from tta_pipeline.shards.manifest import SAMPLES_FILE
+from tta_pipeline.shards.shard_set import SAMPLES_FILE
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.json_values import Json, JsonObject
 

@@ -16,7 +16,8 @@ from tta_pipeline.extras.publishing.croissant import croissant_metadata
 from tta_pipeline.extras.publishing.data_set import DataSet
 from tta_pipeline.extras.publishing.preview import preview_png
 from tta_pipeline.extras.publishing.published_cell import PublishedCell
-from tta_pipeline.shards.manifest import VERIFIED_FILE, WRITER_FILE
+from tta_pipeline.shards.manifest import WRITER_FILE
+from tta_pipeline.shards.shard_set import VERIFIED_FILE
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.util.files import hash_file, published_folder
 from tta_pipeline.util.progress import Reporter

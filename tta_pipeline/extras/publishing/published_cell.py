@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.names import abbreviate_list
 

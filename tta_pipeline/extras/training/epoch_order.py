@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.shards.manifest import SampleIndex
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.sample_index import SampleIndex
 
 
 def order_by_key(index: SampleIndex) -> Indices:

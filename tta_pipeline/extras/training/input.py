@@ -20,8 +20,9 @@ from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.manifest import ShardSet, keys_sha256
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.sample_index import keys_sha256
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 @dataclass(frozen=True, kw_only=True)

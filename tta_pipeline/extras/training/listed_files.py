@@ -7,8 +7,8 @@ from typing import Self
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.loose_files import LooseFiles
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_FILE_BYTES
 

@@ -39,7 +39,8 @@ from tta_pipeline.results.records import latest_record
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell

@@ -18,8 +18,8 @@ from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment
 from tta_pipeline.loading.baselines.webdataset_loader import shard_paths
-from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.shard_set import ShardSet
 
 _CHUNK = 16
 """Number of images that a worker process sends at a time."""

@@ -6,7 +6,8 @@ from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestErr
 from tta_pipeline.extras.tuning.grid import Combination, trial_name
 from tta_pipeline.results.resolved_experiment import require_held_out
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from tta_pipeline.data.images import decode_with_pillow, read_array
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 
 Output = Literal["uint8", "float32"]

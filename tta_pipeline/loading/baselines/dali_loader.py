@@ -11,7 +11,7 @@ from nvidia.dali import Pipeline, fn
 
 from tta_pipeline.loading.baselines.baseline import Baseline
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 _COMPONENT = "image"
 

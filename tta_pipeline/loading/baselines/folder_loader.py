@@ -8,7 +8,7 @@ from torchvision.datasets import ImageFolder
 
 from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, read_stored_files, tensor_transform
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_FILE_BYTES
 

@@ -8,7 +8,7 @@ from litdata.streaming.cache import Cache
 
 from tta_pipeline.loading.baselines.baseline import Baseline, open_stored_images
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 _CHUNK_BYTES = 64 * 2**20
 

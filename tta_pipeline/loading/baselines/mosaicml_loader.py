@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from tta_pipeline.loading.baselines.baseline import Baseline, open_stored_images
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 class MosaicmlLoader(Baseline):

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from tta_pipeline.loading.baselines.baseline import Baseline, Output, decode_image, tensor_transform
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 
 class TarLoader(Baseline):

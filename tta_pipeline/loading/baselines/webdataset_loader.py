@@ -11,7 +11,7 @@ from tta_pipeline.data.images import read_npy
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.loading.baselines.baseline import Baseline, tensor_transform
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 
 _SHARD_SHUFFLE, _SAMPLE_SHUFFLE = 64, 1000
 IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")

@@ -25,7 +25,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["as"] = lambda value, column: format_value(column, value)
-    environment.filters["column_title"] = column_title
+    environment.filters["readable"] = column_title
     return environment
 
 

@@ -13,7 +13,8 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
-from tta_pipeline.shards.manifest import ShardSet, keys_sha256
+from tta_pipeline.shards.sample_index import keys_sha256
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 
 

@@ -14,7 +14,7 @@ from tta_pipeline.cli.shard import _section
 from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_from_options
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import BenchmarkFileError, SourceError
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import write_tree
 
 MD5 = "a" * 32

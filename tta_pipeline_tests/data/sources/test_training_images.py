@@ -14,7 +14,7 @@ from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.errors import BenchmarkFileError, ClassMapError
 from tta_pipeline.shards.conversion import benchmark_conversion
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, Cell

@@ -17,8 +17,8 @@ from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
 from tta_pipeline.extras.loader_bench.measure import Settings, compare, measure
 from tta_pipeline.extras.loader_bench.prepared_data import generate_shards, prepared
 from tta_pipeline.extras.loader_bench.process_memory import watched
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
 

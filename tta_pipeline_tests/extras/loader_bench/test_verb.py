@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import Project
 
 

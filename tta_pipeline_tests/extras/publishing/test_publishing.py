@@ -19,8 +19,8 @@ from tta_pipeline.data.shifts.shift_set_files import shipped_set
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.extras.publishing.published_cell import PublishedCell, verify_cell
 from tta_pipeline.extras.publishing.terms import terms_of
-from tta_pipeline.shards.manifest import SAMPLES_FILE
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.shard_set import SAMPLES_FILE
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET, flip_sample
 
 CROISSANT = """

@@ -20,7 +20,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.extras.reproduction.papers import PAPERS
 from tta_pipeline.extras.reproduction.result import ExperimentResult
 from tta_pipeline.methods.catalogue import METHODS
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, TENT, evaluated, results_of

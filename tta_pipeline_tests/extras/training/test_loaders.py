@@ -9,7 +9,7 @@ import torch
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.loose_files import LooseFiles
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.extras.training.test_input import assert_same, by_key, opened, read
 from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 

@@ -1,15 +1,10 @@
-"""Reading shards back for the manifest, with code that is independent of the writer's."""
+"""Adopt third-party shards: build a manifest from every byte of them, and rewrite none."""
 
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
 
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import (
@@ -23,170 +18,39 @@ from tta_pipeline.data.sources.existing_shards import (
 from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version, unpacked_path
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
-from tta_pipeline.shards.checksums import as_digests
-from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
+from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.graphcore_metadata import require_metadata_matches
-from tta_pipeline.shards.manifest import (
-    MANIFEST_FILE,
-    SAMPLES_FILE,
-    SAMPLES_SCHEMA,
-    WRITER_FILE,
+from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE, read_manifest
+from tta_pipeline.shards.sample_index import keys_sha256
+from tta_pipeline.shards.set_contents import (
+    PublishedShardSet,
+    SetContents,
+    find_described_set,
+    find_duplicate_keys,
+    publish_contents,
+    read_contents,
+    refuse_problems,
+    shard_differences,
+)
+from tta_pipeline.shards.set_facts import (
     Manifest,
-    SampleIndex,
-    SetFacts,
     ShardFacts,
-    ShardSet,
     SourceFacts,
     StoredEncoding,
     StoredOrder,
-    WriterRecord,
-    find_present_shards,
-    keys_sha256,
-    publish_manifest,
-    read_manifest,
-    read_record,
 )
-from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.util.files import locked_folder
+from tta_pipeline.shards.shard_reading import Sample, ShardContents
+from tta_pipeline.shards.shard_set import SAMPLES_FILE
 from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
-_COPIED_FIELDS = set(SetFacts.model_fields) - {"payload_bytes"}
-"""Fields that a manifest copies from the writer's record."""
-_NUM_LOOKS = 20
-_LOOK_EVERY_S = 0.1
 ADOPTION_REFUSED_ADVICE = (
     "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "
     f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
     "materialize tar_shards, then shard_manifest)"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedShardSet:
-    """A shard set with its manifest, and how the manifest came about."""
-
-    shard_set: ShardSet
-    was_built: bool
-    wall_s: float
-    """Seconds for reading back, comparing and publishing; for comparing alone if the manifest existed."""
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    """Number of ignored members of adopted shards by extension: neither the image nor its class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Contents:
-    """The content of all shards of a folder."""
-
-    shards: tuple[ShardContents, ...]
-
-    @property
-    def facts(self) -> tuple[ShardFacts, ...]:
-        return tuple(
-            ShardFacts(
-                name=shard.name,
-                num_samples=len(shard.samples),
-                shard_bytes=shard.shard_bytes,
-                sha256=shard.sha256,
-            )
-            for shard in self.shards
-        )
-
-    @cached_property
-    def samples(self) -> list[Sample]:
-        return [sample for shard in self.shards for sample in shard.samples]
-
-    @property
-    def keys(self) -> list[str]:
-        return [sample.key for sample in self.samples]
-
-    @property
-    def payload_bytes(self) -> int:
-        return sum(sample.size_bytes for sample in self.samples)
-
-    @cached_property
-    def left_out(self) -> Counter[str]:
-        counts = Counter[str]()
-        for shard in self.shards:
-            counts.update(shard.left_out)
-        return counts
-
-
-def publish_shard_set(
-    folder: Path,
-    class_map: ClassMap,
-    progress: Progress,
-    workers: Workers | None = None,
-    *,
-    belonging: ExpectedShardSet = ANYTHING,
-    record: WriterRecord | None = None,
-) -> PublishedShardSet:
-    """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
-
-    A manifest that already describes these shards stays as it is, and gets checksums if it has none.
-
-    Args:
-        folder: Folder of the shards.
-        class_map: Labels.
-        progress: Counts samples and bytes as they are read.
-        workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
-        belonging: Facts that the set must have.
-        record: The writer's record, if the caller has read it; None: it is read here.
-
-    Raises:
-        ManifestError: there is no writer's record, the shards differ from it (the message names the first
-            differences), or the record does not fit *belonging*.
-        ClassMapError: a sample's class is not in the class map.
-    """
-    started = time.perf_counter()
-    record = record or _read_writer_record(folder)
-    belonging.require(record, folder / WRITER_FILE)
-    shard_set = _find_described_set(folder, class_map)
-    if shard_set is not None and _matches_record(shard_set.manifest, record):
-        shard_set = backfill_checksums(shard_set)
-        progress.advance(record.num_samples, record.shard_bytes)
-        return PublishedShardSet(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
-    try:
-        contents = _read_shards(sorted(folder.glob("[!.]*.tar")), progress, workers, is_foreign=False)
-        _refuse_problems(folder, [*_differences(record, contents), *_find_duplicate_keys(contents)])
-    except (ManifestError, FileNotFoundError):
-        if _was_replaced(folder, record):
-            return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
-        raise
-    facts = record.model_dump(include=_COPIED_FIELDS)
-    with locked_folder(folder):
-        is_anew = _was_replaced(folder, record)
-        shard_set = None if is_anew else _publish(folder, contents, class_map, facts)
-    if shard_set is None:
-        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
-    return PublishedShardSet(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
-
-
-def _matches_record(manifest: Manifest, record: WriterRecord) -> bool:
-    """Return whether *manifest* says the same about the set as *record*."""
-    return manifest.model_dump(include=_COPIED_FIELDS) == record.model_dump(include=_COPIED_FIELDS)
-
-
-def _was_replaced(folder: Path, record: WriterRecord) -> bool:
-    """Return whether another process has replaced the shards that were read with its own."""
-    return _read_writer_record(folder) != record
-
-
-def _read_writer_record(folder: Path) -> WriterRecord:
-    """Return the writer's record in *folder*; try for two seconds, since another process may be replacing the folder.
-
-    On a file system that cannot swap names, the folder is missing for a moment, and other hosts see it with a delay.
-    """
-    for _ in range(_NUM_LOOKS):
-        try:
-            return read_record(folder / WRITER_FILE, WriterRecord)
-        except ManifestError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-        time.sleep(_LOOK_EVERY_S)
-    return read_record(folder / WRITER_FILE, WriterRecord)
 
 
 def adopt(
@@ -230,7 +94,7 @@ def adopt(
     stated = _read_existing_manifest(
         folder, ExpectedShardSet(cell=cell, class_map_sha256=class_map.sha256 if class_map else None)
     )
-    shard_set = _find_described_set(folder, class_map) if stated else None
+    shard_set = find_described_set(folder, class_map) if stated else None
     is_of_these = shard_set is not None and files in ((), shard_set.manifest.files)
     if shard_set is not None and is_of_these and _is_version(shard_set.manifest, version, names_by_id):
         return PublishedShardSet(
@@ -243,10 +107,10 @@ def adopt(
     files = files or (stated.files if stated else ())
     shards = _require_uncompressed(find_shard_files(folder, files))
     before = shards_version(shards)
-    contents = _read_shards(shards, progress, workers, is_foreign=True)
+    contents = read_contents(shards, progress, workers, is_foreign=True)
     if shards_version(_require_uncompressed(find_shard_files(folder, files))) != before:
         raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
-    if stated is not None and (other := [*_shard_differences(stated.shards, contents)]):
+    if stated is not None and (other := [*shard_differences(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {abbreviate_list(other, '; ')}. {ADOPTION_REFUSED_ADVICE}")
     require_metadata_matches(shards, len(contents.samples))
     if names_by_id is not None:
@@ -286,9 +150,9 @@ def publish_adopted(
         ManifestError: a key appears twice, or there is no sample.
         ClassMapError: see `adopt`.
     """
-    contents = _prefix_numbered_keys(_Contents(shards=shards))
-    _refuse_problems(
-        folder, [*_find_duplicate_keys(contents)] if contents.samples else ["found no sample; expected shards, *.tar"]
+    contents = _prefix_numbered_keys(SetContents(shards=shards))
+    refuse_problems(
+        folder, [*find_duplicate_keys(contents)] if contents.samples else ["found no sample; expected shards, *.tar"]
     )
     stated = (sample.stated for sample in contents.samples)
     class_map = class_map or ClassMap(classes=classes_in_label_order(stated, where=folder))
@@ -313,7 +177,7 @@ def publish_adopted(
         "num_samples": len(contents.samples),
         "files": files,
     }
-    shard_set = _publish(folder, contents, class_map, facts)
+    shard_set = publish_contents(folder, contents, class_map, facts)
     return PublishedShardSet(
         shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started, left_out=left_out
     )
@@ -343,7 +207,7 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
     return shards
 
 
-def _prefix_numbered_keys(contents: _Contents) -> _Contents:
+def _prefix_numbered_keys(contents: SetContents) -> SetContents:
     """Return *contents* with the shard's name in each key, if every shard numbers its keys anew, as in CCC.
 
     The shards do so if each begins with the keys of the longest shard. If two shards have the same image under the same
@@ -356,7 +220,7 @@ def _prefix_numbered_keys(contents: _Contents) -> _Contents:
     payloads = Counter((sample.key, sample.sha256) for sample in contents.samples)
     if len(payloads) < len(contents.samples):
         return contents
-    return _Contents(
+    return SetContents(
         shards=tuple(
             shard._replace(samples=[_prefix_key(Path(shard.name).stem, sample) for sample in shard.samples])
             for shard in contents.shards
@@ -390,70 +254,28 @@ def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manife
         raise ManifestError(f"{error}. {ADOPTION_REFUSED_ADVICE}") from None
 
 
-def _find_described_set(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
-    """Return the shard set in *folder* if its manifest describes the present shards, else None."""
-    if not (folder / MANIFEST_FILE).exists():
-        return None
-    try:
-        shard_set = ShardSet.open(folder)
-        shard_set.require_intact()
-    except ManifestError:
-        return None
-    names = {path.name for path in find_present_shards(folder, shard_set.manifest)}
-    same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
-    return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
-
-
-def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
-    class_map.require_known({sample.class_name for sample in contents.samples}, where=folder)
-    index = SampleIndex(table=_table(contents, class_map))
-    manifest = Manifest.model_validate(
-        {
-            **facts,
-            "payload_bytes": contents.payload_bytes,
-            "classes": class_map.classes,
-            "samples_sha256": hashlib.sha256(index.serialise()).hexdigest(),
-        }
-    )
-    is_checked = all(sample.checksum for sample in contents.samples)
-    checksums = as_digests(sample.checksum for sample in contents.samples) if is_checked else None
-    return publish_manifest(folder, manifest, index, checksums)
-
-
-def _read_shards(paths: Sequence[Path], progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
-    shards = [ShardToRead(path, is_foreign) for path in paths]
-    num_bytes = sum(shard.path.stat().st_size for shard in shards)
-    if workers is None or not workers.are_worth_starting(num_bytes):
-        return _Contents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))
-    contents = []
-    for shard in workers.map(read_shard, shards):
-        progress.advance(len(shard.samples), shard.shard_bytes)
-        contents.append(shard)
-    return _Contents(shards=tuple(contents))
-
-
-def _replace_numbers(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) -> _Contents:
+def _replace_numbers(folder: Path, contents: SetContents, names_by_id: Mapping[int, str]) -> SetContents:
     """Return *contents* with the class name in place of each number."""
 
     def named(sample: Sample) -> Sample:
         stated = replace_number_by_name(sample.stated, names_by_id, where=folder)
         return sample._replace(label=stated.label, text=stated.text)
 
-    return _Contents(
+    return SetContents(
         shards=tuple(shard._replace(samples=[named(sample) for sample in shard.samples]) for shard in contents.shards)
     )
 
 
-def _assign_classes(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:
+def _assign_classes(folder: Path, contents: SetContents, class_map: ClassMap) -> SetContents:
     wrappers = _find_wrappers(contents, class_map)
     shards = (
         shard._replace(samples=[_assign_class(folder, sample, class_map, wrappers) for sample in shard.samples])
         for shard in contents.shards
     )
-    return _Contents(shards=tuple(shards))
+    return SetContents(shards=tuple(shards))
 
 
-def _find_wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
+def _find_wrappers(contents: SetContents, class_map: ClassMap) -> frozenset[str]:
     """Return the folders that are not classes.
 
     Such a folder is not in the class map, and its samples have several labels or the class map has only numbers.
@@ -487,65 +309,3 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
             f"these shards were made with; or {ONE_BASED_ADVICE}"
         )
     return sample._replace(class_name=named)
-
-
-def _refuse_problems(folder: Path, problems: Sequence[str]) -> None:
-    if problems:
-        raise ManifestError(
-            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: make the shards of this cell again"
-        )
-
-
-def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
-    """Yield the differences between the shards and the writer's record."""
-    yield from _shard_differences(record.shards, contents)
-    yield from _count_differences(record, contents)
-
-
-def _shard_differences(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator[str]:
-    """Yield the differences between the shards that were read and *shards*."""
-    expected_by_name = {shard.name: shard for shard in shards}
-    found_by_name = {shard.name: shard for shard in contents.facts}
-    for name in sorted(expected_by_name.keys() | found_by_name.keys()):
-        expected, found = expected_by_name.get(name), found_by_name.get(name)
-        if expected is None:
-            yield f"found {name}; expected no such shard"
-        elif found is None:
-            yield f"{name} is missing; expected {expected.shard_bytes} bytes"
-        elif found != expected:
-            yield f"found {_describe_shard(found)}; expected {_describe_shard(expected)}"
-
-
-def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
-    if len(contents.samples) != record.source.num_taken:
-        yield f"found {len(contents.samples)} samples; expected the source's {record.source.num_taken}"
-    if keys_sha256(contents.keys) != record.order.sha256:
-        yield f"found keys in an order that hashes to {keys_sha256(contents.keys)}; expected {record.order.sha256}"
-    payloads = hashlib.sha256(b"".join(sample.sha256 for sample in contents.samples)).hexdigest()
-    if payloads != record.payloads_sha256:
-        yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were written"
-
-
-def _find_duplicate_keys(contents: _Contents) -> Iterator[str]:
-    for key, count in Counter(contents.keys).items():
-        if count > 1:
-            yield f"key {key} appears {count} times; expected once"
-
-
-def _describe_shard(shard: ShardFacts) -> str:
-    return f"{shard.name} with {shard.num_samples} samples, {shard.shard_bytes} bytes, sha256 {shard.sha256}"
-
-
-def _table(contents: _Contents, class_map: ClassMap) -> pa.Table:
-    keys, source_names, class_names, offsets, sizes, digests, *_ = zip(*contents.samples, strict=True)
-    counts = [len(shard.samples) for shard in contents.shards]
-    columns = {
-        "key": keys,
-        "source_name": source_names,
-        "label": [class_map.labels[name] for name in class_names],
-        "shard": np.repeat(np.arange(len(counts)), counts),
-        "offset": offsets,
-        "size_bytes": sizes,
-        "sha256": digests,
-    }
-    return pa.table(columns, schema=SAMPLES_SCHEMA)

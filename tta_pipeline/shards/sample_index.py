@@ -1,0 +1,72 @@
+"""The index of a shard set: where every sample lies."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SAMPLES_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("source_name", pa.string()),
+        ("label", pa.int32()),
+        ("shard", pa.int32()),
+        ("offset", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("sha256", pa.binary(32)),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleIndex:
+    """The samples of a shard set in stored order, by column."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def serialise(self) -> bytes:
+        """Return the bytes of `samples.parquet`."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.table, sink, compression="zstd", write_statistics=False)
+        return bytes(sink.getvalue())
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The webdataset key of each sample."""
+        return list(self.table["key"].to_pylist())
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The label of each sample, shape (N,)."""
+        return self._column("label")
+
+    @cached_property
+    def shards(self) -> npt.NDArray[np.int64]:
+        """The position of each sample's shard in the manifest, shape (N,)."""
+        return self._column("shard")
+
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where each sample's bytes begin in its shard, shape (N,)."""
+        return self._column("offset")
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The number of each sample's bytes, shape (N,)."""
+        return self._column("size_bytes")
+
+    def _column(self, name: str) -> npt.NDArray[np.int64]:
+        column: npt.NDArray[np.int64] = self.table[name].to_numpy().astype(np.int64)
+        return column
+
+
+def keys_sha256(keys: list[str]) -> str:
+    """Return the hash of sample keys in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()

@@ -1,0 +1,144 @@
+"""The facts about a shard set that its writer's record and its manifest state."""
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.partitions import Cell
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+Count = Annotated[int, Field(ge=0)]
+
+ShardName = Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
+
+
+class ShardFacts(ConfigModel):
+    """One tar file."""
+
+    name: ShardName
+    num_samples: Count
+    shard_bytes: Count
+    sha256: Sha256
+
+
+class SkippedImage(ConfigModel):
+    """An image that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+class SourceFacts(ConfigModel):
+    """Where the samples came from."""
+
+    kind: str
+    generated: bool
+    """Whether this project generated the images; results on them are not results on a published data set."""
+    recipe: dict[str, JsonValue] | None = None
+    """Settings with which this project generated the images; None for other images, and in older shard sets."""
+    version: str
+    """Digest of the source's listing."""
+    num_images: Count
+    """Number of images in the listing, including skipped ones."""
+    num_hidden: Count
+    num_strays: Count
+    skipped: tuple[SkippedImage, ...] = ()
+    """Damaged images that were left out, as the settings allow."""
+    num_foreign: Count = 0
+    """Number of images of foreign classes that were left out, as the settings allow."""
+    foreign_classes: tuple[str, ...] = ()
+
+    @property
+    def num_taken(self) -> int:
+        """Number of images that must be in the shards."""
+        return self.num_images - len(self.skipped) - self.num_foreign
+
+
+class StoredOrder(ConfigModel):
+    """The order of the samples in the shards."""
+
+    name: str
+    seed: int
+    sha256: Sha256
+    """sha256 of the keys, one per line, in that order."""
+
+
+class StoredEncoding(ConfigModel):
+    """Processing of the images before they were stored; a loader does not repeat it."""
+
+    format: Literal["raw", "tensor"] = "raw"
+    resize: int | None = None
+    center_crop: int | None = None
+    quality: int | None = None
+    function: str | None = None
+    """`module:name` of the function that was applied to each decoded image, before resizing and cropping."""
+    function_sha256: Sha256 | None = None
+    """sha256 of the function's code without comments: its module, and the modules beside it that it imports."""
+
+
+class SetFacts(ConfigModel):
+    """The facts about a shard set that the writer's record and the manifest share."""
+
+    benchmark: str
+    corruption: str
+    severity: Count
+    source: SourceFacts
+    class_map_sha256: Sha256
+    order: StoredOrder
+    encoding: StoredEncoding = StoredEncoding()
+    shards: tuple[ShardFacts, ...]
+    num_samples: Count
+    payload_bytes: Count
+    """Sum of the image files' sizes."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that the set holds."""
+        return Cell(corruption=self.corruption, severity=self.severity)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Sum of the shards' sizes."""
+        return sum(shard.shard_bytes for shard in self.shards)
+
+
+class WriterRecord(SetFacts):
+    """The writer's record of the shards that it wrote."""
+
+    format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
+    version: Literal[1] = 1
+    payloads_sha256: Sha256
+    """sha256 of the concatenated sha256 of every image, as read from the source, in stored order."""
+    fingerprint: Sha256
+    """Hash of everything that determines the shards; if it is unchanged, there is nothing to write."""
+    wall_s: float
+    """Seconds from reading the first image to syncing the last byte to disk."""
+
+
+class Manifest(SetFacts):
+    """The content of a shard set, as read back from the shards."""
+
+    format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
+    version: Literal[1] = 1
+    classes: tuple[str, ...]
+    """Class names in the order of their labels."""
+    samples_sha256: Sha256
+    """Hash of `samples.parquet`."""
+    files: tuple[str, ...] = ()
+    """Patterns of the shards' names, if the set was adopted from a folder with other tars; else every tar counts."""
+
+    def serialise(self) -> bytes:
+        """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""
+        unsaid = {"files": not self.files, "source": {"recipe"} if self.source.recipe is None else False}
+        content = self.model_dump(mode="json", exclude={name: what for name, what in unsaid.items() if what})
+        return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of `manifest.json`, the identity of the shard set."""
+        return hashlib.sha256(self.serialise()).hexdigest()

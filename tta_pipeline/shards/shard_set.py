@@ -1,0 +1,215 @@
+"""A shard set on disk: manifest, sample index and checksums, checked against each other."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
+from tta_pipeline.data.sources.shard_files import select_names
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest, require_file
+from tta_pipeline.shards.parquet_files import read_bounded_table
+from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.util.files import hash_file, read_file, read_if_sha256_matches, write_atomically
+from tta_pipeline.util.limits import MAX_FILE_BYTES
+from tta_pipeline.util.names import abbreviate_list
+
+SAMPLES_FILE = "samples.parquet"
+
+VERIFIED_FILE = "verified.json"
+
+_LEAST_BYTES = 2**20
+
+_MAX_ROW_BYTES = 2**13
+"""Most bytes of a row of the index: a key and a source name, each a path of at most 4,096 bytes."""
+
+_MAX_NOTE_BYTES = 2**11
+"""Most bytes of a shard in `verified.json`: its name, 255 bytes that JSON may write as 6 each, and four values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSet:
+    """A cell's folder with its manifest and sample index, checked against each other."""
+
+    folder: Path
+    manifest: Manifest
+    index: SampleIndex
+    checksums: Digests | None = None
+    """Checksums of the samples' bytes; None if they are missing: every read then compares the sample's sha256."""
+    remote: RemoteCell | None = None
+    """URLs of the shards, if they are not in the folder."""
+
+    @classmethod
+    def open(cls, folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Self:
+        """Read the manifest and the sample index of *folder*.
+
+        Raises:
+            ManifestError: a file is missing, damaged or of another format, the two disagree, or they do not fit
+                *belonging*.
+        """
+        manifest = read_manifest(folder, belonging)
+        path = folder / SAMPLES_FILE
+        try:
+            require_file(path)
+            limit_bytes = _LEAST_BYTES + manifest.num_samples * _MAX_ROW_BYTES
+            data = read_if_sha256_matches(path, manifest.samples_sha256, limit_bytes=limit_bytes)
+        except OSError as error:
+            raise ManifestError(
+                f"{path} cannot be read ({error.strerror}); expected the sample index: materialize the shard_manifest "
+                "of this cell again"
+            ) from error
+        if data is None:
+            raise ManifestError(
+                f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
+                "materialize the shard_manifest of this cell again"
+            )
+        try:
+            table = read_bounded_table(data, num_rows=manifest.num_samples, row_bytes=_MAX_ROW_BYTES)
+            index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
+        except (pa.ArrowException, ValueError) as error:
+            raise ManifestError(
+                f"{path} is damaged ({error}); materialize the shard_manifest of this cell again"
+            ) from error
+        _require_consistent(path, manifest, index)
+        checksums = read_checksums(folder, manifest.samples_sha256, len(index))
+        remote = read_remote_cell(folder)
+        return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
+
+    def select_samples(self, positions: npt.NDArray[np.int64]) -> Self:
+        """Return this set with only the samples at *positions*, shape (M,), in its index."""
+        checksums = None if self.checksums is None else self.checksums[positions]
+        return replace(self, index=SampleIndex(table=self.index.table.take(positions)), checksums=checksums)
+
+    def sample_check(self) -> SampleCheck:
+        """Return the check that every sample's bytes must pass when they are read."""
+        return SampleCheck.of(self.index.table["sha256"], self.checksums)
+
+    def require_intact(self) -> None:
+        """Make sure that every shard is the one that the manifest describes.
+
+        For shards at URLs, the server's facts are compared; each sample is compared when it is read. For shards on
+        disk, sizes are always compared. A shard is hashed again if its inode, size or modification time has changed
+        since it was last hashed.
+
+        Raises:
+            ManifestError: a shard is missing or differs; the message names the first three.
+        """
+        if self.remote is not None:
+            self._require_same_on_server(self.remote)
+            return
+        verified = _read_verified(self.folder, len(self.manifest.shards))
+        problems = []
+        for shard in self.manifest.shards:
+            path = self.folder / shard.name
+            if not path.is_file():
+                problems.append(f"{path} is missing; expected {shard.shard_bytes} bytes")
+            elif path.stat().st_size != shard.shard_bytes:
+                problems.append(f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}")
+            elif verified.get(shard.name) != _stamp(path, shard.sha256) and hash_file(path) != shard.sha256:
+                problems.append(f"{path} does not hash to {shard.sha256}")
+        if problems:
+            raise ManifestError(f"{abbreviate_list(problems, '; ')}; materialize the tar_shards of this cell again")
+        self.note_verified()
+
+    def note_verified(self) -> None:
+        """Note that the shards on this machine match the hashes in the manifest.
+
+        Without this note the shards are hashed again before the next run, so a failure to write it does no harm.
+        """
+        if self.remote is not None:
+            return
+        stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
+        if stamps != _read_verified(self.folder, len(stamps)):
+            with suppress(OSError):
+                write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
+
+    def _require_same_on_server(self, remote: RemoteCell) -> None:
+        stated = {shard.name: shard.shard_bytes for shard in self.manifest.shards}
+        located = {shard.name: shard.size_bytes for shard in remote.shards}
+        problems = list(remote.find_changes())
+        if stated != located:
+            problems.append(f"{self.folder / REMOTE_FILE} has other shards than {MANIFEST_FILE}")
+        if problems:
+            raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
+
+    def add_checksums(self, checksums: Digests) -> Self:
+        """Write the *checksums* of the samples in the index, and return the set with them.
+
+        Raises:
+            ManifestError: the checksums cannot be written.
+        """
+        write_checksums(self.folder, checksums, self.manifest.samples_sha256)
+        return replace(self, checksums=checksums)
+
+
+def find_present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
+    """Return the tars in *folder* that belong to the set of *manifest* by their names, sorted by name."""
+    there = tuple(sorted(folder.glob("[!.]*.tar")))
+    chosen = select_names({path.name for path in there}, manifest.files) if manifest.files else None
+    return tuple(path for path in there if chosen is None or path.name in chosen)
+
+
+def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests | None) -> ShardSet:
+    """Write the sample index, the checksums if they are known and, last, the manifest into *folder*."""
+    write_atomically(folder / SAMPLES_FILE, index.serialise())
+    if checksums is not None:
+        write_checksums(folder, checksums, manifest.samples_sha256)
+    write_atomically(folder / MANIFEST_FILE, manifest.serialise())
+    remote = read_remote_cell(folder)
+    shard_set = ShardSet(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
+    shard_set.note_verified()
+    return shard_set
+
+
+def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> None:
+    """Write the checksums of the samples in the index with the hash *samples_sha256* into *folder*.
+
+    Raises:
+        ManifestError: the checksums cannot be written.
+    """
+    path = folder / CHECKSUMS_FILE
+    try:
+        write_atomically(path, encode_checksums(checksums, samples_sha256))
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be written ({error.strerror}); expected a file of this project") from error
+
+
+def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
+    """Refuse an index or classes that do not match the manifest, and impossible image sizes."""
+    num_shards, num_classes = len(manifest.shards), len(manifest.classes)
+    is_consistent = (
+        len(index) == manifest.num_samples
+        and ClassMap(classes=manifest.classes).sha256 == manifest.class_map_sha256
+        and ((index.shards >= 0) & (index.shards < num_shards)).all()
+        and ((index.labels >= 0) & (index.labels < num_classes)).all()
+        and ((index.sizes >= 0) & (index.sizes <= MAX_FILE_BYTES)).all()
+    )
+    if not is_consistent:
+        raise ManifestError(
+            f"{path} has {len(index)} samples; the manifest counts {manifest.num_samples}, of {num_classes} classes in "
+            f"{num_shards} shards; expected only these labels and shards, images of at most {MAX_FILE_BYTES:,} bytes, "
+            f"and classes that hash to {manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
+        )
+
+
+def _stamp(path: Path, sha256: str) -> list[int | str]:
+    status = path.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns, sha256]
+
+
+def _read_verified(folder: Path, num_shards: int) -> dict[str, list[int | str]]:
+    try:
+        found = json.loads(read_file(folder / VERIFIED_FILE, limit_bytes=_LEAST_BYTES + num_shards * _MAX_NOTE_BYTES))
+    except (OSError, RecursionError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
