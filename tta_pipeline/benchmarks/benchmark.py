@@ -17,7 +17,7 @@ from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set
 from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.naming import BENCHMARK_NAME_PATTERN, Name, name_problem
+from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, Name, name_problem
 from tta_pipeline.util.partitions import TRAIN, Cell, grid_of_cells
 
 

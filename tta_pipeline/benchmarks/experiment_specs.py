@@ -14,7 +14,7 @@ from tta_pipeline.methods.catalogue import (
     find_method,
 )
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
-from tta_pipeline.util.naming import Name
+from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 
 LoaderName = Literal["indexed", "imagefolder", "webdataset"]

@@ -15,8 +15,8 @@ from tta_pipeline.benchmarks.matrix import expand_matrices
 from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import advice
+from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.locations import RESULT_KINDS, Locations
-from tta_pipeline.util.naming import is_benchmark_name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 from tta_pipeline.util.yaml_document import read_document
 

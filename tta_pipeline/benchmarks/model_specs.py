@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.naming import Name
+from tta_pipeline.util.identifiers import Name
 
 Mean = Annotated[float, Field(ge=0, le=1)]
 Deviation = Annotated[float, Field(gt=0, le=1)]

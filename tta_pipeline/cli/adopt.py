@@ -54,7 +54,7 @@ def adopt(
     """
     from tta_pipeline.cli.adopt_everything import adopt_everything
     from tta_pipeline.shards.verification import find_missing_classes
-    from tta_pipeline.util.names import abbreviate_list, describe_extensions
+    from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
 
     require_no_pipes(folder)
     every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)

@@ -20,9 +20,9 @@ from tta_pipeline.shards.adopt import ADOPTION_REFUSED_ADVICE, adopt
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, Step
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def adopt_everything(

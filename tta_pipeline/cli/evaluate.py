@@ -75,7 +75,7 @@ def evaluate(
     from tta_pipeline.models.load_by_name import load_model
     from tta_pipeline.models.try_network import require_outputs
     from tta_pipeline.results.records import utc_now
-    from tta_pipeline.util.naming import is_benchmark_name
+    from tta_pipeline.util.identifiers import is_benchmark_name
     from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
@@ -111,8 +111,8 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.database import publish_metrics
     from tta_pipeline.results.records import publish_record
+    from tta_pipeline.util.identifiers import is_benchmark_name
     from tta_pipeline.util.locations import Locations
-    from tta_pipeline.util.naming import is_benchmark_name
 
     if not is_benchmark_name(row.benchmark):
         raise EvaluationError(

@@ -42,7 +42,7 @@ def publish_results(
     from tta_pipeline.extras.reproduction.collected_result import CollectedResult, collect_result
     from tta_pipeline.extras.reproduction.result_folder import Citation, folder_facts, write_folders
     from tta_pipeline.util.locations import Locations
-    from tta_pipeline.util.names import abbreviate_list
+    from tta_pipeline.util.short_lists import abbreviate_list
 
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tta_pipeline.benchmarks.load_files import Fault, LoadedBenchmarks
-from tta_pipeline.util.naming import MAX_NAME_LENGTH, is_benchmark_name
+from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name
 
 BENCHMARK_FILE = "benchmark_file"
 """Last part of the asset key `<file>/benchmark_file` of a file that is left out as a whole."""

@@ -12,8 +12,8 @@ from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
+from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.limits import MAX_LIST_BYTES
-from tta_pipeline.util.names import find_duplicates
 
 _MAX_NAMED = 5
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.tables import Table, as_markdown, best_cells, format_value
-from tta_pipeline.util.names import find_duplicates
+from tta_pipeline.util.identifiers import find_duplicates
 
 _WIDE = 10_000  # wide enough that no line is wrapped
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")

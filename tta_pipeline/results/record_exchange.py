@@ -40,7 +40,7 @@ from tta_pipeline.results.records import (
     record_paths,
 )
 from tta_pipeline.util.files import locked, read_file, write_once
-from tta_pipeline.util.naming import is_benchmark_name
+from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _SCHEMES = ("s3", "gs")

@@ -41,10 +41,10 @@ from tta_pipeline.shards.set_facts import (
 )
 from tta_pipeline.shards.shard_reading import Sample, ShardContents
 from tta_pipeline.shards.shard_set import SAMPLES_FILE
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
+from tta_pipeline.util.short_lists import abbreviate_list
 
 ADOPTION_REFUSED_ADVICE = (
     "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "

@@ -21,9 +21,9 @@ from tta_pipeline.shards.set_facts import (
 )
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.shard_set import ShardSet, find_present_shards, publish_manifest
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.member_names import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
-from tta_pipeline.util.names import require_unicode
+from tta_pipeline.util.identifiers import require_unicode
 
 _LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
 """Extensions of label members; our own shards hold only these and images."""

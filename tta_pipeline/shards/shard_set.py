@@ -22,7 +22,7 @@ from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import hash_file, read_file, read_if_sha256_matches, write_atomically
 from tta_pipeline.util.limits import MAX_FILE_BYTES
-from tta_pipeline.util.names import abbreviate_list
+from tta_pipeline.util.short_lists import abbreviate_list
 
 SAMPLES_FILE = "samples.parquet"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from tta_pipeline.util.naming import BENCHMARK_NAME_PATTERN, NAME_PATTERN
+from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, NAME_PATTERN
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:

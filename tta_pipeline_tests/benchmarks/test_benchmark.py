@@ -8,7 +8,7 @@ import yaml
 from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_benchmark
 from tta_pipeline.data.sources.kinds import DigitsSource, GeneratedSource
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.naming import is_benchmark_name
+from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline_tests.conftest import SMALL
 
 

@@ -15,8 +15,8 @@ from tta_pipeline.data.labels.class_map import MAX_CLASS_LIST_BYTES
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import read_file
+from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.limits import MAX_LIST_BYTES
-from tta_pipeline.util.names import find_duplicates
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of a validation image, given its line number in the ground truth."""

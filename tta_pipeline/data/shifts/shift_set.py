@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.locations import RESULT_KINDS
-from tta_pipeline.util.naming import Name
 
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
 """Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""

@@ -35,7 +35,7 @@ from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import read_file, write_atomically
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.names import require_unicode
+from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.names import abbreviate_list
+from tta_pipeline.util.short_lists import abbreviate_list
 
 WRAPPERS = frozenset({"images", "val", "train", "test"})
 """Folders that some copies of a data set have around or inside class folders; classes only if the class map says so."""

@@ -15,7 +15,7 @@ from tta_pipeline.data.sources.shard_files import find_shard_files, require_one_
 from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
 from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.util.names import require_unicode
+from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import TRAIN, Cell
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label

@@ -18,7 +18,7 @@ from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.packed_arrays import ArrayPlace, find_packed_arrays
 from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.names import find_duplicates
+from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 

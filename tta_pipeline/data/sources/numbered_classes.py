@@ -9,7 +9,7 @@ from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.names import find_duplicates
+from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
 
 

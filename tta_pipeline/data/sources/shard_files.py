@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import published_folder, written_file
-from tta_pipeline.util.names import abbreviate_list
+from tta_pipeline.util.short_lists import abbreviate_list
 
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
 _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)

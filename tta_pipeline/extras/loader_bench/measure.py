@@ -25,8 +25,8 @@ from tta_pipeline.extras.loader_bench.timed_read import (
 from tta_pipeline.loading.device import accelerator_kind
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.util.files import scratch_folder
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.short_lists import abbreviate_list
 
 Result = TypeVar("Result")
 

@@ -15,9 +15,9 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.files import scratch_folder
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter, quiet_reporter
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 @dataclass(frozen=True, kw_only=True)

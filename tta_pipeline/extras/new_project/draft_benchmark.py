@@ -8,7 +8,7 @@ from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import EXAMPLES, benchmark_text, next_commands
 from tta_pipeline.util.files import advice, write_once
-from tta_pipeline.util.naming import MAX_NAME_LENGTH, is_benchmark_name, name_problem
+from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, name_problem
 
 __all__ = ["EXAMPLES", "draft_benchmark", "write_new_file"]
 

@@ -10,7 +10,7 @@ from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
-from tta_pipeline.util.names import abbreviate_list
+from tta_pipeline.util.short_lists import abbreviate_list
 
 SHARDS = PurePosixPath("shards")
 _LABEL_TYPE = ".cls"

@@ -9,8 +9,8 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:

@@ -21,8 +21,8 @@ from tta_pipeline.data.sources.source_section import (
     quote_for_yaml,
 )
 from tta_pipeline.errors import BenchmarkFileError, SourceError
-from tta_pipeline.util.names import abbreviate_list
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.archived_images import ArchivedImages

@@ -1,10 +1,15 @@
-"""Names in a benchmark file: of benchmarks, experiments, models and transforms."""
+"""Names: of benchmarks, experiments, models and transforms in a file, and of images and classes that are read."""
 
 import keyword
 import re
-from typing import Annotated
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 from pydantic import Field
+
+from tta_pipeline.errors import PipelineError
 
 MAX_NAME_LENGTH = 100
 """Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
@@ -36,3 +41,32 @@ def name_problem(name: str) -> str | None:
     if "__" in name:
         return f"name is {name!r}; expected no two underscores in a row, which separate names in Dagster"
     return None
+
+
+T = TypeVar("T", bound=Hashable)
+
+
+def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) -> None:
+    """Refuse a *name*, read from the file system or an archive, whose bytes are not UTF-8.
+
+    Args:
+        name: Name as Python reads it, with surrogates for the bytes that are not UTF-8.
+        of: Archive or folder that contains the name.
+        error: Type of the error that is raised.
+    """
+    if name.isascii():  # nearly all names are, and there are millions
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        where = str(of).encode("utf-8", "backslashreplace").decode()
+        found = name.encode("utf-8", "surrogateescape")
+        raise error(
+            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
+            "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
+        ) from None
+
+
+def find_duplicates(values: Iterable[T]) -> list[T]:
+    """Return each of *values* that occurs more than once, in order of its first occurrence."""
+    return [value for value, count in Counter(values).items() if count > 1]
