@@ -60,6 +60,32 @@ def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+AT_SEAMS = (
+    "cli/",
+    "defs/",
+    "definitions.py",
+    "api.py",
+    "extras/doctor/",
+    "methods/catalogue.py",
+    "methods/__init__.py",
+)
+"""Where imports wait inside functions, for a heavy package. The doctor's report on a broken one is not to break."""
+
+
+def test_imports_of_the_package_are_plain_inside_rooms():
+    """Inside a function they would hide what a room needs, and show a circle only when it is walked."""
+    found = {
+        path.relative_to(make_architecture.PACKAGE).as_posix()
+        for path in make_architecture.PACKAGE.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tta_pipeline")
+    }
+
+    assert not [path for path in found if not path.startswith(AT_SEAMS)]
+
+
 def test_the_list_of_rooms_is_the_tree():
     """docs/architecture.md names what is in the package, in the order of imports."""
     page = make_architecture.PAGE.read_text()

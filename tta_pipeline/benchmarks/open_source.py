@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.labels.class_map import ClassMap, pin_class_map, read_pinned_class_map
+from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
 from tta_pipeline.util.locations import Locations
@@ -76,13 +77,9 @@ def _find_classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]
 
 
 def _read_named_classes(benchmark: Benchmark) -> tuple[str, ...]:
-    from tta_pipeline.data.labels.label_files import read_classes
-
     return read_classes(Path(benchmark.class_map).expanduser()) if benchmark.names_classes else ()
 
 
 def _is_missing(benchmark: Benchmark) -> bool:
-    from tta_pipeline.data.labels.label_files import is_shipped_list
-
     path = Path(benchmark.class_map).expanduser()
     return not path.exists() and not is_shipped_list(path)

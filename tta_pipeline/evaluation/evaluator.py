@@ -42,6 +42,7 @@ from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
+from tta_pipeline.loading.front_to_back import FrontToBackLoader
 from tta_pipeline.loading.joined_sets import JoinedPixels
 from tta_pipeline.loading.loose_files import LooseFileLoader
 from tta_pipeline.loading.reader import Stream
@@ -341,8 +342,6 @@ class Evaluator:
         if opened.loose_files:
             return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
         if self._experiment.loader == "webdataset":
-            from tta_pipeline.loading.front_to_back import FrontToBackLoader
-
             (shard_set,) = opened.joined.sets  # an order as stored has one shard set
             return FrontToBackLoader(shard_set=shard_set, **settings)
         return self._make_stream(opened, order)

@@ -15,6 +15,7 @@ from typing import Literal
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.results.records import KINDS, read_record, record_file_name, record_folders, record_numbers
 from tta_pipeline.shards.manifest import MANIFEST_FILE
@@ -127,8 +128,6 @@ def _find_segment_states(
 
 def _state_folders(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
     """Return the state folders of all streams of *benchmark*."""
-    from tta_pipeline.evaluation.experiment_results import ExperimentResults
-
     every = [
         ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         for name in benchmark.experiments
@@ -190,8 +189,6 @@ def _find_in_trained_models(
 
 def _record_names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:
     """Return the record names of all evaluations and trainings of *benchmark*, by kind of record."""
-    from tta_pipeline.evaluation.experiment_results import ExperimentResults
-
     found = []
     for experiment in benchmark.experiments:
         results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)

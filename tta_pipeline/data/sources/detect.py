@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
+from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
 from tta_pipeline.data.sources.choose_shift_set import (
     ChosenShiftSet,
@@ -60,8 +61,6 @@ class Inspection:
 
     def add_image(self, entry: Entry, stream: TarStream) -> None:
         """Read the size of an image, unless one is known."""
-        from tta_pipeline.data.images import read_image_header
-
         if self.image_size is not None or entry.link or entry.size_bytes > _MAX_IMAGE_BYTES:
             return
         if entry.name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
@@ -155,8 +154,6 @@ def find_first_file(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) ->
 
 def read_image_size(path: Path | None) -> tuple[int, int] | None:
     """Return height and width of the image *path* in pixels."""
-    from tta_pipeline.data.images import read_image_header
-
     if path is None:
         return None
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
+from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.shard_files import find_shard_files, require_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
@@ -99,8 +100,6 @@ class ExistingShards:
 
     @cached_property
     def _names_by_id(self) -> Mapping[int, str] | None:
-        from tta_pipeline.data.labels.label_files import read_devkit_ids
-
         return read_devkit_ids(self.devkit) if self.devkit else None
 
 

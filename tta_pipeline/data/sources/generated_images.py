@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.images import decode_with_pillow, read_image_header
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.data.sources.listing import Listing, Source, SourceImage
@@ -187,8 +188,6 @@ def _convert_in_order(
 
 def _batch(images: Sequence[SourceImage], *, recipe: _GeneratorSettings) -> list[bytes | None]:
     """Return the new file of each image, or None for an image that stays unchanged."""
-    from tta_pipeline.data.corruptions import corrupt
-
     if recipe.cell == CLEAN:
         return [_fit_to_file(image, recipe) for image in images]
     corrupted = corrupt(

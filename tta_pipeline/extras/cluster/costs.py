@@ -8,6 +8,7 @@ from statistics import median
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import StreamPlan
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
@@ -42,8 +43,6 @@ class Costs:
     @classmethod
     def from_database(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
         """Return the times and counts of *benchmark* in the database; empty if there is no database."""
-        from tta_pipeline.results.database.database import open_metrics
-
         which = [benchmark.file, benchmark.shift_set.name]
         try:
             with open_metrics(locations.metrics) as connection:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
 from tta_pipeline.util.partitions import PartitionKey
 
 if TYPE_CHECKING:
@@ -41,17 +43,12 @@ class FingerprintComparison:
             yield from results.keys
             return
         # Imports torch.
-        from tta_pipeline.evaluation.machine import Machine
-        from tta_pipeline.evaluation.runner import ExperimentRunner
-
         machine = Machine(device=self._device)
         with ExperimentRunner(results, machine=machine, run_id="", tell=lambda _: None, known=self._cache) as runner:
             yield from (key for key in results.keys if key not in recorded or not _is_finished(runner, results, key))
 
     @cached_property
     def _cache(self) -> "SharedCache":
-        from tta_pipeline.evaluation.runner import SharedCache
-
         return SharedCache()
 
 

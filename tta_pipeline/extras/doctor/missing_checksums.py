@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from tta_pipeline.extras.doctor.finding import Finding, first_few, note, ok
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.locations import Locations
 
 _SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed/*/*/*/*")
@@ -11,9 +13,6 @@ _SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed
 
 def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
     """Look for shard sets without checksums: made before samples had any, or with the file removed."""
-    from tta_pipeline.shards.checksums import CHECKSUMS_FILE
-    from tta_pipeline.shards.manifest import MANIFEST_FILE
-
     subject = "checksums"
     folders = [path.parent for pattern in _SETS for path in sorted(locations.root.glob(f"{pattern}/{MANIFEST_FILE}"))]
     missing = [folder for folder in folders if not (folder / CHECKSUMS_FILE).is_file()]

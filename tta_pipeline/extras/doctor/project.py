@@ -11,6 +11,11 @@ import yaml
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.record_changes import find_changes
+from tta_pipeline.results.database.record_listing import list_records
+from tta_pipeline.results.database.schema import schema_version
+from tta_pipeline.results.records import read_record
 from tta_pipeline.util.files import is_abandoned, read_file
 from tta_pipeline.util.locations import Locations
 
@@ -55,9 +60,6 @@ def check_left_overs(locations: Locations) -> Iterator[Finding]:
 
 def check_result_records(locations: Locations) -> Iterator[Finding]:
     """Read every result record whole, and check whether the database has each as it is."""
-    from tta_pipeline.results.database.record_listing import list_records
-    from tta_pipeline.results.records import read_record
-
     subject = "results"
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
         yield note(
@@ -85,10 +87,6 @@ def check_result_records(locations: Locations) -> Iterator[Finding]:
 def _compare_with_database(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
     """Compare the database with the records, of which *num_faults* are damaged or foreign."""
     import duckdb
-
-    from tta_pipeline.results.database.database import open_metrics
-    from tta_pipeline.results.database.record_changes import find_changes
-    from tta_pipeline.results.database.schema import schema_version
 
     subject, changes = "results", None
     try:

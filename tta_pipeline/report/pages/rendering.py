@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tta_pipeline.report.figure_style import COLOURS
 from tta_pipeline.report.tables import column_title, format_value
 
 STATIC = Path(__file__).parent / "static"
@@ -33,8 +34,6 @@ def _environment() -> Environment:
 def error_colours(error: float) -> tuple[str, str]:
     """Return the background colour of an *error* in [0, 1], as in the figures, and the text colour on it."""
     import matplotlib as mpl
-
-    from tta_pipeline.report.figure_style import COLOURS
 
     red, green, blue, _ = mpl.colormaps[COLOURS](error)
     linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in (red, green, blue)]

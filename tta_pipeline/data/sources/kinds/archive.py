@@ -10,13 +10,19 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_sets
+from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.data.sources.choose_shift_set import choose_shift_set
+from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
 from tta_pipeline.data.sources.kinds.npy import open_arrays, survey_arrays
+from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
+from tta_pipeline.data.sources.packed_arrays import first_is_array
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import (
     Cells,
     ImagesSection,
     SourceContext,
+    Survey,
     filter_by_prefix,
     quote_for_yaml,
 )
@@ -123,8 +129,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @property
     def has_arrays(self) -> bool:
         """Whether the only archive holds array files, like CIFAR-10-C.tar, judged by its first file."""
-        from tta_pipeline.data.sources.packed_arrays import first_is_array
-
         first = self.archives[0].expanduser()
         may_have = self.layout == "corruptions" and len(self.archives) == 1 and first.is_file()
         return may_have and first_is_array(first)
@@ -137,8 +141,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
-        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
-
         if self.has_arrays:
             packed = self._arrays(at)
             cells = tuple(cell for cell in filter_by_prefix(at.cells, prefixes) if packed.has_cell(cell))
@@ -153,10 +155,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of the given archives, or of all archives in the given folder."""
-        from tta_pipeline.data.sources.choose_shift_set import choose_shift_set
-        from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-        from tta_pipeline.data.sources.source_section import Survey
-
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
         if paths and (source := cls(kind="archive", archives=paths)).has_arrays:
@@ -197,8 +195,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
-
         images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
         return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
@@ -212,8 +208,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def images(self, at: SourceContext) -> "ArchivedImages":
         """Return the images of the archives, without the clean and training images."""
-        from tta_pipeline.data.sources.archived_images import ArchivedImages
-
         published = self._published(at.shift_set)
         return ArchivedImages(
             archives=tuple(path.expanduser() for path in self.archives),

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
+from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_truth
+from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+from tta_pipeline.data.sources.numbered_classes import NumberedClasses
+from tta_pipeline.data.sources.routed import Routed
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
@@ -57,8 +62,6 @@ class ClassesOfFiles(ConfigModel):
 
     def classes_by_file(self) -> Mapping[str, str]:
         """Return the class of each file in the ground truth; nothing if there is no ground truth."""
-        from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_truth
-
         if self.ground_truth is None:
             return {}
         ids = read_devkit_ids(self.devkit.expanduser()) if self.devkit else None
@@ -109,17 +112,12 @@ class CleanImages(ClassesOfFiles):
 
     def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
         """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""
-        from tta_pipeline.data.sources.numbered_classes import NumberedClasses
-
         images = self._images(at, cell)
         # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 
     def _images(self, at: SourceContext, cell: Cell) -> "Source":
-        from tta_pipeline.data.sources.archived_images import ArchivedImages
-        from tta_pipeline.data.sources.folder_tree import FolderTree
-
         path = self.path.expanduser()
         if self.is_archive:
             return ArchivedImages(
@@ -157,7 +155,5 @@ def add_clean_and_train(
     images: "Source", at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
 ) -> "Source":
     """Return *images* together with the *clean* and the *train* images, if there are any."""
-    from tta_pipeline.data.sources.routed import Routed
-
     sets = {cell: found.open(at, cell) for cell, found in ((CLEAN, clean), (TRAIN, train)) if found is not None}
     return Routed(source=images, elsewhere=sets) if sets else images

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.digit_images import DigitsSettings, GeneratedDigits
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import Seed
@@ -51,8 +52,6 @@ class DigitsSource(GeneratedSection):
     @property
     def settings(self) -> "DigitsSettings":
         """Settings with which the digits are generated."""
-        from tta_pipeline.data.sources.digit_images import DigitsSettings
-
         return DigitsSettings(
             seed=self.seed,
             num_test=self.num_test,
@@ -67,8 +66,6 @@ class DigitsSource(GeneratedSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the generated digits, which must have the settings of this section."""
-        from tta_pipeline.data.sources.digit_images import GeneratedDigits
-
         return GeneratedDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere

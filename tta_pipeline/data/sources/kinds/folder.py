@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
+from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, quote_for_yaml
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -44,8 +47,6 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
-
         return add_clean_and_train(
             resolve_class_numbers(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train
         )
@@ -80,9 +81,6 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with all cells found, whatever their names are."""
-        from tta_pipeline.data.sources.folder_tree import discover_tree
-        from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
-
         if self.is_one_set:
             yield self.open(at), at.cells
             return
@@ -93,9 +91,6 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with class folders for each cell."""
-        from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
-        from tta_pipeline.data.sources.source_section import Survey
-
         found = find_cells_under(place) if place.folder else None
         if found is None:
             return None
@@ -126,8 +121,6 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
 
     def _tree(self, at: SourceContext) -> "FolderTree":
-        from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
-
         root = self.root.expanduser()
         if self.group_depth == 3:
             return discover_tree(

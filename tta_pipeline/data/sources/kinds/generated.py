@@ -8,9 +8,15 @@ from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources.choose_shift_set import is_shift
+from tta_pipeline.data.sources.class_folders import WRAPPERS
+from tta_pipeline.data.sources.detect import Inspection, find_first_file, inspect_archive, read_image_size
+from tta_pipeline.data.sources.folder_tree import discover_tree
+from tta_pipeline.data.sources.generated_encoding import Encoding
+from tta_pipeline.data.sources.generated_images import GeneratedImages
 from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add_clean_and_train
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
-from tta_pipeline.data.sources.source_section import SourceContext, quote_for_yaml
+from tta_pipeline.data.sources.source_section import SourceContext, Survey, quote_for_yaml
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import MAX_PROCESSES
@@ -62,9 +68,6 @@ class GeneratedSource(GeneratedSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the generated images."""
-        from tta_pipeline.data.sources.generated_encoding import Encoding
-        from tta_pipeline.data.sources.generated_images import GeneratedImages
-
         made = GeneratedImages(
             clean=self.clean.open(at),
             cells=at.cells,
@@ -84,8 +87,6 @@ class GeneratedSource(GeneratedSection):
 
 def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> "Survey":
     """Return the survey of uncorrupted images at *path*."""
-    from tta_pipeline.data.sources.source_section import Survey
-
     shift_set = shipped_sets()["imagenet_c"]
     is_square = image_size is not None and image_size[0] == image_size[1]
     size = image_size[0] if image_size and is_square else 224
@@ -104,11 +105,6 @@ def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int
 
 def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in class folders."""
-    from tta_pipeline.data.sources.choose_shift_set import is_shift
-    from tta_pipeline.data.sources.class_folders import WRAPPERS
-    from tta_pipeline.data.sources.detect import find_first_file, read_image_size
-    from tta_pipeline.data.sources.folder_tree import discover_tree
-
     root = place.paths[0]
     folder = root / "val" if (root / "val").is_dir() else root
     image = find_first_file(folder)
@@ -125,8 +121,6 @@ def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
 
 def _in_archive(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in the class folders of one archive."""
-    from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-
     if len(place.paths) > 1:
         return None
     seen = Inspection(place=place)

@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from tta_pipeline.data.corruptions.constants import PARAMETERS, SEVERITIES
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.data.sources.source_section import ImagesSection
 from tta_pipeline.util.config_model import Seed
 from tta_pipeline.util.partitions import Cell
@@ -52,8 +53,6 @@ class GeneratedSection(ImagesSection):
     @property
     def recipe(self) -> dict[str, JsonValue]:
         """Every setting that decides a byte of the images, besides the clean images."""
-        from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
-
         return {
             "generator_version": GENERATOR_VERSION,
             "severity_table": self.severity_table,

@@ -13,9 +13,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place, quote_for_yaml
+from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
+from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
+from tta_pipeline.data.sources.source_section import (
+    ImagesSection,
+    SourceContext,
+    Survey,
+    find_shared_place,
+    quote_for_yaml,
+)
+from tta_pipeline.data.sources.spill import get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -93,9 +107,6 @@ class HuggingFaceSource(ImagesSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder of Parquet files whose names or folders name shifts."""
-        from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
-        from tta_pipeline.data.sources.source_section import Survey
-
         found = {path: _parse_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
         cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
         if not cells:
@@ -219,8 +230,6 @@ class HubImages:
         Raises:
             SourceError: a file is missing or damaged, or a label has no class.
         """
-        from tta_pipeline.data.sources.spill import offered, spill_folder
-
         with spill_folder(self.spill_root) as spill:
             listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
             with offered(listings, to=self._listings):
@@ -232,8 +241,6 @@ class HubImages:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        from tta_pipeline.data.sources.spill import get_prepared
-
         return get_prepared(self._listings, cell, root=self.root)
 
     def _files(self, cell: Cell) -> tuple[Path, ...]:
@@ -248,9 +255,6 @@ class HubImages:
         )
 
     def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
-        from tta_pipeline.data.sources.listing import Listing
-        from tta_pipeline.data.sources.numbered_classes import map_names_to_classes
-
         known = self.classes()
         number = 0
         for path in self._files(cell):
@@ -349,8 +353,6 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sample]:
     """Yield the samples of a WebDataset tar; *labels* has the label of each image by its position in the tar."""
-    from tta_pipeline.data.sources.tar_stream import opened_tar
-
     with opened_tar(path) as stream:
         for position, _ in enumerate(stream):
             if position in labels:
@@ -363,9 +365,6 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     Raises:
         SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
     """
-    from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
-    from tta_pipeline.data.sources.tar_stream import opened_tar
-
     samples: defaultdict[str, Members[int]] = defaultdict(Members)
     with opened_tar(path) as stream:
         for position, entry in enumerate(stream):
@@ -394,9 +393,6 @@ def _read_classes(paths: Sequence[Path], column: str) -> tuple[str, ...]:
     Raises:
         SourceError: some files name their classes, and others have only numbers.
     """
-    from tta_pipeline.data.labels.class_map import require_zero_based_labels
-    from tta_pipeline.data.sources.numbered_classes import merge_class_names
-
     stated = {path: _read_stated_classes(path, column) for path in paths}
     named = {path: one.names for path, one in stated.items() if one.names}
     if numbered := [path for path in paths if path not in named] if named else []:
@@ -431,8 +427,6 @@ def _read_stated_classes(path: Path, column: str, labels: set[int | str] | None 
     Raises:
         SourceError: some labels are names, and others numbers.
     """
-    from tta_pipeline.data.labels.class_map import label_order
-
     if features := _features(path, column):
         return _StatedClasses(features, frozenset())
     labels = _labels(path, column) if labels is None else labels
@@ -511,8 +505,6 @@ def _parse_cell(path: Path) -> tuple[str, int]:
 
 
 def _size_of_first(path: Path, columns: tuple[str, str]) -> tuple[int, int] | None:
-    from tta_pipeline.data.images import read_image_header
-
     first = next(_parquet_samples(path, columns), None)
     if first is None:
         return None

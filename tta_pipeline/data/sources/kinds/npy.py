@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
+from tta_pipeline.data.sources.npy_images import NpyImages, read_images
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import (
     Cells,
     ImagesSection,
     SourceContext,
     SourceSection,
+    Survey,
     filter_by_prefix,
     quote_for_yaml,
 )
@@ -82,8 +85,6 @@ class NpySource(ImagesSection):
 
 def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
     """Return the images of the arrays in *root*, a folder or a tar."""
-    from tta_pipeline.data.sources.npy_images import NpyImages
-
     return NpyImages(
         root=root,
         cells=at.cells,
@@ -102,10 +103,6 @@ def survey_arrays(source: SourceSection, root: Path, place: "Place") -> "Survey"
     Raises:
         SourceError: there are only labels, or a file is not an array.
     """
-    from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
-    from tta_pipeline.data.sources.npy_images import NpyImages, read_images
-    from tta_pipeline.data.sources.source_section import Survey
-
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
     if not names:

@@ -8,8 +8,21 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.detect import Inspection, find_cells_under
+from tta_pipeline.data.sources.existing_shards import ExistingShards, classes_in_label_order, stated_class
+from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
 from tta_pipeline.data.sources.kinds.shard_patterns import ShardPatterns
-from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, find_shared_place, quote_for_yaml
+from tta_pipeline.data.sources.remote_shards import RemoteShards
+from tta_pipeline.data.sources.shard_files import find_shard_files
+from tta_pipeline.data.sources.shard_members import parse_text_label
+from tta_pipeline.data.sources.source_section import (
+    SourceContext,
+    SourceSection,
+    Survey,
+    find_shared_place,
+    quote_for_yaml,
+)
+from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
@@ -77,9 +90,6 @@ class ShardsSource(SourceSection):
 
     def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
         """Return the shards: in folders, or at URLs."""
-        from tta_pipeline.data.sources.existing_shards import ExistingShards
-        from tta_pipeline.data.sources.remote_shards import RemoteShards
-
         if not isinstance(self.root, Path):
             urls = tuple((cell, place) for cell, place in self._sets if isinstance(place, tuple))
             return RemoteShards(urls=self.root, elsewhere=urls)
@@ -104,9 +114,6 @@ class ShardsSource(SourceSection):
     @classmethod
     def detect(cls, place: "Place") -> "Survey | None":
         """Return the survey of a folder with shards for each cell."""
-        from tta_pipeline.data.sources.detect import find_cells_under
-        from tta_pipeline.data.sources.source_section import Survey
-
         found = find_cells_under(place) if place.folder else None
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
             return None
@@ -152,13 +159,6 @@ class _Manifest(BaseModel):
 
 def _inspect_shards(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
     """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
-    from tta_pipeline.data.sources.detect import Inspection
-    from tta_pipeline.data.sources.existing_shards import classes_in_label_order, stated_class
-    from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
-    from tta_pipeline.data.sources.shard_files import find_shard_files
-    from tta_pipeline.data.sources.shard_members import parse_text_label
-    from tta_pipeline.data.sources.tar_stream import opened_tar
-
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)
     texts: dict[str, str] = {}

@@ -15,7 +15,10 @@ from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
+from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place
+from tta_pipeline.data.sources.spill import get_prepared, offered, spill_folder
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
@@ -99,8 +102,6 @@ class DatasetImages:
         Raises:
             SourceError: there is no class map, and a data set has no class names.
         """
-        from tta_pipeline.data.sources.numbered_classes import merge_class_names
-
         return self.classes() or merge_class_names(
             self._own_names(self._create_data_set(cell)) for cell in self.arguments
         )
@@ -130,8 +131,6 @@ class DatasetImages:
         Raises:
             SourceError: the data set cannot be created, has other items, or has a label without a class.
         """
-        from tta_pipeline.data.sources.spill import offered, spill_folder
-
         with spill_folder(self.spill_root) as spill:
             listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
             with offered(listings, to=self._listings):
@@ -143,14 +142,9 @@ class DatasetImages:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        from tta_pipeline.data.sources.spill import get_prepared
-
         return get_prepared(self._listings, cell, root=self.spill_root)
 
     def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
-        from tta_pipeline.data.sources.listing import Listing
-        from tta_pipeline.data.sources.numbered_classes import map_names_to_classes
-
         made, known = self._create_data_set(cell), self.classes()
         names = known
         if own := _classes_of(made) if known else self._own_names(made):
