@@ -14,7 +14,7 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class Event(Protocol):
-    """A moment in the work of a device, such as `torch.cuda.Event`."""
+    """A moment in the work of a device: what the `Event` of its torch module marks."""
 
     def record(self) -> None:
         """Mark the moment when the work submitted so far is done."""
