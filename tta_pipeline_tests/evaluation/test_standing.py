@@ -263,7 +263,7 @@ def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str)
     shutil.rmtree(data.results("small"))
     with runner_of(own) as runner:
         (plan,) = own.plans(WHOLE)
-        runner._begin(plan)
+        runner._restore_state(plan)
         for segment in plan.segments[:4]:
             runner._evaluate(_Step(plan, segment), [])
     states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)

@@ -155,7 +155,7 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
             assert own.rows(key) == runner.rows(key)
             return
         for plan in own.plans(key):
-            runner._begin(plan)
+            runner._restore_state(plan)
             for segment in plan.segments[:num_segments]:
                 runner._evaluate(_Step(plan, segment), [])
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tta_pipeline.data.corruptions import corrupt
+from tta_pipeline.data import corruptions
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, SUFFIXES, Encoding, randomness_key
 from tta_pipeline.errors import SourceError
@@ -148,7 +148,7 @@ def _describe_files(root: Path, cell: Cell, settings: DigitsSettings) -> Generat
 def _corrupt_digits(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDArray[np.uint8]:
     if cell in (CLEAN, TRAIN):
         return digits.images
-    return corrupt(
+    return corruptions.corrupt(
         digits.images,
         cell.corruption,
         cell.severity,

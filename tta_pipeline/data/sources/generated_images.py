@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tta_pipeline.data.corruptions import corrupt
+from tta_pipeline.data import corruptions
 from tta_pipeline.data.images import decode_with_pillow, read_image_header
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.data.sources.listing import Listing, Source, SourceImage
@@ -190,7 +190,7 @@ def _batch(images: Sequence[SourceImage], *, recipe: _GeneratorSettings) -> list
     """Return the new file of each image, or None for an image that stays unchanged."""
     if recipe.cell == CLEAN:
         return [_fit_to_file(image, recipe) for image in images]
-    corrupted = corrupt(
+    corrupted = corruptions.corrupt(
         np.stack([np.asarray(_fit_to_size(image, recipe.image_size)) for image in images]),
         recipe.cell.corruption,
         recipe.cell.severity,
