@@ -35,7 +35,7 @@ class UncheckedPixels(StoredPixels):
                 try:
                     decode_into(block[image_start:image_end], image)
                 except ValueError as error:
-                    raise self._unreadable(int(indices[number]), str(error)) from error
+                    raise self.unreadable_error(int(indices[number]), str(error)) from error
 
 
 KINDS: tuple[type[StoredPixels], ...] = (StoredPixels, UncheckedPixels)

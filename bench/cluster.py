@@ -83,7 +83,7 @@ def prepare(locations: Locations, num_experiments: int, num_seeds: int) -> Evalu
         target = locations.shards(NAME, cell)
         target.mkdir(parents=True)
         own = manifest.model_copy(update={"benchmark": NAME, "corruption": cell.corruption, "severity": cell.severity})
-        (target / MANIFEST_FILE).write_bytes(own.encoded())
+        (target / MANIFEST_FILE).write_bytes(own.serialise())
     network = tta.load_model("torchvision:resnet18", num_classes=2, weights=None, mean=(0.5,) * 3, std=(0.5,) * 3)
     return tta.evaluate(tta.build("source", network, num_classes=2), made / _FIRST.path, batch_size=10)
 
@@ -129,7 +129,9 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
             unfinished_keys=unrecorded_keys,
             is_trained=partial(is_model_trained, benchmark, locations),
         )
-        pieces = [each for each in planner.pieces(by="stream", num_devices=num_workers) if each.stage == "evaluations"]
+        pieces = [
+            each for each in planner.plan_pieces(by="stream", num_devices=num_workers) if each.stage == "evaluations"
+        ]
         planned_s.append(f"{time.monotonic() - before:.1f} ({time.process_time() - cpu_before:.1f} CPU)")
         if not pieces:
             break

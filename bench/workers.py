@@ -90,7 +90,7 @@ def work(locations: Locations, pieces: Sequence[Piece], num_workers: int) -> flo
     for thread in threads:
         thread.join()
     wall_s = time.monotonic() - began
-    assert all(submission.outcome(number) == "done" for number in range(len(pieces))), "every piece succeeds"
+    assert all(submission.read_outcome(number) == "done" for number in range(len(pieces))), "every piece succeeds"
     return wall_s
 
 
@@ -116,7 +116,7 @@ def _plan_unfinished(locations: Locations) -> tuple[Piece, ...]:
         unfinished_keys=FingerprintComparison(device="cpu").unfinished_keys,
         is_trained=partial(is_model_trained, benchmark, locations),
     )  # fmt: skip
-    return planner.pieces(by="corruption", num_devices=2)
+    return planner.plan_pieces(by="corruption", num_devices=2)
 
 
 if __name__ == "__main__":

@@ -123,27 +123,27 @@ def sparse(path: Path) -> Path:
 
 
 CASES = {
-    "class_map": "from tta_pipeline.data.labels.class_map import pinned_class_map; pinned_class_map(path)",
+    "class_map": "from tta_pipeline.data.labels.class_map import read_pinned_class_map; read_pinned_class_map(path)",
     "classes.json": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
     "meta.mat": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
     "truth.txt": "from tta_pipeline.data.labels.label_files import read_ground_truth; read_ground_truth(path)",
-    "manifest.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
-    "samples.parquet": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
-    "verified.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).require_intact()",
-    "checksums.xxh64": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).checksums",
-    "remote.json": "from tta_pipeline.data.sources.remote_shards import remote_cell; remote_cell(path.parent)",
+    "manifest.json": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent)",
+    "samples.parquet": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent)",
+    "verified.json": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent).require_intact()",
+    "checksums.xxh64": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent).checksums",
+    "remote.json": "from tta_pipeline.data.sources.remote_shards import read_remote_cell; read_remote_cell(path.parent)",
     "predictions": "from tta_pipeline.evaluation.sample_predictions import SamplePredictions; "
     "SamplePredictions.read(path, sha256='0')",
-    "list.txt": "from tta_pipeline.loading.subset import _names; _names(path)",
+    "list.txt": "from tta_pipeline.loading.subset import _read_names; _read_names(path)",
     "own.py": "from tta_pipeline.util.source_code import source_sha256; "
     "sys.path.append(str(path.parent)); source_sha256('own:x')",
-    "dagster.yaml": "from tta_pipeline.extras.doctor.project import dagster_storage; "
-    "os.environ['DAGSTER_HOME'] = str(path.parent); list(dagster_storage())",
-    "source.json": "from tta_pipeline.models.trained_models import facts_of_source_model; "
-    "facts_of_source_model(path.with_suffix('.safetensors'))",
+    "dagster.yaml": "from tta_pipeline.extras.doctor.project import check_dagster_storage; "
+    "os.environ['DAGSTER_HOME'] = str(path.parent); list(check_dagster_storage())",
+    "source.json": "from tta_pipeline.models.trained_models import read_source_model_facts; "
+    "read_source_model_facts(path.with_suffix('.safetensors'))",
     "features.safetensors": "from tta_pipeline.models.text_features import _read; _read(path)",
-    f"{'0' * 64}.state": "from tta_pipeline.evaluation.stream_states import States; "
-    f"States(folder=path.parent).newest(['{'0' * 64}'], print)",
+    f"{'0' * 64}.state": "from tta_pipeline.evaluation.stream_states import StreamStates; "
+    f"StreamStates(folder=path.parent).read_newest(['{'0' * 64}'], print)",
     f"{'0' * 64}-1.checkpoint": "from tta_pipeline.extras.training.checkpoints import Checkpoints; "
     f"Checkpoints(folder=path.parent, fingerprint='{'0' * 64}').newest(print)",
     "image.jpg": "from tta_pipeline.data.sources.listing import SourceImage; "
@@ -286,9 +286,9 @@ def test_an_index_with_an_image_of_a_terabyte_is_named(shard_set: ShardSet):
     table = shard_set.index.table
     sizes = pa.array([2**40, *shard_set.index.sizes[1:].tolist()], pa.int64())
     index = SampleIndex(table=table.set_column(table.schema.get_field_index("size_bytes"), "size_bytes", sizes))
-    (shard_set.folder / SAMPLES_FILE).write_bytes(index.encoded())
+    (shard_set.folder / SAMPLES_FILE).write_bytes(index.serialise())
     content = json.loads((shard_set.folder / MANIFEST_FILE).read_bytes())
-    content["samples_sha256"] = hashlib.sha256(index.encoded()).hexdigest()
+    content["samples_sha256"] = hashlib.sha256(index.serialise()).hexdigest()
     (shard_set.folder / MANIFEST_FILE).write_text(json.dumps(content))
 
     with pytest.raises(ManifestError, match="images of at most 1,073,741,824 bytes"):

@@ -64,7 +64,7 @@ def _after_restoring(plan: Plan, device: torch.device) -> Iterator[Figure]:
     first = _tent(plan, device)
     before = _count_waits(_batch_of(first, images, labels, device), device)
     states.save(_ANY, first.state_dict())
-    second, kept = _tent(plan, device), states.newest([_ANY], lambda _: None)
+    second, kept = _tent(plan, device), states.read_newest([_ANY], lambda _: None)
     assert kept is not None
     with host_waits(device) as restoring:
         second.load_state_dict(kept[1])

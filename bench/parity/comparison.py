@@ -151,7 +151,7 @@ def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
     if comparison.num_outputs is not None:
         scene = scene.with_outputs(comparison.num_outputs)
     if comparison.num_images is not None:
-        scene = scene.first(comparison.num_images)
+        scene = scene.with_images(comparison.num_images)
     entry = METHODS[comparison.method]
     ours = build(
         comparison.method,

@@ -8,7 +8,7 @@ The files are on node-local disk, or in memory under /dev/shm, in our own folder
     32 bytes             the hex digits of the name as bytes
     32 bytes             the sha256 of the 8 N + 32 bytes before
 
-The folder also has the features of frozen models (`evaluation.kept_features`). Before a new file would exceed the
+The folder also has the features of frozen models (`evaluation.feature_cache`). Before a new file would exceed the
 limit, the least recently used files are removed. A damaged file is removed too, and the shards are read instead.
 """
 

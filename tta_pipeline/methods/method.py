@@ -11,8 +11,7 @@ What all methods share:
   method uses it.
 - **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
   starts from the seed; never the global generator.
-- **State.** A method that keeps state between batches names the attributes once,
-in `state_attrs` (`snapshot`). These names
+- **State.** A method that keeps state between batches names the attributes once, in `state_attrs` (`stateful`). They
   give `state_dict()` and `load_state_dict()`, with which a killed run continues where it stopped, and `reset()`, which
   restores model, optimiser, memory and generator to the moment after building. When the method resets itself (episodic,
   RDumb, SAR), it calls `_start_over()`: the reset is counted, but the generator continues, so that no two batches share

@@ -7,7 +7,7 @@ Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", al
   there, on the samples that are still below E0, gives the gradient of the step from w.
 - If the moving average (0.9) of the second loss falls below `reset_margin`, the model has collapsed: model and average
   are reset.
-- The top layers stay frozen (`top`).
+- The top layers stay frozen (`top_layers`).
 
 The authors' learning rate of 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a ViT-B and batches of B it is
 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.

@@ -28,17 +28,17 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.evaluation.stream_states import States
+from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import parse_key
 
-save, left = States.save_within, [int(sys.argv[4])]
+save, left = StreamStates.save_within, [int(sys.argv[4])]
 def save_and_die(*args, **kwargs):
     save(*args, **kwargs)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), 9)
-States.save_within = save_and_die
+StreamStates.save_within = save_and_die
 own = ExperimentResults(
     benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
     locations=Locations(root=Path(sys.argv[1])),

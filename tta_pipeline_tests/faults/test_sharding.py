@@ -92,7 +92,7 @@ def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
         assert not [path for path in output.rglob(".*") if path.name != VERIFIED_FILE]
 
 
-@pytest.mark.parametrize("step", ["_fsync_tree", "_take_place", "_exchange"])
+@pytest.mark.parametrize("step", ["_fsync_tree", "_replace_target", "_swap_names"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_process_that_dies_at_any_step_of_publishing_leaves_old_or_new(tmp_path: Path, step: str, *, after: bool):
     """Whatever step a process dies before or after, a reader finds the old set or the new one, whole."""

@@ -32,12 +32,12 @@ for number in range(int(sys.argv[3])):
 REPLACER = """
 import sys
 from pathlib import Path
-from tta_pipeline.util.files import changing, published_folder
+from tta_pipeline.util.files import locked_folder, published_folder
 for number in range(40):
     with published_folder(Path(sys.argv[1])) as folder:
         for half in ("one", "two"):
             (folder / half).write_text(f"{sys.argv[2]}-{number}")
-    with changing(Path(sys.argv[1])):
+    with locked_folder(Path(sys.argv[1])):
         pass
 """
 WRITER = """

@@ -193,7 +193,7 @@ def test_augmix_draws_what_the_paper_says():
     parts = list(augmentations._chain_parts(numbers[0, :, :3], numbers[1], numbers[2], smooth(count=1)))
     by_step = [sum(len(part.rows) for part in parts[step : step + 5]) for step in (0, 5, 10)]
     of_operation = [sum(len(part.rows) for part in parts[operation::5]) for operation in range(5)]
-    levels = torch.cat([part.settings.flatten() for part in parts if part.operation is augmentations._solarize])
+    levels = torch.cat([part.arguments.flatten() for part in parts if part.operation is augmentations._solarize])
 
     torch.testing.assert_close(torch.tensor(by_step) / (3 * count), torch.tensor([1, 2 / 3, 1 / 3]), rtol=0, atol=0.02)
     frequency = torch.tensor(of_operation) / sum(of_operation)

@@ -92,7 +92,7 @@ class SourceTraining:
         """Return whether the model can be evaluated: trained as the benchmark file says, as far as that can be told.
 
         Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
-        `benchmark_model`.
+        `load_benchmark_model`.
         """
         shards = self.locations.shards(self.benchmark.name, TRAIN)
         if not (shards / MANIFEST_FILE).exists():

@@ -169,7 +169,7 @@ noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
 images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
 for name in CORRUPTIONS:
     made = corrupt(images, name, 3, keys=list("abcd"), seed=0, table="imagenet_c")
-    print(name, hashlib.sha256(Encoding(jpeg_quality=85).file(made[0]) + made.tobytes()).hexdigest())
+    print(name, hashlib.sha256(Encoding(jpeg_quality=85).encode(made[0]) + made.tobytes()).hexdigest())
 """
 
 

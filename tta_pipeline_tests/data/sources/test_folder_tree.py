@@ -68,7 +68,7 @@ def test_labels_come_from_the_whole_source_and_are_pinned(tree: FolderTree, tmp_
     assert ("n01", "n02", "n03") == pinned.classes
     assert pinned == pin_class_map(path, tree.class_names)
     with pytest.raises(ClassMapError, match=r"a_new_one.*expected only its 3 classes"):
-        pinned.require(tree.class_names(), where=tree.root)
+        pinned.require_known(tree.class_names(), where=tree.root)
 
 
 def test_links_become_images_and_loops_are_not_followed(tree: FolderTree, tmp_path: Path):

@@ -104,7 +104,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(file, "_file", Path("/dev/full").open("wb"))  # noqa: SIM115 - closed by the folder
         file.append("a", "b.png", b"data")
         with pytest.raises(SourceError, match=r"fog-2 cannot be written \(No space left.*MiB are free"):
-            file.images()
+            file.flush_images()
 
 
 def test_the_version_changes_when_a_file_does(source: NpyImages):

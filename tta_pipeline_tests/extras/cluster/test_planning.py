@@ -49,7 +49,7 @@ def planned(locations, *, by="corruption", without=(), experiments=None, name="s
         is_trained=partial(is_model_trained, benchmark, locations),
         tell=tell,
     )
-    return planner.pieces(by=by, num_devices=1, without=without)
+    return planner.plan_pieces(by=by, num_devices=1, without=without)
 
 
 def places(pieces, stage="evaluations"):

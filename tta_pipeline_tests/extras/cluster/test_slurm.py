@@ -64,7 +64,7 @@ class Noted:
                 ("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "CUDA_VISIBLE_DEVICES")}}
         with open("notes", "a") as file:
             file.write(json.dumps(note) + "\\n")
-        while Path("waits").exists() and not graceful_stop.is_asked():
+        while Path("waits").exists() and not graceful_stop.is_stop_requested():
             time.sleep(0.1)
         return super()._predict(images)
 

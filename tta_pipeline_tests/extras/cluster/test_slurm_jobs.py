@@ -184,9 +184,9 @@ def test_an_outcome_of_a_removed_submission_is_not_believed(locations: Locations
     submission = created(locations)
     replace(submission, submitted_at="1999-12-31").write_outcome(0, "done")
 
-    assert "" == submission.outcome(0)
+    assert "" == submission.read_outcome(0)
     submission.write_outcome(0, "done")
-    assert "done" == submission.outcome(0)
+    assert "done" == submission.read_outcome(0)
 
 
 def test_a_job_of_a_removed_submission_does_nothing(locations: Locations, monkeypatch: pytest.MonkeyPatch):
@@ -197,7 +197,7 @@ def test_a_job_of_a_removed_submission_does_nothing(locations: Locations, monkey
     with pytest.raises(SystemExit, match=f"has {submission.key}; expected mine-1-1999"):
         program.main()
 
-    assert "" == submission.outcome(0)
+    assert "" == submission.read_outcome(0)
 
 
 def run_script(submission: Submission, engine: Slurm, task: int, **environment: str) -> int:

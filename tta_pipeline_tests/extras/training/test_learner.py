@@ -224,7 +224,7 @@ def test_a_learner_goes_on_from_its_stored_state_as_if_it_had_not_stopped(
     file = io.BytesIO()
     torch.save(own.state(), file)
     file.seek(0)
-    resumed.load(torch.load(file, weights_only=True))
+    resumed.load_state(torch.load(file, weights_only=True))
 
     for number in range(done, 14):
         assert resumed.lr == own.lr
