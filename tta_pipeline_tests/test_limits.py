@@ -131,7 +131,8 @@ CASES = {
     "samples.parquet": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent)",
     "verified.json": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent).require_intact()",
     "checksums.xxh64": "from tta_pipeline.shards.shard_set import ShardSet; ShardSet.open(path.parent).checksums",
-    "remote.json": "from tta_pipeline.data.sources.remote_shards import read_remote_cell; read_remote_cell(path.parent)",
+    "remote.json": "from tta_pipeline.data.sources.remote_shards import read_remote_cell; "
+    "read_remote_cell(path.parent)",
     "predictions": "from tta_pipeline.evaluation.sample_predictions import SamplePredictions; "
     "SamplePredictions.read(path, sha256='0')",
     "list.txt": "from tta_pipeline.loading.subset import _read_names; _read_names(path)",
