@@ -180,7 +180,7 @@ def test_pixels_of_another_decoder_are_not_read(shard_set: ShardSet, tmp_path: P
     images(shard_set, cells.open_pixels)
     assert isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
-    monkeypatch.setattr("tta_pipeline.loading.decoded_cache._decoders", lambda: ("simplejpeg 0",))
+    monkeypatch.setattr("tta_pipeline.loading.decoded_cache._decoder_versions", lambda: ("simplejpeg 0",))
 
     assert not isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
