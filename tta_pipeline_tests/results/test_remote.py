@@ -27,12 +27,12 @@ FETCHER = """
 import sys
 from pathlib import Path
 from tta_pipeline.results import record_exchange
-take = record_exchange._take
+take = record_exchange._store_record
 def slowly(*arguments):
     take(*arguments)
     print("took", flush=True)
     sys.stdin.readline()
-record_exchange._take = slowly
+record_exchange._store_record = slowly
 record_exchange.fetch_records(Path(sys.argv[1]), sys.argv[2])
 """
 """Waits after each record that it has taken over."""

@@ -143,14 +143,14 @@ from tta_pipeline.shards import shard_writing
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
-stored = shard_writing._stored
+stored = shard_writing._encode_or_refuse
 
 def slowly(image, data, encode):
     print("image", flush=True)
     time.sleep(0.05)
     return stored(image, data, encode)
 
-shard_writing._stored = slowly
+shard_writing._encode_or_refuse = slowly
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
 shard_set_writing.write_shards(
     tree.listing(CELL), shard_set_writing.Target(folder=Path(sys.argv[2]), benchmark_name="test", source_kind="folder"),

@@ -36,8 +36,7 @@ class Planner:
     def plan_pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
         """Return the unfinished work as pieces, stage by stage.
 
-        The result is empty if everything is finished, if *without* has the rest, or if the rest needs shards or a model
-        that pieces of *without* are making.
+        Work that *without* covers is left out, and so is work that needs shards or a model which *without* is making.
 
         Args:
             by: The most that a piece covers; see `evaluation_pieces`.
