@@ -16,7 +16,7 @@ from tta_pipeline.data.sources.shard_files import (
     unpacked_path,
 )
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.adopt import ADOPTION_REFUSED_ADVICE, adopt
+from tta_pipeline.shards.adoption import ADOPTION_REFUSED_ADVICE, adopt
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.verification import verify_shard_sets

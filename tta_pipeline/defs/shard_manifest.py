@@ -152,7 +152,7 @@ def _adopt_local(
     from tta_pipeline.benchmarks.open_source import open_observed_source
     from tta_pipeline.data.sources.existing_shards import ExistingShards
     from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version
-    from tta_pipeline.shards.adopt import adopt
+    from tta_pipeline.shards.adoption import adopt
     from tta_pipeline.util.progress import Progress
 
     progress = Progress(say, what=cell.key, total=0)

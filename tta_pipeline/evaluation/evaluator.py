@@ -42,7 +42,6 @@ from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
-from tta_pipeline.loading.front_to_back import FrontToBackLoader
 from tta_pipeline.loading.joined_sets import JoinedPixels
 from tta_pipeline.loading.loose_files import LooseFileLoader
 from tta_pipeline.loading.reader import Stream
@@ -343,6 +342,8 @@ class Evaluator:
             return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
         if self._experiment.loader == "webdataset":
             (shard_set,) = opened.joined.sets  # an order as stored has one shard set
+            from tta_pipeline.loading.front_to_back import FrontToBackLoader  # imports webdataset
+
             return FrontToBackLoader(shard_set=shard_set, **settings)
         return self._make_stream(opened, order)
 

@@ -18,7 +18,7 @@ from tta_pipeline.data.sources.existing_shards import classes_in_label_order, it
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.shards.adopt import publish_adopted
+from tta_pipeline.shards.adoption import publish_adopted
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet

@@ -15,7 +15,7 @@ import pytest
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError, SourceError
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import VERIFIED_FILE
 from tta_pipeline.shards.verification import find_shard_problems

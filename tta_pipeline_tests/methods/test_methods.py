@@ -297,5 +297,7 @@ def test_what_cannot_work_is_refused_before_any_image(arguments: dict, named: st
 
 def test_a_class_with_the_former_name_of_its_state_is_refused():
     """Ignored, `keeps` would lose state when a run resumes."""
-    with pytest.raises(AdaptationError, match=r"Old sets keeps; expected state_attrs, which is its name now: rename it"):
+    with pytest.raises(
+        AdaptationError, match=r"Old sets keeps; expected state_attrs, which is its name now: rename it"
+    ):
         type("Old", (Method,), {"keeps": ("_seen",)})

@@ -17,7 +17,7 @@ from tta_pipeline.data.sources.kinds import FolderSource
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.verified_copy import fetch_shard_set
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet

@@ -26,7 +26,7 @@ from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards,
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import verify_shard_sets

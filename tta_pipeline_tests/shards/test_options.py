@@ -21,7 +21,7 @@ from tta_pipeline.data.sources.folder_tree import discover_tree
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set

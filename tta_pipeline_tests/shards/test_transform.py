@@ -18,7 +18,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.transformation import TransformResult, transform_shard_set, transform_shard_sets

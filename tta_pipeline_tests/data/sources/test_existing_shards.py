@@ -15,7 +15,7 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
-from tta_pipeline.shards.adopt import adopt
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
