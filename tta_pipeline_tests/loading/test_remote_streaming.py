@@ -25,8 +25,8 @@ from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
-from tta_pipeline.shards.adoption import adopt as adopt_here
 from tta_pipeline.shards.adopt_remote import adopt_remote
+from tta_pipeline.shards.adoption import adopt as adopt_here
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_problems
