@@ -35,18 +35,15 @@ def examine(
         for name in names:
             yield from check_named_benchmark(locations, name)
         return
-    looks = (
-        check_data_root,
-        check_disk_space,
-        check_file_locks,
-        check_left_overs,
-        check_shard_checksums,
-        check_result_records,
-        check_benchmark_files,
-    )
     for subject, findings in (
-        *((look.__name__, look(locations)) for look in looks),
-        ("dagster_storage", check_dagster_storage()),
+        ("data root", check_data_root(locations)),
+        ("room", check_disk_space(locations)),
+        ("file locks", check_file_locks(locations)),
+        ("left overs", check_left_overs(locations)),
+        ("shard checksums", check_shard_checksums(locations)),
+        ("result records", check_result_records(locations)),
+        ("benchmark files", check_benchmark_files(locations)),
+        ("dagster storage", check_dagster_storage()),
         ("extras", check_extras()),
         ("accelerators", check_accelerators()),
         ("runs at once", check_run_limit(limit_of_queue)),
@@ -56,7 +53,7 @@ def examine(
         except OSError as error:
             where = error.filename or locations.root
             yield fault(
-                subject.replace("_", " "),
+                subject,
                 f"{where} cannot be checked ({error.strerror})",
                 "make it readable, or remove it",
             )
