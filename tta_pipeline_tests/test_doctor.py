@@ -130,10 +130,10 @@ def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
     (locations.benchmark_files / "two.yaml").write_text(TWO_SETS)
 
     assert ["two/imagenet_a", "two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two"], limit_of_queue=queue_limit)
+        each.subject for each in examine(locations, ["two"], queue_limit=queue_limit)
     ]
     assert ["two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two/imagenet_r"], limit_of_queue=queue_limit)
+        each.subject for each in examine(locations, ["two/imagenet_r"], queue_limit=queue_limit)
     ]
 
 

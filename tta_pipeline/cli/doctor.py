@@ -32,7 +32,7 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
 
     colours = {"ok": "green", "note": "yellow", "fault": "red"}
     findings = []
-    for finding in examine(Locations.from_environment(), benchmarks, limit_of_queue=queue_limit):
+    for finding in examine(Locations.from_environment(), benchmarks, queue_limit=queue_limit):
         findings.append(finding)
         if not as_json:
             click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")

@@ -19,14 +19,14 @@ from tta_pipeline.util.locations import Locations
 
 
 def examine(
-    locations: Locations, names: Sequence[str] = (), *, limit_of_queue: Callable[[Path], int | None]
+    locations: Locations, names: Sequence[str] = (), *, queue_limit: Callable[[Path], int | None]
 ) -> Iterator[Finding]:
     """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
 
     Args:
         locations: Where things lie.
         names: Names of benchmarks.
-        limit_of_queue: See `check_run_limit`.
+        queue_limit: See `check_run_limit`.
 
     Raises:
         BenchmarkFileError: there is no benchmark of a name in *names*.
@@ -46,7 +46,7 @@ def examine(
         ("dagster storage", check_dagster_storage()),
         ("extras", check_extras()),
         ("accelerators", check_accelerators()),
-        ("runs at once", check_run_limit(limit_of_queue)),
+        ("runs at once", check_run_limit(queue_limit)),
     ):
         try:
             yield from findings

@@ -11,18 +11,18 @@ from tta_pipeline.extras.doctor.project import dagster_home
 _SUBJECT = "runs at once"
 
 
-def check_run_limit(limit_of_queue: Callable[[Path], int | None]) -> Iterator[Finding]:
+def check_run_limit(queue_limit: Callable[[Path], int | None]) -> Iterator[Finding]:
     """Compare the limit of Dagster's queue with the devices that torch finds.
 
     Args:
-        limit_of_queue: Reads from the folder of `dagster.yaml` how many runs the queue starts at once; -1: any number,
+        queue_limit: Reads from the folder of `dagster.yaml` how many runs the queue starts at once; -1: any number,
             None: it has no queue.
     """
     home = dagster_home()
     if not (home.is_absolute() and home.is_dir()):
         return  # reported with Dagster's storage
     try:
-        limit = limit_of_queue(home)
+        limit = queue_limit(home)
     except SettingsError as error:
         yield fault(_SUBJECT, str(error), "until then no run starts from the web UI")
         return
