@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import Place
+from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Observed, Source
-
 
 Cells = tuple[Cell, ...]
 
@@ -91,7 +88,7 @@ class SourceSection(ConfigModel, ABC):
         return getattr(self, "train", None) is not None
 
     @abstractmethod
-    def open(self, at: SourceContext) -> "Observed":
+    def open(self, at: SourceContext) -> Observed:
         """Return the source that the section describes: images, or third-party shards."""
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
@@ -109,7 +106,7 @@ class SourceSection(ConfigModel, ABC):
         return None
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> "Survey | None":
         """Return the survey of *place* for `new-benchmark`; None if the source there is not of this kind.
 
         Raises:
@@ -144,7 +141,7 @@ class ImagesSection(SourceSection):
     """Options of the command `shard`, as fields of `SourceOptions`, that apply to the kind."""
 
     @abstractmethod
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images that the section describes."""
 
     @classmethod
@@ -168,7 +165,7 @@ class ImagesSection(SourceSection):
         return 0
 
     @contextmanager
-    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with its existing cells whose paths begin with one of *prefixes*."""
         cells = filter_by_prefix(at.cells, prefixes)
         yield self.open(replace(at, cells=cells)), cells

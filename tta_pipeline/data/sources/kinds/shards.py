@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, find_cells_under
 from tta_pipeline.data.sources.existing_shards import ExistingShards, classes_in_label_order, stated_class
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
@@ -25,13 +26,6 @@ from tta_pipeline.data.sources.source_section import (
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.remote_shards import RemoteShards
-    from tta_pipeline.data.sources.source_section import Survey
-
 
 _MAX_SHARD_MEMBERS = 20_000
 _MOST_BYTES = 2**26
@@ -112,7 +106,7 @@ class ShardsSource(SourceSection):
         return ((CLEAN, self.clean), (TRAIN, self.train))
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder with shards for each cell."""
         found = find_cells_under(place) if place.folder else None
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
@@ -129,7 +123,7 @@ class ShardsSource(SourceSection):
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
+    def yaml_lines(self, found: Survey) -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
         layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
         yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
@@ -157,7 +151,7 @@ class _Manifest(BaseModel):
     classes: tuple[str, ...]
 
 
-def _inspect_shards(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
+def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | None, list[str]]:
     """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)
