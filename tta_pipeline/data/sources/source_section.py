@@ -1,6 +1,5 @@
 """Base classes of the kinds of source: sections of a benchmark file that open the source they describe."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
@@ -51,11 +49,6 @@ class SourceSection(ConfigModel, ABC):
     """Whether this project makes all images, including the clean ones, so that no source files can be observed."""
     has_shards: ClassVar[bool] = False
     """Whether the source already consists of shards, which are linked to and adopted."""
-
-    clean_layout: ClassVar[str] = "a folder of class folders, or a tar"
-    """Allowed values of `clean` in words; empty: the section has no such field."""
-    train_layout: ClassVar[str] = clean_layout
-    """Allowed values of `train` in words."""
 
     @property
     def recipe(self) -> dict[str, JsonValue] | None:
@@ -114,24 +107,6 @@ class SourceSection(ConfigModel, ABC):
         """
         del place
         return None
-
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file under `source:`, with comments."""
-        del found
-        for field, value in self.model_dump(mode="json", exclude_defaults=True).items():
-            yield f"  {field}: {json.dumps(value, ensure_ascii=False)}"
-
-
-def quote_for_yaml(path: Path) -> str:
-    """Return *path* in quotes, so that YAML reads it back unchanged.
-
-    Raises:
-        SourceError: *path* has characters that are not printable.
-    """
-    text = str(path)
-    if not text.isprintable():
-        raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
-    return json.dumps(text, ensure_ascii=False)
 
 
 class ImagesSection(SourceSection):

@@ -19,14 +19,7 @@ from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.packed_arrays import first_is_array
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.data.sources.source_section import (
-    Cells,
-    ImagesSection,
-    SourceContext,
-    Survey,
-    filter_by_prefix,
-    quote_for_yaml,
-)
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, filter_by_prefix
 from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -168,18 +161,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             image_size=seen.image_size,
             remarks=(*found.remarks, *seen.remarks),
         )
-
-    def yaml_lines(self, found: Survey) -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
-        yield "  archives:  # each cell in one of them"
-        yield from (f"    - {quote_for_yaml(archive)}" for archive in self.archives)
-        if self.has_arrays:
-            yield "  # It has <corruption>.npy and labels.npy, which are read in place."
-        if published := self.find_published_set(found.shift_set):
-            yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
-            yield "  # md5 of each, where one is known, is checked while it is read:"
-            yield f"  # published: {published}"
 
     def find_published_set(self, shift_set: ShiftSet) -> str | None:
         """Return the shift set whose published archives have these names; only their md5 can prove the match."""

@@ -14,7 +14,7 @@ from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, 
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, quote_for_yaml
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -101,16 +101,6 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             image_size=read_image_size(find_first_file(tree.folder(chosen.cells[0]))),
             remarks=(*chosen.remarks, *remarks),
         )
-
-    def yaml_lines(self, found: Survey) -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: folder"
-        yield f"  root: {quote_for_yaml(self.root)}"
-        layout = "<corruption>/<severity>/<class>/<image>" if any(found.severities) else "<shift>/<class>/<image>"
-        if self.group_depth == 3:
-            yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
-        else:
-            yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
 
     def _with_classes(self, tree: FolderTree, at: SourceContext) -> FolderTree:
         by_file = self.classes_by_file()

@@ -1,8 +1,7 @@
 """The kind `generated`: corruptions made by this project."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -17,7 +16,7 @@ from tta_pipeline.data.sources.generated_images import GeneratedImages
 from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add_clean_and_train
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
 from tta_pipeline.data.sources.listing import Source
-from tta_pipeline.data.sources.source_section import SourceContext, Survey, quote_for_yaml
+from tta_pipeline.data.sources.source_section import SourceContext, Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import MAX_PROCESSES
@@ -41,8 +40,6 @@ class GeneratedSource(GeneratedSection):
     jobs: int = Field(default=1, ge=1, le=MAX_PROCESSES)
     """Number of processes that generate images."""
 
-    clean_layout: ClassVar[str] = ""
-
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
         """Return the survey of uncorrupted images in class folders, or in one archive of class folders."""
@@ -51,16 +48,6 @@ class GeneratedSource(GeneratedSection):
             return None
         num_classes, image_size = found
         return survey_clean_images(place.paths[0], num_classes, image_size)
-
-    def yaml_lines(self, found: Survey) -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        del found
-        yield "  kind: generated  # corrupted here; results compare with no published table"
-        yield f"  clean: {quote_for_yaml(self.clean.path)}  # folder of class folders, or tar"
-        yield f"  severity_table: {self.severity_table}  # imagenet_c: 224 pixels, tiny_imagenet_c: 64, cifar_c: 32"
-        yield "  # encoding: lossless  # or jpeg, with jpeg_quality; by default as the table's authors did"
-        yield "  seed: 0"
-        yield "  jobs: 1  # processes that generate"
 
     def open(self, at: SourceContext) -> Source:
         """Return the generated images."""

@@ -21,13 +21,7 @@ from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_tr
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
 from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
-from tta_pipeline.data.sources.source_section import (
-    ImagesSection,
-    SourceContext,
-    Survey,
-    find_shared_place,
-    quote_for_yaml,
-)
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, Survey, find_shared_place
 from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
@@ -116,13 +110,6 @@ class HuggingFaceSource(ImagesSection):
             image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
             remarks=fitting.remarks,
         )
-
-    def yaml_lines(self, found: Survey) -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: huggingface  # Parquet files of the Hub's layouts, or WebDataset tars"
-        yield f"  data_set: {quote_for_yaml(self._folder)}  # or organisation/name in the cache, with its revision"
-        layout = "{shift}/{severity}" if any(found.severities) else "{shift}"
-        yield f"  part: '{layout}'  # split, configuration/split or pattern of files that a cell is"
 
     @property
     def _folder(self) -> Path:

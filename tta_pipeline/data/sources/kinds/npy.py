@@ -27,7 +27,6 @@ from tta_pipeline.data.sources.source_section import (
     SourceSection,
     Survey,
     filter_by_prefix,
-    quote_for_yaml,
 )
 from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.errors import SourceError
@@ -77,12 +76,6 @@ class NpySource(ImagesSection):
         """Return the survey of a folder of arrays."""
         root = _folder_of_arrays(place.folder) if place.folder else None
         return survey_arrays(cls(kind="npy", root=root), root, place) if root else None
-
-    def yaml_lines(self, found: Survey) -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        order = ", severity 1 first," if any(found.severities) else ""
-        yield f"  kind: npy  # <corruption>.npy{order} and labels.npy"
-        yield f"  root: {quote_for_yaml(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the arrays of images and labels."""
