@@ -88,7 +88,7 @@ class ShardsSource(SourceSection):
         if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
             yield from find_shared_place("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
 
-    def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
+    def open(self, at: SourceContext) -> ExistingShards | RemoteShards:
         """Return the shards: in folders, or at URLs."""
         if not isinstance(self.root, Path):
             urls = tuple((cell, place) for cell, place in self._sets if isinstance(place, tuple))

@@ -90,7 +90,7 @@ class DatasetImages:
     """Whether class names of the data set that are numbers are labels of the class map."""
     spill_root: Path
     """Folder for the temporary files with the images of prepared cells, as PNG."""
-    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the data sets of all cells.
