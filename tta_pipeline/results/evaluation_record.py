@@ -713,3 +713,9 @@ SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown
 """Columns of the web UI's table of a stream's segments."""
 LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
 HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")
+MIN_SPEED_RATIO = 0.85
+"""Speed relative to the median of the history, under equal conditions, below which an evaluation is slower."""
+MIN_EARLIER = 3
+"""Number of earlier evaluations under equal conditions from which speeds are compared."""
+MAX_ERROR_DRIFT = 0.005
+"""Distance from the median error of the history above which an error has drifted."""
