@@ -159,7 +159,7 @@ class Evaluator:
         opened: OpenStream,
         advance: Callable[[int], None],
         *,
-        segment: tuple[str, int] = ("", 0),
+        segment: tuple[str, int],
         done: Sequence[MeasuredPass] = (),
         checkpoint: Checkpoint | None = None,
     ) -> Measurement:

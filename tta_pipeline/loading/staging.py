@@ -104,9 +104,8 @@ class Stage:
                 if shard_set.manifest.sha256 != manifest.sha256:
                     return None
                 shard_set.require_intact()
-                os.utime(
-                    folder, ns=(time.time_ns(),) * 2
-                )  # the file system's own clock ticks only every few milliseconds
+                # The file system's own clock ticks only every few milliseconds.
+                os.utime(folder, ns=(time.time_ns(),) * 2)
             except (FileNotFoundError, ManifestError):
                 return None
             stack.enter_context(holding.pop_all())

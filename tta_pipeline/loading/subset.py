@@ -1,7 +1,6 @@
 """Choose a subset of the samples of a shard set, by name or number and never by shard or machine."""
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.limits import MAX_LIST_BYTES
+from tta_pipeline.util.short_lists import first_few
 
 _MAX_NAMED = 5
 
@@ -53,8 +53,9 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
     position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
-            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} ({_shorten_list(unknown)}); "
-            f"expected source names such as {next(iter(position_of))}: correct the list"
+            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} "
+            f"({first_few(unknown, _MAX_NAMED)}); expected source names such as {next(iter(position_of))}: correct the "
+            "list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
 
@@ -75,14 +76,10 @@ def _read_names(path: Path) -> tuple[str, ...]:
     doubled = sorted(find_duplicates(names))
     if doubled or not names:
         raise StreamError(
-            f"{path}: found {_shorten_list(doubled) or 'no name'}; expected names, each once: correct the list"
+            f"{path}: found {first_few(doubled, _MAX_NAMED) or 'no name'}; expected names, each once: correct the list"
         )
     return names
 
 
 def _source_names(index: SampleIndex) -> list[str]:
     return list(index.table["source_name"].to_pylist())
-
-
-def _shorten_list(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")

@@ -53,9 +53,8 @@ class Sar(EntropyMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        reliable = self._reliable(
-            logits
-        )  # The host waits for the device, here and below: the steps depend on the indices.
+        # The host waits for the device, here and below: the steps depend on the indices.
+        reliable = self._reliable(logits)
         if len(reliable):
             self._backward(self._loss(logits[reliable]), num_samples=len(images), num_adapted=len(reliable))
             self._ascent.climb()

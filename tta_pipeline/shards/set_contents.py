@@ -120,7 +120,7 @@ def publish_contents(folder: Path, contents: SetContents, class_map: ClassMap, f
 def read_contents(
     paths: Sequence[Path], progress: Progress, workers: Workers | None, *, is_foreign: bool
 ) -> SetContents:
-    """Read the shards at *paths*, in processes of *workers* if that is worth starting them.
+    """Read the shards at *paths*, in processes of *workers* if these are worth starting.
 
     Raises:
         ManifestError: a shard is damaged, or has no image or class where one is expected.

@@ -103,10 +103,8 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def _require_small(text: str) -> None:
     """Refuse text that is nested too deeply, or has too many values once its aliases are expanded."""
-    num_values, open_nodes = (
-        0,
-        list[tuple[str | None, int]](),
-    )  # for each node: its anchor, and the number of values before it
+    num_values = 0
+    open_nodes = list[tuple[str | None, int]]()  # for each node: its anchor, and the number of values before it
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, SafeLoader):
         if isinstance(event, yaml.NodeEvent):

@@ -76,6 +76,6 @@ def test_a_window_that_grows_is_not_compiled_until_it_is_full(shard_set: ShardSe
     by = evaluator("tent", compile="default", protocol={"window": 12}, batch_size=1)
     by.start(shard_set.manifest, seed=0)
     opened = open_stream([shard_set.folder], experiment=by._experiment)
-    by.evaluate(opened, lambda _: None)
+    by.evaluate(opened, lambda _: None, segment=("fog|5", 0))
 
     assert 1 == num_graphs()

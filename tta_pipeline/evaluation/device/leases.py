@@ -83,9 +83,8 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
             yield name
         finally:
             for file in (*(slot for _, slot in slots), *whole.values()):
-                fcntl.flock(
-                    file, fcntl.LOCK_UN
-                )  # after closing alone, a child forked meanwhile would still hold the lock
+                # After closing alone, a child forked meanwhile would still hold the lock.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _open_lock_file(path: Path) -> BinaryIO:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from tta_pipeline.util import short_lists
+
 _NUM_SHOWN = 3
 
 
@@ -35,5 +37,4 @@ def fault(subject: str, found: str, advice: str) -> Finding:
 
 def first_few(things: Iterable[object]) -> str:
     """Return the first few of *things*, separated by commas."""
-    texts = [str(thing) for thing in things]
-    return ", ".join(texts[:_NUM_SHOWN]) + (", ..." if len(texts) > _NUM_SHOWN else "")
+    return short_lists.first_few(tuple(things), _NUM_SHOWN)
