@@ -43,9 +43,8 @@ class History:
 
     @property
     def comparable(self) -> tuple[Evaluation, ...]:
-        """Earlier evaluations under the newest one's conditions; empty if those are not known."""
-        conditions = self.newest.conditions
-        return tuple(row for row in self.earlier if conditions is not None and row.conditions == conditions)
+        """Earlier evaluations under the newest one's conditions."""
+        return tuple(row for row in self.earlier if row.conditions == self.newest.conditions)
 
     @property
     def usual_images_per_s(self) -> float | None:
@@ -108,7 +107,7 @@ def _throughput(histories: Sequence[History]) -> CheckReport:
     """Compare the time of the streams with the time that they would take at their usual speeds."""
     usual = [(each, each.usual_images_per_s) for each in histories]
     known = [(each, images_per_s) for each, images_per_s in usual if images_per_s]
-    conditions = "; ".join(dict.fromkeys(each.newest.conditions or "not known" for each in histories))
+    conditions = "; ".join(dict.fromkeys(each.newest.conditions for each in histories))
     if not known:
         return _report(
             THROUGHPUT,

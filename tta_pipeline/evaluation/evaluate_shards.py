@@ -177,6 +177,7 @@ class _Description:
             batch_size=self.batch_size,
             precision=self.precision,
             compile="off",
+            loader="indexed",
             pinned_memory=pins_memory(method.device),
             **model,
             **machine_facts(method.device),

@@ -188,7 +188,7 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 
 CREATE VIEW experiment_seeds AS
 WITH cells AS (
-    -- Records from before shift sets existed have no in_mean, and are of ImageNet-C's fifteen corruptions.
+    -- Evaluations without a benchmark file have no in_mean.
     SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM latest_evaluations
 )
 SELECT
@@ -208,7 +208,7 @@ SELECT
     sum(num_backwards) AS num_backwards,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
-    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell has an older record.
+    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell's is.
     CASE
         WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
         WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
@@ -403,7 +403,7 @@ SELECT
     unnest(b.compute_s) AS compute_s,
     unnest(b.num_correct) AS num_correct,
     coalesce(unnest(b.num_unadapted), 0) AS num_unadapted,
-    coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS num_resets
+    coalesce(unnest(b.num_resets), 0) AS num_resets
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -412,9 +412,9 @@ COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
 COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream delivered the batch';
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
-COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
+COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch';
 COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
-COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -485,10 +485,9 @@ listed AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position,
         unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct,
-        coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS resets
+        coalesce(unnest(b.num_resets), 0) AS resets
     FROM batch_results AS b
-    JOIN latest_evaluations AS e USING (folder, sequence)
-    WHERE b.num_correct IS NOT NULL
+    JOIN latest_evaluations USING (folder, sequence)
 ),
 placed AS (
     SELECT
@@ -518,14 +517,14 @@ COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for abo
 
 CREATE VIEW stream_progress AS
 FROM progress_by(1000);
-COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them; older records have no rows';
+COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them';
 COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in the stream, from 0';
 COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
-COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches';
 COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or over all mixed cells; NULL if one of them was not evaluated';
 
 CREATE VIEW stream_collapses AS
@@ -601,7 +600,6 @@ SELECT
     coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
 FROM evaluation_batches
 SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
-WHERE num_correct IS NOT NULL
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
@@ -622,16 +620,15 @@ SELECT
     data_wait_s / wall_s AS data_wait_share, starved_s / wall_s AS starved_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
-    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
-                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- unknown conditions match no others
+    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, conditions
     ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
 ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, sequence;
-COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are known and equal';
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle; NULL for older records';
+COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle';
 
 CREATE VIEW runs AS
 SELECT
@@ -675,7 +672,7 @@ COMMENT ON COLUMN run_comparison.images_per_s_b IS 'Speed in run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
 COMMENT ON COLUMN run_comparison.device_a IS 'Device in run_a';
 COMMENT ON COLUMN run_comparison.device_b IS 'Device in run_b';
-COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are known and equal; otherwise the speeds are not comparable';
+COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are equal; otherwise the speeds are not comparable';
 COMMENT ON COLUMN run_comparison.same_settings IS 'Whether everything that determines the predictions is equal';
 COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labels are equal';
 
@@ -733,7 +730,7 @@ WITH compared AS (
         e.images_per_s, e.error,
         count(*) AS num_earlier,
         count(*) FILTER (h.conditions = e.conditions) AS num_earlier_alike,
-        median(h.images_per_s) FILTER (h.conditions = e.conditions) AS usual_images_per_s, -- NULL equals nothing
+        median(h.images_per_s) FILTER (h.conditions = e.conditions) AS usual_images_per_s,
         max_by(h.error, h.sequence) FILTER (h.fingerprint = e.fingerprint AND h.error <> e.error) AS other_error
     FROM latest_evaluations AS e
     JOIN evaluations AS h USING (benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity)
@@ -765,7 +762,7 @@ WITH known AS (
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null}') AS setting
     FROM latest_evaluations
-    WHERE conditions IS NOT NULL AND fingerprint_parts IS NOT NULL AND copied_from IS NULL AND loader <> 'features'
+    WHERE copied_from IS NULL AND loader <> 'features'
 ),
 shared AS (
     SELECT
