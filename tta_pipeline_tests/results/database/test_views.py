@@ -373,7 +373,8 @@ def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
 
 
 SHARD_SET_FACTS = {
-    "benchmark": "made", "shift_set": "imagenet_c", "shard_set": "shards", "corruption": "fog", "severity": 5, "source_kind": "folder",
+    "benchmark": "made", "shift_set": "imagenet_c", "shard_set": "shards", "corruption": "fog", "severity": 5,
+    "source_kind": "folder",
     "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
     "num_classes": 10, "num_samples": 1000, "num_shards": 16, "payload_bytes": 3 * 2**29, "shard_bytes": 2 * 2**30,
     "num_inodes": 21, "num_loose_inodes": 1011, "inode_reduction": 1011 / 21, "write_wall_s": 1.0,
