@@ -236,7 +236,7 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
         data_wait_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
         host_to_device_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
         compute_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
-        num_correct=tuple((sum(correct) + number) // (_NUM_BATCHES - 1) for number in range(_NUM_BATCHES - 1)) + (0,),
+        num_correct=(*tuple((sum(correct) + number) // (_NUM_BATCHES - 1) for number in range(_NUM_BATCHES - 1)), 0),
     )
     waited_s, computed_s = sum(batches.data_wait_s), sum(batches.compute_s)
     wall_s = waited_s + computed_s

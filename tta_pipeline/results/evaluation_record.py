@@ -140,7 +140,7 @@ class FirstSamples:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """The result of one pass over one cell. Durations are defined as in the project's first system.
+    """The result of one pass over one cell.
 
     Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None where it
     does not apply or is not known; its comment says when.

@@ -13,7 +13,6 @@ import pytest
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
-from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.results.database.made import (
@@ -340,36 +339,6 @@ def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask
     assert [
         (1, None, 0), (2, None, 0), (1, pytest.approx(40 / 38), 1), (2, pytest.approx(1200 / 1189), 1),
     ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
-
-
-def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
-    """By hand: 1,000 images of 10 classes in 16 shards are 1,011 objects by 17, or by 21 with the manifest's files."""
-    publish_record(
-        locations.results("made"), kind="shard_sets", name="fog-5", run_id="r", started_at="2026-01-01T00:00:00+00:00",
-        facts=SHARD_SET_FACTS,
-    )  # fmt: skip
-    batches = {"num_samples": [600, 400], "data_wait_s": [0.3, 0.1], "host_to_device_s": [0.05, 0.01],
-               "compute_s": [2.0, 1.0]}  # fmt: skip
-    record(
-        locations, num_samples=1000, num_classes_found=10, num_shards=16, payload_bytes=3 * 2**29,
-        shard_bytes=2 * 2**30, batches=batches, data_wait_s=0.4, compute_s=3.0, first_batch_compute_s=2.0,
-        time_to_first_batch_s=0.3, wall_s=4.0, metadata_scan_s=0.25, pipeline_setup_s=0.125, peak_cuda_gib=1.5,
-        decode_threads=4, pinned_memory=True, batch_size=600,
-    )  # fmt: skip
-
-    (found,) = ask("SELECT to_json(first_system_log) FROM first_system_log")
-
-    log = json.loads(found[0])
-    assert {
-        "classes": 10, "archive_shards": 16, "images_indexed": 1000, "raw_payload_gib": 1.5, "archive_gib": 2.0,
-        "inode_objects": 17, "projected_loose_objects": 1011, "inode_factor": pytest.approx(1011 / 17),
-        "inodes_with_manifest": 21, "inode_factor_with_manifest": pytest.approx(1011 / 21), "metadata_scan_s": 0.25,
-        "pipeline_setup_s": 0.125, "first_batch_fetch_s": 0.3, "first_batch_compute_s": pytest.approx(2.05),
-        "pass_total_s": 4.0, "images_per_s": 250.0, "num_batches": 2, "images_processed": 1000, "peak_cuda_gib": 1.5,
-        "batch_size": 600, "num_workers": 4, "pin_memory": True, "shard_shuffle_buffer": 0,
-        "sample_shuffle_buffer": 0, "shuffle": "permuted, seed 0, read as stored",
-    }.items() <= log.items()  # fmt: skip
-    assert ("59.5", "48.1") == (f"{log['inode_factor']:.1f}", f"{log['inode_factor_with_manifest']:.1f}")
 
 
 SHARD_SET_FACTS = {
