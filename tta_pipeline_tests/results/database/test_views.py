@@ -341,17 +341,6 @@ def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask
     ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
 
 
-SHARD_SET_FACTS = {
-    "benchmark": "made", "shift_set": "imagenet_c", "shard_set": "shards", "corruption": "fog", "severity": 5,
-    "source_kind": "folder",
-    "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
-    "num_classes": 10, "num_samples": 1000, "num_shards": 16, "payload_bytes": 3 * 2**29, "shard_bytes": 2 * 2**30,
-    "num_inodes": 21, "num_loose_inodes": 1011, "inode_reduction": 1011 / 21, "write_wall_s": 1.0,
-    "write_images_per_s": 1000.0, "read_back_wall_s": 0.5,
-    "shards": [{"name": "fog-5-00000.tar", "num_samples": 1000, "shard_bytes": 2**31, "sha256": "4" * 64}],
-}  # fmt: skip
-
-
 def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
     """Equal fingerprints and different errors are told; another fingerprint explains itself."""
     record(locations, error=0.25)
