@@ -17,14 +17,11 @@ from rich.table import Table
 from bench.steps import resnet20
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.evaluation.evaluator import Evaluator, Identity
-from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.results.resolved_experiment import resolve_from_file
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 
@@ -32,7 +29,6 @@ REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2000"))
 METHODS = ("source", "lame", "t3a")
 SIZE = 32
-_IDENTITY = Identity(stream="clean", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
 
 
 def main() -> None:
@@ -79,10 +75,7 @@ def _seconds_together(shards: Path) -> tuple[float, float]:
 def _evaluate(method: str, shards: Path, cells: DecodedCache, *, keeps: bool) -> float:
     """Return the seconds from the opened shards to the result."""
     evaluator = Evaluator(
-        benchmark_name="bench",
-        shift_set=shipped_sets()["imagenet_c"],
-        experiment_name=method,
-        resolved=resolve_from_file(Experiment(model="resnet20", method=method, preset="cifar", batch_size=200)),
+        experiment=Experiment(model="resnet20", method=method, preset="cifar", batch_size=200),
         model=_model(),
         image_size=SIZE,
         device=torch.device("cpu"),
@@ -93,7 +86,7 @@ def _evaluate(method: str, shards: Path, cells: DecodedCache, *, keeps: bool) ->
     opened = open_stream([shards])
     evaluator.start(opened.manifests[0], seed=0)
     started = time.perf_counter()
-    evaluator.evaluate(opened, _IDENTITY, lambda _: None)
+    evaluator.evaluate(opened, lambda _: None, segment=("clean", 0))
     return time.perf_counter() - started
 
 

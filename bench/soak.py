@@ -38,7 +38,7 @@ from dagster._cli import cli
 from rich.console import Console
 from rich.table import Table
 
-import tta_pipeline.data.sources.digit_images
+import tta_pipeline.data.sources.kinds.digits
 import tta_pipeline.definitions
 import tta_pipeline.evaluation.runner
 import tta_pipeline.extras.training.source_training

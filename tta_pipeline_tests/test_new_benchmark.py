@@ -272,6 +272,15 @@ def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
     assert written(tmp_path, odd).source.root == odd
 
 
+def test_many_names_with_hyphens_stay_whole(tmp_path: Path):
+    """A line that is too long is never broken inside the name of a shift."""
+    names = [f"rain-in-{'a' * length}" for length in range(1, 20)]
+    for name in names:
+        write_tree(tmp_path / "own" / name / "1", classes={"n01": 1})
+
+    assert set(names) == set(written(tmp_path, tmp_path / "own").corruptions)
+
+
 def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     """The suggestion is made for each of the published archives alone and for all of a data set."""
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -184,7 +185,9 @@ def test_decoded_cells_of_a_benchmark_behind_a_link_stay(project: Locations, tmp
     """Its shards may lie on another disk."""
     cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=2**30)
     shard_set = ShardSet.open(project.shards("small", SMALL_CELLS[0]))
-    with cells.open_pixels(shard_set, 32) as pixels:
+    with ExitStack() as stack:
+        pixels = cells.open_pixels(shard_set, 32)
+        pixels.open(stack)
         pixels.fill(np.arange(150), np.empty((150, 32, 32, 3), np.uint8))
         pixels.require_unchanged()
     (project.root / "small").rename(tmp_path / "elsewhere")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -11,12 +12,10 @@ from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.defs.reporting import CheckReport
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.scope import Scope, SetScope
-from tta_pipeline.util.files import read_file
+from tta_pipeline.util.files import read_file, write_atomically
 from tta_pipeline.util.partitions import CLEAN, PartitionKey
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.evaluation.normalisation_fit import Fits
 
@@ -73,12 +72,11 @@ def normalisation_report(results: "ExperimentResults", compute: Compute, tell: C
 
 
 def _cached_fits(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> "Fits":
-    """Return the errors on clean images, from the cache if possible."""
+    """Return the errors on clean images, from the cache if it has them and they can be read."""
     from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
     from tta_pipeline.evaluation.device.leases import leased_device
-    from tta_pipeline.evaluation.normalisation_fit import check_normalisation
+    from tta_pipeline.evaluation.normalisation_fit import FITS, check_normalisation
     from tta_pipeline.shards.shard_set import ShardSet
-    from tta_pipeline.util.files import write_atomically
 
     benchmark, machine = results.benchmark, compute.machine()
     model = load_benchmark_model(benchmark, results.spec.model, results.locations)
@@ -87,23 +85,12 @@ def _cached_fits(results: "ExperimentResults", compute: Compute, tell: Callable[
     decisive = [_VERSION, _LIMIT, _SEED, image_size, shard_set.manifest.sha256, model.identity]
     name = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
     path = results.locations.normalisations(benchmark.name) / f"{name}.json"
-    kept = _read_cached(path)
-    if kept is not None:
-        return kept
+    with suppress(OSError, ValueError):
+        return FITS.validate_json(read_file(path, limit_bytes=_MOST_BYTES))
     with leased_device(machine.device, tell, num_streams=machine.streams_per_device) as device:
         fits = check_normalisation(
             model, shard_set, image_size=image_size, limit=_LIMIT, seed=_SEED, device=device,
             num_threads=machine.num_threads,
         )  # fmt: skip
-    write_atomically(path, fits.to_json())
+    write_atomically(path, FITS.dump_json(fits))
     return fits
-
-
-def _read_cached(path: "Path") -> "Fits | None":
-    """Return the cached result at *path*; None if it does not exist or cannot be read."""
-    from tta_pipeline.evaluation.normalisation_fit import Fits
-
-    try:
-        return Fits.from_json(read_file(path, limit_bytes=_MOST_BYTES))
-    except (OSError, ValueError):
-        return None

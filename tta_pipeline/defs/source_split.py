@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from tta_pipeline.data.sources.kinds.digits import DigitsSource
+from tta_pipeline.data.sources.kinds.digits import DigitsSource, generate_cell
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope, Scope, SetScope
@@ -37,8 +37,6 @@ def _generated_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
-    from tta_pipeline.data.sources.digit_images import generate_cell
-
     source = scope.benchmark.source
     assert isinstance(source, DigitsSource)
     settings = source.settings

@@ -1,10 +1,9 @@
 """Evaluation of one experiment, loaded once, over the segments of its streams."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypedDict
 
@@ -12,12 +11,10 @@ import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.cell_results import (
-    CellResult,
+from tta_pipeline.evaluation.build_records import (
     MeasuredPass,
-    cell_results,
+    Measurement,
     merge_parts,
     require_every_sample_once,
 )
@@ -31,7 +28,7 @@ from tta_pipeline.evaluation.feature_cache import (
     find_head,
     reading_features,
 )
-from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
+from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE
 from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.one_pass import run_pass
@@ -51,25 +48,9 @@ from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.resolved_experiment import ResolvedExperiment
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.source_code import source_sha256
-
-
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """Identity of a segment: its stream, and what determines its predictions."""
-
-    stream: str
-    position: int
-    seed: int
-    fingerprint: Fingerprint
-    code_sha256: str
-    """sha256 of the method's source."""
-    visit: int | None = None
-    """Number of the visit in a recurring stream, from 1; None in other streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,33 +90,24 @@ class Evaluator:
     def __init__(
         self,
         *,
-        benchmark_name: str,
-        shift_set: ShiftSet,
-        experiment_name: str,
-        resolved: ResolvedExperiment,
+        experiment: Experiment,
         model: LoadedModel,
         image_size: int,
         device: torch.device,
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
         kept_in: DecodedCache | None = None,
-        streams_per_device: int = 1,
         ranks: Ranks = SINGLE_RANK,
         source: OpenStream | None = None,
     ) -> None:
         self._source = source
-        self._benchmark_name = benchmark_name
-        self._shift_set = shift_set
-        self._experiment_name = experiment_name
-        self._resolved = resolved
-        self._experiment = resolved.experiment
+        self._experiment = experiment
         self._model = model
         self._image_size = image_size
         self._device = device
         self._num_threads = num_threads
         self._open_pixels = open_pixels
         self._kept_in = kept_in
-        self._streams_per_device = streams_per_device
         self._ranks = ranks
         self._method: Method | None = None
         self._driver: ProtocolDriver | None = None
@@ -185,20 +157,20 @@ class Evaluator:
     def evaluate(
         self,
         opened: OpenStream,
-        identity: Identity,
         advance: Callable[[int], None],
         *,
+        segment: tuple[str, int] = ("", 0),
         done: Sequence[MeasuredPass] = (),
         checkpoint: Checkpoint | None = None,
-    ) -> tuple[CellResult, ...]:
-        """Evaluate an opened stream; return a result for each of its cells. Call *advance* with each batch's size.
+    ) -> Measurement:
+        """Evaluate an opened stream, and return the measurements. Call *advance* with each batch's size.
 
         The method continues from its current state; call `start` before the first segment of a stream.
 
         Args:
             opened: The stream.
-            identity: What is evaluated.
             advance: Called with the size of each batch.
+            segment: Stream and position of the segment: features are cached for each, since a network may draw.
             done: Parts of the stream that were evaluated before an interruption; only the rest is evaluated now.
             checkpoint: When and how to save finished parts; None: the stream is one part.
 
@@ -212,7 +184,7 @@ class Evaluator:
         with timed() as setup:
             order = self._ranks.take_share(opened.order, self._experiment.batch_size)
             with self._arithmetic():
-                kept = self._feature_cache(self._driver, opened, identity)
+                kept = self._feature_cache(self._driver, opened, segment)
             features = kept.read() if kept else None
             num_done = sum(len(part.collected.samples.indices) for part in done)
             parts = self._part_slices(order, num_done, checkpoint)
@@ -234,17 +206,16 @@ class Evaluator:
         self._require_unchanged(opened, order)
         if self._ranks.is_first:
             require_every_sample_once(whole.collected.samples.indices, opened)
-        return tuple(
-            cell_results(
-                opened,
-                whole,
-                device=self._device,
-                pipeline_setup_s=setup.wall_s,
-                load=load,
-                describe=lambda manifest: self._describe(
-                    manifest, identity, loader=self._experiment.loader if features is None else "features"
-                ),
-            )
+        return Measurement(
+            opened=opened,
+            measured=whole,
+            device=self._device,
+            loader=self._experiment.loader if features is None else "features",
+            frozen_layers=describe_frozen_layers(self._driver.method),
+            num_threads=self._num_threads,
+            num_processes=self._ranks.num_ranks,
+            pipeline_setup_s=setup.wall_s,
+            load_average=load,
         )
 
     def _measure_part(
@@ -279,10 +250,6 @@ class Evaluator:
         assert self._driver is not None, "call start before a stream"
         self._driver.load_state_dict(state)
 
-    def _num_sharing_streams(self) -> int | None:
-        is_shared = self._streams_per_device > 1 and self._device.type != "cpu"
-        return self._streams_per_device if is_shared else None
-
     def _arithmetic(self) -> AbstractContextManager[None]:
         experiment = self._experiment
         return arithmetic(self._device.type, experiment.precision, deterministic=experiment.deterministic)
@@ -293,7 +260,7 @@ class Evaluator:
         return source_sha256(NETWORK_CODE)
 
     def _feature_cache(
-        self, driver: ProtocolDriver, opened: OpenStream, identity: Identity
+        self, driver: ProtocolDriver, opened: OpenStream, segment: tuple[str, int]
     ) -> FeatureCacheEntry | None:
         """Return the cache for the features of the stream; None if the method reads more than features.
 
@@ -313,7 +280,7 @@ class Evaluator:
             determined_by={
                 "version": EVALUATION_VERSION, "code": self._network_code_sha256,
                 "model": self._model.identity,
-                "stream": [identity.stream, identity.position, driver.method.seed],  # of a network that draws
+                "stream": [*segment, driver.method.seed],  # of a network that draws
                 "arithmetic": arithmetic_flags(),
                 "machine": dict[str, Any](machine_facts(self._device)), "image_size": self._image_size,
                 "batch_size": experiment.batch_size, "precision": experiment.precision,
@@ -397,47 +364,6 @@ class Evaluator:
             if type(own) is type(method.model) and own is not method.model:
                 self._compile(own)
 
-    def _describe(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
-        """Return a partial record of an evaluation: its settings, data and machine, without results."""
-        experiment = self._experiment
-        return partial(
-            Evaluation,
-            stream=identity.stream,
-            position=identity.position,
-            visit=identity.visit,
-            seed=identity.seed,
-            fingerprint=identity.fingerprint.sha256,
-            fingerprint_parts=identity.fingerprint.text,
-            code_sha256=identity.code_sha256,
-            benchmark=self._benchmark_name,
-            experiment=self._experiment_name,
-            model=self._model.name,
-            architecture=self._model.architecture,
-            weights=self._model.weights,
-            weights_sha256=self._model.weights_sha256,
-            mean=self._model.mean,
-            std=self._model.std,
-            method=experiment.method_name,
-            frozen_layers=describe_frozen_layers(self._method) if self._method else None,
-            protocol=experiment.protocol.name,
-            subset=experiment.subset.name if experiment.subset else "all",
-            corruption=manifest.corruption,
-            **asdict(self._shift_set.facts_of(manifest.corruption)),
-            severity=manifest.severity,
-            generated=manifest.source.generated,
-            config=json.dumps(_config(experiment), sort_keys=True),
-            **self._resolved.facts,
-            decode_threads=self._num_threads,
-            num_processes=self._ranks.num_ranks,
-            streams_per_device=self._num_sharing_streams(),
-            batch_size=experiment.batch_size,
-            precision=experiment.precision,
-            compile=experiment.compile,
-            loader=loader,
-            pinned_memory=pins_memory(self._device),
-            **machine_facts(self._device),
-        )
-
 
 @contextmanager
 def _sharing(method: Method, kept: FeatureCacheEntry | None, features: torch.Tensor | None) -> Iterator[None]:
@@ -478,13 +404,6 @@ def measure_pass(
     counters = {name: count - before[name] for name, count in _counters(driver).items()}
     collected, counters = ranks.gather(collected, counters)
     return MeasuredPass(collected=collected, counters=counters)
-
-
-def _config(experiment: Experiment) -> dict[str, object]:
-    return {
-        **experiment.model_dump(mode="json"),
-        "hyperparameters": experiment.configured_hyperparameters().model_dump(mode="json"),
-    }
 
 
 def _counters(driver: ProtocolDriver) -> dict[str, int]:

@@ -6,7 +6,6 @@ used ImageNet's values for a model trained with mean and std 0.5.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -47,8 +46,8 @@ class Normalisation:
 
     def is_like(self, other: "Normalisation") -> bool:
         """Return whether both have the same values up to rounding."""
-        pairs = zip((*self.mean, *self.std), (*other.mean, *other.std), (*self.std, *self.std), strict=True)
-        return all(abs(own - its) <= _TOLERANCE * std for own, its, std in pairs)
+        difference = np.subtract((self.mean, self.std), (other.mean, other.std)) / self.std
+        return bool((abs(difference) <= _TOLERANCE).all())
 
 
 _USUAL = (
@@ -119,16 +118,12 @@ class Fits:
         error = f"error {self.declared.error:.1%} on {self.declared.num_samples:,} clean images"
         if self.better is None:
             return f"{error}; no other normalisation is better by more than chance, at best {best}"
-        also = "".join(f" or {each.error:.1%} with {each.normalisation}" for each in self._as_good_as_best)
+        as_good = (each for each in self.others if each is not self.best and each.error <= self.best.interval[1])
+        also = "".join(f" or {each.error:.1%} with {each.normalisation}" for each in as_good)
         return (
             f"{error} with {self.declared.normalisation}, but {best}{also}: set mean and std of the model to those of "
             "its training"
         )
-
-    @property
-    def _as_good_as_best(self) -> tuple[Fit, ...]:
-        """Fits that cannot be told from the best on these images: their error is within its interval."""
-        return tuple(each for each in self.others if each is not self.best and each.error <= self.best.interval[1])
 
     @property
     def rows(self) -> tuple[tuple[object, ...], ...]:
@@ -142,25 +137,13 @@ class Fits:
             for each in (self.declared, *self.others)
         )  # fmt: skip
 
-    def to_json(self) -> bytes:
-        """Return the errors as JSON."""
-        return _FITS.dump_json(self)
 
-    @staticmethod
-    def from_json(data: bytes) -> "Fits":
-        """Return the errors from the JSON of `encoded`.
-
-        Raises:
-            ValueError: *data* is not such JSON.
-        """
-        return _FITS.validate_json(data)
+FITS = TypeAdapter(Fits)
+"""Fits as JSON, for a cache."""
 
 
 def _text(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.4g}" for value in values)
-
-
-_FITS = TypeAdapter(Fits)
 
 
 def other_normalisations(declared: Normalisation, *, image_size: int) -> tuple[Normalisation, ...]:
@@ -190,19 +173,27 @@ def check_normalisation(
     declared = Normalisation(name="declared", mean=model.mean, std=model.std)
     tried = (declared, *other_normalisations(declared, image_size=image_size))
     index = shard_set.index
+    drawn = subset.draw_over_classes(index, limit, seed=seed)
     stream = Stream(
         shard_set=shard_set,
-        order=stream_order.order_among(
-            subset.draw_over_classes(index, limit, seed=seed), index, stream_order.stored_order
-        ),
+        order=stream_order.order_among(drawn, index, stream_order.stored_order),
         batch_size=_BATCH_SIZE,
         image_size=image_size,
         num_threads=num_threads,
         pin_memory=pins_memory(device),
     )
     is_right = np.concatenate(list(_predict_correctness(model, tried, stream, device, advance)), axis=1)
-    fits = tuple(map(partial(_make_fit, is_right[0]), tried, is_right))
-    return Fits(declared=fits[0], others=fits[1:])
+    first, *others = (
+        Fit(
+            normalisation=each,
+            num_samples=len(drawn),
+            num_wrong=int((~its).sum()),
+            num_mended=int((its & ~is_right[0]).sum()),
+            num_broken=int((~its & is_right[0]).sum()),
+        )
+        for each, its in zip(tried, is_right, strict=True)
+    )
+    return Fits(declared=first, others=tuple(others))
 
 
 def _predict_correctness(
@@ -221,24 +212,7 @@ def _predict_correctness(
     with torch.inference_mode(), arithmetic(device.type, "fp32"):
         for batch in move_to_device(stream, device):
             images, labels = as_floats(batch.images), batch.labels.to(device, non_blocking=True)
-            yield torch.stack([_are_correct(each(images), labels) for each in models]).cpu().numpy()
+            logits = torch.stack([each(images) for each in models])
+            # argmax alone gives class 0 for NaN.
+            yield ((logits.argmax(2) == labels) & logits.isfinite().all(2)).cpu().numpy()
             advance(len(labels))
-
-
-def _are_correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return which *logits* (B, K) are finite and highest at the *labels* (B,); argmax alone gives class 0 for NaN."""
-    return (logits.argmax(1) == labels) & logits.isfinite().all(1)
-
-
-def _make_fit(
-    is_right_declared: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    normalisation: Normalisation,
-    is_right: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> Fit:
-    return Fit(
-        normalisation=normalisation,
-        num_samples=len(is_right),
-        num_wrong=int((~is_right).sum()),
-        num_mended=int((is_right & ~is_right_declared).sum()),
-        num_broken=int((~is_right & is_right_declared).sum()),
-    )

@@ -12,17 +12,18 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.places import Place, places_of
 from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
-from tta_pipeline.evaluation.cell_results import CellResult, MeasuredPass
+from tta_pipeline.evaluation.build_records import CellResult, MeasuredPass, ModelFacts, Subject, build_records
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.devices import device_type
 from tta_pipeline.evaluation.device.leases import leased_device
-from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator, Identity
+from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint, compute_fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
@@ -43,6 +44,7 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import copy_atomically, node_local_folder, write_atomically
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
+from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.util.progress import Progress
 
@@ -259,31 +261,50 @@ class ExperimentRunner:
         with held:
             self._manifests |= zip(step.segment.cells, opened.manifests, strict=True)
             self._open_next(step)
-            identity = Identity(
-                stream=step.plan.key.key,
-                position=step.segment.position,
-                visit=step.segment.visit,
-                seed=step.plan.seed,
-                fingerprint=self._fingerprints(step.plan)[step.segment.position],
-                code_sha256=self._code_sha256,
-            )
+            subject = self._subject(step)
             what = ", ".join(dict.fromkeys(cell.key for cell in step.segment.cells[:3]))
             progress = Progress(self._tell, what=what, total=len(opened.order))
-            results = self._evaluator.evaluate(
+            measurement = self._evaluator.evaluate(
                 opened,
-                identity,
                 progress.advance,
+                segment=(subject.stream, subject.position),
                 done=done,
-                checkpoint=self._make_checkpoint(step, identity, len(done)),
+                checkpoint=self._make_checkpoint(step, subject.fingerprint, len(done)),
             )
         if self._ranks.is_first:
-            self._record(step, results, started_at)
+            self._record(step, tuple(build_records(subject, measurement)), started_at)
 
-    def _make_checkpoint(self, step: _Step, identity: Identity, num_done: int) -> Checkpoint | None:
+    def _subject(self, step: _Step) -> Subject:
+        """Return what is evaluated at *step*."""
+        experiment, spec = self._experiment, self._experiment.resolved.experiment
+        return Subject(
+            benchmark=experiment.benchmark.file,
+            experiment=experiment.experiment_name,
+            stream=step.plan.key.key,
+            position=step.segment.position,
+            visit=step.segment.visit,
+            seed=step.plan.seed,
+            fingerprint=self._fingerprints(step.plan)[step.segment.position],
+            code_sha256=self._code_sha256,
+            model=ModelFacts.of(self._model),
+            method=spec.method_name,
+            protocol=spec.protocol.name,
+            subset=spec.subset.name if spec.subset else "all",
+            settings=_recorded_settings(spec),
+            batch_size=spec.batch_size,
+            precision=spec.precision,
+            compile=spec.compile,
+            origin=experiment.resolved.origin,
+            tuning=experiment.resolved.tuning,
+            shift_set=experiment.benchmark.shift_set,
+            streams_per_device=self._machine.streams_per_device,
+        )
+
+    def _make_checkpoint(self, step: _Step, present: Fingerprint, num_done: int) -> Checkpoint | None:
         """Return the checkpoint inside the segment of *step*, of which *num_done* parts are done; None: no saving."""
         if not self._has_checkpoints:
             return None
-        states, fingerprint = self._states(step.plan), identity.fingerprint.sha256
+        states, fingerprint = self._states(step.plan), present.sha256
         states.remove_within(fingerprint, after=num_done)
 
         def save(number: int, part: MeasuredPass) -> None:
@@ -496,20 +517,21 @@ class ExperimentRunner:
         )
         stored = partial(StoredPixels, cache=cache)
         return Evaluator(
-            benchmark_name=benchmark.file,
-            shift_set=benchmark.shift_set,
-            experiment_name=experiment_name,
-            resolved=self._experiment.resolved,
+            experiment=self._experiment.resolved.experiment,
             model=self._model,
             image_size=benchmark.image_size_of(experiment_name),
             device=self._ranks.device or self._stack.enter_context(self._leased_device()),
-            streams_per_device=machine.streams_per_device,
             num_threads=machine.num_threads,
             open_pixels=decoded.open_pixels if machine.decoded_folder else stored,
             kept_in=decoded if machine.decoded_folder else None,
             ranks=self._ranks,
             source=self._source,
         )
+
+
+def _recorded_settings(experiment: Experiment) -> JsonObject:
+    hyperparameters = experiment.configured_hyperparameters().model_dump(mode="json")
+    return {**experiment.model_dump(mode="json"), "hyperparameters": hyperparameters}
 
 
 def _describe_place(place: Place) -> str:

@@ -117,9 +117,11 @@ class Shards(Dataset[tuple[Any, int]]):
 
     def _open_pixels(self) -> StoredPixels:
         if self._pixels is None:
-            stack = ExitStack()
-            self._pixels = stack.enter_context(StoredPixels(self.shard_set, 0))
-            weakref.finalize(self, stack.close)
+            pixels = StoredPixels(self.shard_set, 0)
+            with ExitStack() as stack:
+                pixels.open(stack)
+                weakref.finalize(self, stack.pop_all().close)
+            self._pixels = pixels
         return self._pixels
 
     def _decode(self, data: bytes) -> Image.Image:

@@ -27,7 +27,6 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
@@ -203,20 +202,17 @@ class CachedPixels:
         self._stored = stored
         self._is_damaged = False
         self._lock = Lock()
-        self._stack = ExitStack()
+        self._later = ExitStack()
 
-    def __enter__(self) -> Self:
+    def open(self, stack: ExitStack) -> None:
+        """Open the file until *stack* closes, and with it the shards, should they be read."""
+        # A thread may open the shards at any moment; their stack comes first, to close after the threads have ended.
+        stack.enter_context(self._later)
         try:
-            self._file: BinaryIO = self._stack.enter_context(self._path.open("rb", buffering=0))
+            self._file: BinaryIO = stack.enter_context(self._path.open("rb", buffering=0))
             os.utime(self._path)  # marks the file as just used, since some file systems do not
         except OSError:  # another process has just removed the file
             self._switch_to_shards()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def expect(self, indices: Indices) -> None:
         """Do nothing: the pixels are on local disk."""
@@ -252,7 +248,7 @@ class CachedPixels:
         """Open the shards and remove the damaged file, once."""
         with self._lock:
             if not self._is_damaged:
-                self._stack.enter_context(self._stored)
+                self._stored.open(self._later)
                 with suppress(OSError):
                     self._path.unlink(missing_ok=True)
                 self._is_damaged = True
@@ -269,22 +265,14 @@ class _CachingPixels:
         self._path = path
         self._beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
         self._keeps = True
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(self._stored)
-            self._file = stack.enter_context(self._beside.open("xb", buffering=0))
-            stack.callback(self._beside.unlink, missing_ok=True)
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(self._file, fcntl.LOCK_SH)  # tells other processes that the file is being written
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def open(self, stack: ExitStack) -> None:
+        """Open the shards and the file until *stack* closes; a file without its name is then removed."""
+        self._stored.open(stack)
+        self._file = stack.enter_context(self._beside.open("xb", buffering=0))
+        stack.callback(self._beside.unlink, missing_ok=True)
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(self._file, fcntl.LOCK_SH)  # tells other processes that the file is being written
 
     def expect(self, indices: Indices) -> None:
         """Read ahead in shards at URLs, in the order of *indices*."""

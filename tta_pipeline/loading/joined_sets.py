@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,20 +49,12 @@ class JoinedPixels:
     def __init__(self, joined: JoinedSets, image_size: int, *, open_pixels: Callable[[ShardSet, int], Pixels]) -> None:
         self._joined = joined
         self._pixels = [open_pixels(shard_set, image_size) for shard_set in joined.sets]
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
+    def open(self, stack: ExitStack) -> None:
+        """Open the shards of each set until *stack* closes."""
         _allow_open_files(sum(len(shard_set.manifest.shards) for shard_set in self._joined.sets))
-        with ExitStack() as stack:
-            for pixels in self._pixels:
-                stack.enter_context(pixels)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+        for pixels in self._pixels:
+            pixels.open(stack)
 
     def expect(self, indices: Indices) -> None:
         """Read ahead in the shards of each set, in the order of *indices*."""

@@ -82,7 +82,8 @@ class Stream:
                 key and offset.
         """
         with ExitStack() as stack:
-            pixels = stack.enter_context(self.open_pixels(self.shard_set, self.image_size))
+            pixels = self.open_pixels(self.shard_set, self.image_size)
+            pixels.open(stack)
             pixels.expect(self.order.indices)
             buffers = [self._make_buffer() for _ in range(min(self.prefetch + 1, len(self)))]
             outs = [buffer.numpy() for buffer in buffers]

@@ -14,12 +14,11 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -164,13 +163,11 @@ class RemoteBlocks:
         self._position: dict[Block, int] = {}
         self._next = 0
 
-    def __enter__(self) -> Self:
-        return self
+    def open(self, stack: ExitStack) -> None:
+        """Cancel the requests that are under way when *stack* closes."""
+        stack.callback(self._cancel)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Cancel the requests that are under way."""
+    def _cancel(self) -> None:
         with self._lock:
             self._plan = []
             for arriving in self._arriving.values():

@@ -3,8 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.remote_blocks import BlockCache, RemoteBlocks
@@ -15,14 +14,8 @@ from tta_pipeline.shards.shard_set import ShardSet
 class ShardBytes(Protocol):
     """Reads byte ranges of shards, numbered as in the manifest, for several threads at a time."""
 
-    def __enter__(self) -> Self:
-        """Open the shards."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the shards."""
+    def open(self, stack: ExitStack) -> None:
+        """Open the shards until *stack* closes."""
         ...
 
     def expect(self, indices: Indices) -> None:
@@ -57,21 +50,17 @@ class LocalShards:
     def __init__(self, shard_set: ShardSet) -> None:
         self._paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
         self._files: list[BinaryIO] = []
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            for number in range(len(self._paths)):
-                self._files.append(stack.enter_context(self._open(number)))
-            self._descriptors = [file.fileno() for file in self._files]
-            self._stamps = [_stamp(file) for file in self._files]
-            self._stack = stack.pop_all()
-        return self
+    def open(self, stack: ExitStack) -> None:
+        """Open the shards until *stack* closes.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+        Raises:
+            StreamError: a shard cannot be opened.
+        """
+        for number in range(len(self._paths)):
+            self._files.append(stack.enter_context(self._open(number)))
+        self._descriptors = [file.fileno() for file in self._files]
+        self._stamps = [_stamp(file) for file in self._files]
 
     def expect(self, indices: Indices) -> None:
         """Do nothing: the kernel reads ahead."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,8 @@ _GAP_BYTES = 2**12
 class Samples(Protocol):
     """Reads any samples of a shard set, for several threads at a time."""
 
-    def __enter__(self) -> Self:
-        """Open the files."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the files."""
+    def open(self, stack: ExitStack) -> None:
+        """Open the files until *stack* closes."""
         ...
 
     def expect(self, indices: Indices) -> None:
@@ -58,16 +51,10 @@ class StoredPixels:
         self._shard_set = shard_set
         self._check = shard_set.sample_check()
         self._shards: ShardBytes = open_shard_bytes(shard_set, cache)
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self._shards)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def open(self, stack: ExitStack) -> None:
+        """Open the shards until *stack* closes."""
+        self._shards.open(stack)
 
     def expect(self, indices: Indices) -> None:
         """Read ahead in shards at URLs, in the order of *indices*."""

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator
+from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +76,6 @@ def test_a_window_that_grows_is_not_compiled_until_it_is_full(shard_set: ShardSe
     by = evaluator("tent", compile="default", protocol={"window": 12}, batch_size=1)
     by.start(shard_set.manifest, seed=0)
     opened = open_stream([shard_set.folder], experiment=by._experiment)
-    by.evaluate(opened, IDENTITY, lambda _: None)
+    by.evaluate(opened, lambda _: None)
 
     assert 1 == num_graphs()

@@ -1,5 +1,6 @@
 """An evaluation counts every sample once, and its predictions depend on nothing but what decides them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,19 +9,25 @@ import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.build_records import ModelFacts, Subject, build_records
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
-from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.resolved_experiment import resolve_from_file
 from tta_pipeline.shards.shard_set import ShardSet
 
-IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
+SUBJECT = Subject(
+    benchmark="test", experiment="own", stream="fog|5", seed=0, fingerprint=Fingerprint(parts={}),
+    code_sha256="0" * 64, method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
+    precision="fp32", origin=None,
+    model=ModelFacts(
+        model="small", architecture="small", weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
+    ),
+)  # fmt: skip
 
 
 def small_model() -> nn.Module:
@@ -41,10 +48,7 @@ def evaluator(
 ) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
-        benchmark_name="test",
-        shift_set=shipped_sets()["imagenet_c"],
-        experiment_name="own",
-        resolved=resolve_from_file(Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes)),
+        experiment=Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes),
         model=LoadedModel(
             name="small",
             make_network=make,
@@ -70,7 +74,14 @@ def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
 def evaluated(by: Evaluator, shard_set: ShardSet) -> Evaluation:
     """Return the evaluation of *shard_set*, from the source model on."""
     by.start(shard_set.manifest, seed=0)
-    (result,) = by.evaluate(open_stream([shard_set.folder]), IDENTITY, lambda _: None)
+    return recorded(by, open_stream([shard_set.folder]))
+
+
+def recorded(by: Evaluator, opened: OpenStream) -> Evaluation:
+    """Return the record of *opened*, a stream of one cell."""
+    own = by._experiment
+    subject = replace(SUBJECT, method=own.method_name, precision=own.precision, compile=own.compile)
+    (result,) = build_records(subject, by.evaluate(opened, lambda _: None))
     return result.row
 
 

@@ -15,7 +15,7 @@ from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
+from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator, recorded, small_model
 
 READERS = ("source", "lame", "t3a", "neo")
 
@@ -81,9 +81,9 @@ def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: Dec
     other = with_features(cells, "source", **changes)
     other.start(shard_set.manifest, seed=changes.get("seed", 0))
     opened = open_stream([shard_set.folder], experiment=other._experiment)
-    (result,) = other.evaluate(opened, IDENTITY, lambda _: None)
+    row = recorded(other, opened)
 
-    assert "indexed" == result.row.loader
+    assert "indexed" == row.loader
     assert 2 == len(files(cells))
 
 

@@ -22,7 +22,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
-from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluator
+from tta_pipeline_tests.evaluation.test_evaluator import evaluator, recorded
 from tta_pipeline_tests.shards.cell import CELL
 
 # Workers are forked, whatever threads the test process has; there are more of them than cores; and webdataset leaves
@@ -50,8 +50,7 @@ def opened(shard_set: ShardSet, tree: FolderTree, loader: str) -> OpenStream:
 def evaluation(by: Evaluator, shard_set: ShardSet, stream: OpenStream) -> Evaluation:
     """Return the evaluation of *stream*, which is that of *shard_set*."""
     by.start(shard_set.manifest, seed=0)
-    (result,) = by.evaluate(stream, IDENTITY, lambda _: None)
-    return result.row
+    return recorded(by, stream)
 
 
 def batches(loader: Stream | FrontToBackLoader | LooseFileLoader) -> list[Batch]:

@@ -4,6 +4,7 @@ import os
 import random
 import resource
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,9 @@ def killed_while_keeping(cells: DecodedCache, shard_set: ShardSet) -> None:
     """Fork a process that keeps a part of the cell, and is killed."""
     process = os.fork()
     if process == 0:
-        with cells.open_pixels(shard_set, 32) as pixels:
+        with ExitStack() as stack:
+            pixels = cells.open_pixels(shard_set, 32)
+            pixels.open(stack)
             pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(process, 0)
@@ -89,7 +92,9 @@ def test_what_a_killed_process_left_behind_makes_room(shard_set: ShardSet, tmp_p
     (left,) = kept(cells)
     assert [left] == list(cells.find_unreferenced([]))
 
-    with cells.open_pixels(shard_set, 32) as pixels:
+    with ExitStack() as stack:
+        pixels = cells.open_pixels(shard_set, 32)
+        pixels.open(stack)
         pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
         (writing,) = kept(cells)
         assert left != writing

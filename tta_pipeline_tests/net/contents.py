@@ -26,7 +26,7 @@ _TABLES = re.compile(r"(leaderboard|cells)\.parquet$")
 """Files that are compared row by row, since some columns are speeds."""
 _OWN_HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})","record":')
 """How a result record begins."""
-_OF_SPEED = ("regressions", "ingested")
+_OF_SPEED = ("history_comparison", "regressions", "ingested")
 """Tables whose rows depend on speeds, or on the bytes of records with speeds: only their columns are recorded."""
 _READ = (
     "", ".json", ".csv", ".md", ".markdown", ".table", ".tex", ".latex", ".bib", ".toml", ".yaml", ".txt", ".html",

@@ -13,15 +13,13 @@ from tta_pipeline.benchmarks.protocol import Shift
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan, partition_keys, stream_plans
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.evaluation.cell_results import CellResult
-from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.build_records import CellResult, ModelFacts, Subject, build_records
+from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.results.resolved_experiment import resolve_from_file
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.util.partitions import CLEAN, Cell
@@ -98,10 +96,7 @@ class Case(NamedTuple):
         """Return the evaluator of the experiment."""
         has_source = METHODS[self.experiment.method].source_data != "unused"
         return Evaluator(
-            benchmark_name="test",
-            shift_set=shipped_sets()["imagenet_c"],
-            experiment_name="own",
-            resolved=resolve_from_file(self.experiment),
+            experiment=self.experiment,
             model=_model(self.experiment),
             image_size=IMAGE_SIZE,
             device=self.device,
@@ -132,13 +127,16 @@ class Case(NamedTuple):
         opened = self.opened(segment)
         if segment.position == 0:
             evaluator.start(opened.manifests[0], seed=0)
-        return evaluator.evaluate(opened, _identity(segment), advance)
+        measurement = evaluator.evaluate(opened, advance, segment=("test", segment.position))
+        return tuple(build_records(_subject(self.experiment, segment), measurement))
 
 
-def _identity(segment: Segment) -> Identity:
-    return Identity(
-        stream="test", position=segment.position, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64
-    )
+def _subject(own: Experiment, segment: Segment) -> Subject:
+    return Subject(
+        benchmark="test", experiment="own", stream="test", position=segment.position, seed=0, origin=None,
+        fingerprint=Fingerprint(parts={}), code_sha256="0" * 64, model=ModelFacts.of(_model(own)), method=own.method,
+        protocol=own.protocol.name, subset="all", settings={}, batch_size=own.batch_size, precision=own.precision,
+    )  # fmt: skip
 
 
 def _model(own: Experiment) -> LoadedModel:

@@ -25,7 +25,7 @@ from tta_pipeline_tests.simulated.device import install, limited_to
 DEVICE = install()  # before anything else of the project is imported
 
 from tta_pipeline.errors import EvaluationError  # noqa: E402
-from tta_pipeline.evaluation.cell_results import CellResult  # noqa: E402
+from tta_pipeline.evaluation.build_records import CellResult  # noqa: E402
 from tta_pipeline.evaluation.device.devices import device_facts, distributed_backend, select_device_of_rank  # noqa: E402
 from tta_pipeline.evaluation.device.leases import leased_device  # noqa: E402
 from tta_pipeline.evaluation.stream_states import StreamStates  # noqa: E402

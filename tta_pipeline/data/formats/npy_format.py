@@ -1,4 +1,9 @@
-"""Strict reader of `.npy` headers: the text is matched by a pattern, never evaluated as Python."""
+"""Strict reader of `.npy` headers: the text is matched by a pattern, never evaluated as Python.
+
+`numpy.lib.format` parses the text as Python. Short hostile headers make it raise `RecursionError`, `TokenError`,
+`TypeError`, `IndexError` or `SyntaxError`, and give warnings, which a thread that decodes cannot silence for itself.
+It takes negative lengths, Booleans for lengths, a field given twice, and arrays of anything.
+"""
 
 import math
 import re

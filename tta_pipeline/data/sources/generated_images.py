@@ -1,6 +1,7 @@
 """Corrupted images made here from clean images, for data without a published corrupted copy.
 
 The images are generated: results on them are marked as generated and are not comparable with any published table.
+The section is in `kinds/generated.py`, so that worker processes, which import this file, need not import every kind.
 """
 
 import contextlib

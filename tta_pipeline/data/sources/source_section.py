@@ -1,26 +1,21 @@
 """Base classes of the kinds of source: sections of a benchmark file that open the source they describe."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import JsonValue
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import Place
+from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Observed, Source
-
 
 Cells = tuple[Cell, ...]
 
@@ -55,11 +50,6 @@ class SourceSection(ConfigModel, ABC):
     has_shards: ClassVar[bool] = False
     """Whether the source already consists of shards, which are linked to and adopted."""
 
-    clean_layout: ClassVar[str] = "a folder of class folders, or a tar"
-    """Allowed values of `clean` in words; empty: the section has no such field."""
-    train_layout: ClassVar[str] = clean_layout
-    """Allowed values of `train` in words."""
-
     @property
     def recipe(self) -> dict[str, JsonValue] | None:
         """Every setting that decides a byte of images that this project makes; None if it makes none."""
@@ -91,7 +81,7 @@ class SourceSection(ConfigModel, ABC):
         return getattr(self, "train", None) is not None
 
     @abstractmethod
-    def open(self, at: SourceContext) -> "Observed":
+    def open(self, at: SourceContext) -> Observed:
         """Return the source that the section describes: images, or third-party shards."""
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
@@ -109,7 +99,7 @@ class SourceSection(ConfigModel, ABC):
         return None
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> "Survey | None":
         """Return the survey of *place* for `new-benchmark`; None if the source there is not of this kind.
 
         Raises:
@@ -117,24 +107,6 @@ class SourceSection(ConfigModel, ABC):
         """
         del place
         return None
-
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file under `source:`, with comments."""
-        del found
-        for field, value in self.model_dump(mode="json", exclude_defaults=True).items():
-            yield f"  {field}: {json.dumps(value, ensure_ascii=False)}"
-
-
-def quote_for_yaml(path: Path) -> str:
-    """Return *path* in quotes, so that YAML reads it back unchanged.
-
-    Raises:
-        SourceError: *path* has characters that are not printable.
-    """
-    text = str(path)
-    if not text.isprintable():
-        raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
-    return json.dumps(text, ensure_ascii=False)
 
 
 class ImagesSection(SourceSection):
@@ -144,7 +116,7 @@ class ImagesSection(SourceSection):
     """Options of the command `shard`, as fields of `SourceOptions`, that apply to the kind."""
 
     @abstractmethod
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images that the section describes."""
 
     @classmethod
@@ -168,7 +140,7 @@ class ImagesSection(SourceSection):
         return 0
 
     @contextmanager
-    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with its existing cells whose paths begin with one of *prefixes*."""
         cells = filter_by_prefix(at.cells, prefixes)
         yield self.open(replace(at, cells=cells)), cells

@@ -14,7 +14,8 @@ from tta_pipeline.util.partitions import Cell
 
 _PASSES: Mapping[str, float] = {
     "bn_ema": 2, "tent": 3, "come": 3, "rpl": 3, "eta": 3, "eata": 3, "rdumb": 3, "asr": 4, "sar": 6, "deyo": 4,
-    "ttaug": 65, "memo": 193, "cotta": 36, "rotta": 5, "roid": 6, "cmf": 6, "adacontrast": 7, "rmt": 10,
+    "zerosiam": 3, "spa": 7, "rem": 9, "foa": 28, "ttaug": 65, "memo": 193, "cotta": 36, "rotta": 5, "petta": 6,
+    "roid": 6, "cmf": 6, "adacontrast": 7, "rmt": 10, "zero": 64, "tpt": 76,
 }  # fmt: skip
 """Passes of each method for a sample, from docs/methods.md: a backward pass counts as two. Other methods: 1."""
 _TIMES = """

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -90,16 +89,10 @@ class AugmentedPixels:
         self._files = files
         self._augment = augment
         self._limited = threading.local()
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self._files)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def open(self, stack: ExitStack) -> None:
+        """Open the files until *stack* closes."""
+        self._files.open(stack)
 
     def expect(self, indices: Indices) -> None:
         """Let files be read ahead in the order of *indices*."""

@@ -1,9 +1,8 @@
 """Reads the loose files from which shards were made, and compares each with the manifest."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.loose_files import LooseFiles
@@ -21,12 +20,7 @@ class ListedFiles:
         self._check = shard_set.sample_check()
         self._paths = [image.path for image in loose.images]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def open(self, stack: ExitStack) -> None:
         """Do nothing: no file stays open."""
 
     def expect(self, indices: Indices) -> None:

@@ -18,15 +18,16 @@ class _Batches(Dataset[torch.Tensor]):
     def __init__(self, pixels: Pixels, image_size: int) -> None:
         self._pixels = pixels
         self._image_size = image_size
-        self._opened: Pixels | None = None
+        self._is_open = False
         self.files = ExitStack()
 
     def __getitems__(self, indices: list[int]) -> torch.Tensor:
         """Return the images of the samples at *indices*, uint8 (B, S, S, 3)."""
-        if self._opened is None:
-            self._opened = self.files.enter_context(self._pixels)
+        if not self._is_open:
+            self._pixels.open(self.files)
+            self._is_open = True
         images = torch.empty((len(indices), self._image_size, self._image_size, 3), dtype=torch.uint8)
-        self._opened.fill(np.array(indices), images.numpy())
+        self._pixels.fill(np.array(indices), images.numpy())
         return images
 
 

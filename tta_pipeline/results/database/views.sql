@@ -723,37 +723,6 @@ COMMENT ON VIEW slowest_cells IS 'The latest evaluations, slowest first';
 COMMENT ON COLUMN slowest_cells.data_wait_share IS 'data_wait_s / wall_s';
 COMMENT ON COLUMN slowest_cells.share IS 'Share of the time of all cells of this experiment and seed';
 
-CREATE VIEW regressions AS
-WITH compared AS (
-    SELECT
-        e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.shift_position, e.run_id, e.conditions, e.device, e.batch_size,
-        e.images_per_s, e.error,
-        count(*) AS num_earlier,
-        count(*) FILTER (h.conditions = e.conditions) AS num_earlier_alike,
-        median(h.images_per_s) FILTER (h.conditions = e.conditions) AS usual_images_per_s,
-        max_by(h.error, h.sequence) FILTER (h.fingerprint = e.fingerprint AND h.error <> e.error) AS other_error
-    FROM latest_evaluations AS e
-    JOIN evaluations AS h USING (benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity)
-    WHERE h.sequence < e.sequence
-    GROUP BY ALL
-)
-SELECT
-    *,
-    images_per_s / usual_images_per_s AS speed_ratio,
-    coalesce(images_per_s < 0.85 * usual_images_per_s, FALSE) AS is_slower,
-    other_error IS NOT NULL AS has_other_error
-FROM compared
-WHERE is_slower OR has_other_error
-ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity;
-COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than earlier ones, or whose error changed although the fingerprint did not';
-COMMENT ON COLUMN regressions.num_earlier IS 'Number of earlier evaluations of the cell by this experiment';
-COMMENT ON COLUMN regressions.num_earlier_alike IS 'Number of earlier evaluations with equal conditions, with which is_slower compares';
-COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median speed of earlier evaluations with equal conditions';
-COMMENT ON COLUMN regressions.other_error IS 'Error of the newest earlier evaluation with the same fingerprint and another error';
-COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s';
-COMMENT ON COLUMN regressions.is_slower IS 'Whether the evaluation is slower than the median by more than 15 %';
-COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs although the fingerprint is equal';
-
 CREATE VIEW loader_comparison AS
 WITH known AS (
     SELECT

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.images import read_npy
-from tta_pipeline.data.sources.digit_images import DigitsSettings, digit_tree, generate_cell
+from tta_pipeline.data.sources.kinds.digits import DigitsSettings, digit_tree, generate_cell
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")

@@ -20,7 +20,7 @@ from tta_pipeline.data.formats.npy_format import MAGIC, read_array_header
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.npy_images import NpyImages
+from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import PipelineError, SourceError
 from tta_pipeline.util.partitions import Cell

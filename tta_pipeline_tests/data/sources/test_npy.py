@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.data.images import ImageHeader, read_image_header
-from tta_pipeline.data.sources.npy_images import NpyImages
+from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.spill import spill_folder
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.partitions import CLEAN, Cell

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
-from tta_pipeline.data.sources.npy_images import NpyImages
+from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.errors import SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.util.partitions import Cell

@@ -331,6 +331,30 @@ def test_every_condition_of_speed_is_tried():
     assert {*OTHER_CONDITIONS, "gpu_name"} == set(SPEED_CONDITIONS)
 
 
+def test_a_history_of_two_is_too_short_for_speed(locations: Locations, ask: Ask):
+    """And where nothing came before, the row says so."""
+    for speed in (100.0, 100.0, 50.0):
+        record(locations, images_per_s=speed)
+    record(locations, severity=1)
+
+    assert [] == ask("FROM regressions")
+    assert [(1, 0, None), (5, 2, None)] == ask(
+        "SELECT severity, num_earlier_alike, usual_images_per_s FROM history_comparison"
+    )
+
+
+def test_an_error_far_from_its_history_has_drifted(locations: Locations, ask: Ask):
+    """By more than half a point, whatever the settings; which is no regression, since they may be why."""
+    for severity, error in ((1, 0.254), (5, 0.256)):
+        record(locations, num_samples=1000, severity=severity, error=0.25)
+        record(locations, num_samples=1000, severity=severity, error=error, fingerprint="e" * 64)
+
+    assert [(1, 0.25, False), (5, 0.25, True)] == ask(
+        "SELECT severity, usual_error, has_drifted FROM history_comparison"
+    )
+    assert [] == ask("FROM regressions")
+
+
 def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
     """Two processes are thirty times as fast as one, which is no history of either."""
     for speed, num_processes in ((38.0, 1), (1189.0, 2), (40.0, 1), (1200.0, 2)):

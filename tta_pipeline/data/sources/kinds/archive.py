@@ -4,38 +4,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_sets
 from tta_pipeline.data.sources.archived_images import ArchivedImages
-from tta_pipeline.data.sources.choose_shift_set import choose_shift_set
+from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set
 from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
-from tta_pipeline.data.sources.kinds.npy import open_arrays, survey_arrays
+from tta_pipeline.data.sources.kinds.npy import NpyImages, open_arrays, survey_arrays
+from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.packed_arrays import first_is_array
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.data.sources.source_section import (
-    Cells,
-    ImagesSection,
-    SourceContext,
-    Survey,
-    filter_by_prefix,
-    quote_for_yaml,
-)
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, filter_by_prefix
 from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.archived_images import ArchivedImages
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.npy_images import NpyImages
-    from tta_pipeline.data.sources.source_section import Survey
 
 
 class ArchiveSource(ClassesOfFiles, ImagesSection):
@@ -139,7 +126,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         return 0 if self.has_arrays else sum(path.stat().st_size for path in self.archives if path.exists())
 
     @contextmanager
-    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
         if self.has_arrays:
             packed = self._arrays(at)
@@ -153,7 +140,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             yield resolve_class_numbers(images, at), images.find_cells()
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of the given archives, or of all archives in the given folder."""
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
@@ -175,30 +162,18 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             remarks=(*found.remarks, *seen.remarks),
         )
 
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
-        yield "  archives:  # each cell in one of them"
-        yield from (f"    - {quote_for_yaml(archive)}" for archive in self.archives)
-        if self.has_arrays:
-            yield "  # It has <corruption>.npy and labels.npy, which are read in place."
-        if published := self.find_published_set(found.shift_set):
-            yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
-            yield "  # md5 of each, where one is known, is checked while it is read:"
-            yield f"  # published: {published}"
-
     def find_published_set(self, shift_set: ShiftSet) -> str | None:
         """Return the shift set whose published archives have these names; only their md5 can prove the match."""
         names = {path.name for path in self.archives}
         sets = (shift_set, *shipped_sets().values())
         return next((each.name for each in sets if names <= each.archives.keys()), None)
 
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images."""
         images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
         return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
-    def _arrays(self, at: SourceContext) -> "NpyImages":
+    def _arrays(self, at: SourceContext) -> NpyImages:
         path = self.archives[0].expanduser()
         return open_arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
 
@@ -206,7 +181,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         """Return the expected md5 of each archive for which one is known, by file name."""
         return {name: found.md5 for name, found in self._published(shift_set).items() if found.md5} | self.md5
 
-    def images(self, at: SourceContext) -> "ArchivedImages":
+    def images(self, at: SourceContext) -> ArchivedImages:
         """Return the images of the archives, without the clean and training images."""
         published = self._published(at.shift_set)
         return ArchivedImages(

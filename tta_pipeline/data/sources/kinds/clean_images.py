@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
@@ -11,14 +11,12 @@ from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_tr
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import NumberedClasses
 from tta_pipeline.data.sources.routed import Routed
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.listing import Source
 
 
 def _pattern_with_a_group(pattern: str) -> str:
@@ -110,14 +108,14 @@ class CleanImages(ClassesOfFiles):
         """Whether the images are in a tar."""
         return self.path.suffix in (".tar", ".gz", ".tgz")
 
-    def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
+    def open(self, at: SourceContext, cell: Cell = CLEAN) -> Source:
         """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""
         images = self._images(at, cell)
         # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 
-    def _images(self, at: SourceContext, cell: Cell) -> "Source":
+    def _images(self, at: SourceContext, cell: Cell) -> Source:
         path = self.path.expanduser()
         if self.is_archive:
             return ArchivedImages(
@@ -152,8 +150,8 @@ Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
 
 
 def add_clean_and_train(
-    images: "Source", at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
-) -> "Source":
+    images: Source, at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
+) -> Source:
     """Return *images* together with the *clean* and the *train* images, if there are any."""
     sets = {cell: found.open(at, cell) for cell, found in ((CLEAN, clean), (TRAIN, train)) if found is not None}
     return Routed(source=images, elsewhere=sets) if sets else images

@@ -4,23 +4,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
-from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, quote_for_yaml
+from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.folder_tree import FolderTree
-    from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.source_section import Survey
 
 
 class FolderSource(ClassesOfFiles, ImagesSection):
@@ -45,7 +41,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         """Whether each image is a file of its own: false if the clean images are in an archive."""
         return self.clean is None or not self.clean.is_archive
 
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images."""
         return add_clean_and_train(
             resolve_class_numbers(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train
@@ -79,7 +75,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         return self.group_depth == 0
 
     @contextmanager
-    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with all cells found, whatever their names are."""
         if self.is_one_set:
             yield self.open(at), at.cells
@@ -89,7 +85,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         yield resolve_class_numbers(self._with_classes(tree, at), at), tree.cells
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder with class folders for each cell."""
         found = find_cells_under(place) if place.folder else None
         if found is None:
@@ -106,21 +102,11 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: folder"
-        yield f"  root: {quote_for_yaml(self.root)}"
-        layout = "<corruption>/<severity>/<class>/<image>" if any(found.severities) else "<shift>/<class>/<image>"
-        if self.group_depth == 3:
-            yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
-        else:
-            yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
-
-    def _with_classes(self, tree: "FolderTree", at: SourceContext) -> "FolderTree":
+    def _with_classes(self, tree: FolderTree, at: SourceContext) -> FolderTree:
         by_file = self.classes_by_file()
         return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
 
-    def _tree(self, at: SourceContext) -> "FolderTree":
+    def _tree(self, at: SourceContext) -> FolderTree:
         root = self.root.expanduser()
         if self.group_depth == 3:
             return discover_tree(

@@ -1,14 +1,13 @@
 """The kind `generated`: corruptions made by this project."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.choose_shift_set import is_shift
+from tta_pipeline.data.sources.choose_shift_set import Place, is_shift
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.detect import Inspection, find_first_file, inspect_archive, read_image_size
 from tta_pipeline.data.sources.folder_tree import discover_tree
@@ -16,15 +15,11 @@ from tta_pipeline.data.sources.generated_encoding import Encoding
 from tta_pipeline.data.sources.generated_images import GeneratedImages
 from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add_clean_and_train
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
-from tta_pipeline.data.sources.source_section import SourceContext, Survey, quote_for_yaml
+from tta_pipeline.data.sources.listing import Source
+from tta_pipeline.data.sources.source_section import SourceContext, Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import MAX_PROCESSES
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.source_section import Survey
 
 
 class GeneratedSource(GeneratedSection):
@@ -45,10 +40,8 @@ class GeneratedSource(GeneratedSection):
     jobs: int = Field(default=1, ge=1, le=MAX_PROCESSES)
     """Number of processes that generate images."""
 
-    clean_layout: ClassVar[str] = ""
-
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of uncorrupted images in class folders, or in one archive of class folders."""
         found = _in_folder(place) if place.folder else _in_archive(place)
         if found is None:
@@ -56,17 +49,7 @@ class GeneratedSource(GeneratedSection):
         num_classes, image_size = found
         return survey_clean_images(place.paths[0], num_classes, image_size)
 
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        del found
-        yield "  kind: generated  # corrupted here; results compare with no published table"
-        yield f"  clean: {quote_for_yaml(self.clean.path)}  # folder of class folders, or tar"
-        yield f"  severity_table: {self.severity_table}  # imagenet_c: 224 pixels, tiny_imagenet_c: 64, cifar_c: 32"
-        yield "  # encoding: lossless  # or jpeg, with jpeg_quality; by default as the table's authors did"
-        yield "  seed: 0"
-        yield "  jobs: 1  # processes that generate"
-
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the generated images."""
         made = GeneratedImages(
             clean=self.clean.open(at),
@@ -85,7 +68,7 @@ class GeneratedSource(GeneratedSection):
         return (self.clean.path.expanduser(),)
 
 
-def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> "Survey":
+def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> Survey:
     """Return the survey of uncorrupted images at *path*."""
     shift_set = shipped_sets()["imagenet_c"]
     is_square = image_size is not None and image_size[0] == image_size[1]
@@ -103,7 +86,7 @@ def survey_clean_images(path: Path, num_classes: int, image_size: tuple[int, int
     )
 
 
-def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
+def _in_folder(place: Place) -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in class folders."""
     root = place.paths[0]
     folder = root / "val" if (root / "val").is_dir() else root
@@ -119,7 +102,7 @@ def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     return len(discover_tree(folder, group_depth=0).class_names()), read_image_size(image)
 
 
-def _in_archive(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
+def _in_archive(place: Place) -> tuple[int, tuple[int, int] | None] | None:
     """Return the number of classes and the size of uncorrupted images in the class folders of one archive."""
     if len(place.paths) > 1:
         return None

@@ -9,35 +9,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
+from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
 from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
-from tta_pipeline.data.sources.source_section import (
-    ImagesSection,
-    SourceContext,
-    Survey,
-    find_shared_place,
-    quote_for_yaml,
-)
-from tta_pipeline.data.sources.spill import get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, Survey, find_shared_place
+from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Listing, Source
-    from tta_pipeline.data.sources.source_section import Survey
-    from tta_pipeline.data.sources.spill import SpillFile
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
@@ -83,7 +71,7 @@ class HuggingFaceSource(ImagesSection):
             )
         return self
 
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images."""
         root = self._root()
         images = HubImages(
@@ -105,7 +93,7 @@ class HuggingFaceSource(ImagesSection):
         return tuple(path for paths in _places(self._folder, self._part(cell, shift_set)) for path in paths)
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder of Parquet files whose names or folders name shifts."""
         found = {path: _parse_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
         cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
@@ -122,13 +110,6 @@ class HuggingFaceSource(ImagesSection):
             image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
             remarks=fitting.remarks,
         )
-
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        yield "  kind: huggingface  # Parquet files of the Hub's layouts, or WebDataset tars"
-        yield f"  data_set: {quote_for_yaml(self._folder)}  # or organisation/name in the cache, with its revision"
-        layout = "{shift}/{severity}" if any(found.severities) else "{shift}"
-        yield f"  part: '{layout}'  # split, configuration/split or pattern of files that a cell is"
 
     @property
     def _folder(self) -> Path:
@@ -190,7 +171,7 @@ class HubImages:
     """Whether class names of the data set that are numbers are labels of the class map."""
     spill_root: Path
     """Folder for the temporary files with the images of prepared cells."""
-    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the files of all cells."""
@@ -235,7 +216,7 @@ class HubImages:
             with offered(listings, to=self._listings):
                 yield
 
-    def listing(self, cell: Cell) -> "Listing":
+    def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
         Raises:
@@ -254,7 +235,7 @@ class HubImages:
             "configuration or file pattern by part or parts"
         )
 
-    def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         known = self.classes()
         number = 0
         for path in self._files(cell):

@@ -1,15 +1,24 @@
-"""The kind `npy`: arrays like the published CIFAR-10-C."""
+"""The kind `npy`: arrays like the published CIFAR-10-C, read without unpickling and stored as PNG."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Any, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tta_pipeline.data.formats.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
+from tta_pipeline.data.labels.class_map import require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
-from tta_pipeline.data.sources.choose_shift_set import choose_shift_set, is_shift
+from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.npy_images import NpyImages, read_images
+from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.data.sources.packed_arrays import ArrayPlace, find_packed_arrays
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import (
     Cells,
@@ -18,18 +27,18 @@ from tta_pipeline.data.sources.source_section import (
     SourceSection,
     Survey,
     filter_by_prefix,
-    quote_for_yaml,
 )
+from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.listing import Source
-    from tta_pipeline.data.sources.npy_images import NpyImages
-    from tta_pipeline.data.sources.source_section import Survey
+from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 LABELS_FILE = "labels.npy"
+_MAX_REPEATS = 10
+"""Most severities of one array. Labels that repeat more often belong to images that cycle through the classes."""
+_PNG_LEVEL = 1
+"""PNG compression level: all are lossless; a higher level takes ten times as long and saves a few per cent."""
 
 
 class NpySource(ImagesSection):
@@ -45,7 +54,7 @@ class NpySource(ImagesSection):
     train: Clean | None = None
     """The images to train source models on."""
 
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images."""
         return add_clean_and_train(open_arrays(self.root.expanduser(), at), at, clean=self.clean, train=self.train)
 
@@ -56,23 +65,17 @@ class NpySource(ImagesSection):
         return cls(kind="npy", root=options.folder) if options.folder and is_there else None
 
     @contextmanager
-    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with the cells whose arrays exist."""
         cells = filter_by_prefix(at.cells, prefixes)
         there = tuple(cell for cell in cells if self.own_place(cell, at.shift_set).exists())
         yield self.open(replace(at, cells=there)), there
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder of arrays."""
         root = _folder_of_arrays(place.folder) if place.folder else None
         return survey_arrays(cls(kind="npy", root=root), root, place) if root else None
-
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        order = ", severity 1 first," if any(found.severities) else ""
-        yield f"  kind: npy  # <corruption>.npy{order} and labels.npy"
-        yield f"  root: {quote_for_yaml(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the arrays of images and labels."""
@@ -83,7 +86,169 @@ class NpySource(ImagesSection):
         return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
 
 
-def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NpyImages:
+    """A source of `<corruption>.npy` files, uint8 (5 n, H, W, 3) with n rows per severity, and `labels.npy`, (5 n,).
+
+    The row within the severity names an image, so a test image has the same name in every cell.
+    """
+
+    root: Path
+    """Folder of the files, or an uncompressed tar of them."""
+    cells: tuple[Cell, ...]
+    class_names_by_label: tuple[str, ...] = ()
+    """Class names in the order of their labels; if empty, the names are the labels, zero-padded to sort as numbers."""
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Severities in the order of their rows."""
+    file_names: Mapping[str, str] = field(default_factory=dict)
+    """Files of corruptions that are not named `<corruption>.npy`."""
+    expected_md5: str | None = None
+    """Expected md5 of a tar; compared once, before the first cell is prepared."""
+    progress: Reporter = field(default=quiet_reporter, repr=False, compare=False)
+    """Reports the MiB read while the md5 of a tar is computed."""
+    spill_root: Path
+    """Folder for the temporary files with the images of prepared cells, as PNG."""
+    _packed: dict[str, ArrayPlace] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _compared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The md5 of the tar, once it has been compared."""
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the class names in the order of their labels, which need not be alphabetical.
+
+        Raises:
+            SourceError: the labels are missing or invalid.
+            ClassMapError: there are no class names, and no label is 0.
+        """
+        labels_path = self.place(LABELS_FILE)
+        return self._names_for(_labels(labels_path), labels_path)
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of the cell's files, severities and classes.
+
+        The digest covers the name, size and modification time of each file, and the place of the array in it.
+
+        Raises:
+            SourceError: a file is missing.
+        """
+        digest = hashlib.sha256(repr((cell.key, self.severities, self.class_names_by_label)).encode())
+        for place in (self.place(self._file_name(cell)), self.place(LABELS_FILE)):
+            path = place.path
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise _unreadable(place, error.strerror) from error
+            facts = (path.name, status.st_size, status.st_mtime_ns, place.member, place.begins_at)
+            digest.update(f"{facts}\n".encode())
+        return digest.hexdigest()
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Write the images of *cells* as PNG to the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: a file is missing, or the files are not matching arrays of images and labels.
+        """
+        self._compare_md5()
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        return get_prepared(self._listings, cell, root=self.root)
+
+    def has_cell(self, cell: Cell) -> bool:
+        """Return whether the array of *cell* exists."""
+        name = self._file_name(cell)
+        return name in self._members() if self.root.is_file() else (self.root / name).exists()
+
+    def shifts(self) -> tuple[str, ...]:
+        """Return the names of the arrays of images, without `.npy`."""
+        names = self._members() if self.root.is_file() else [path.name for path in self.root.glob("[!.]*.npy")]
+        return tuple(sorted(name.removesuffix(".npy") for name in names if name != LABELS_FILE))
+
+    def _file_name(self, cell: Cell) -> str:
+        return self.file_names.get(cell.corruption, f"{cell.corruption}.npy")
+
+    def place(self, name: str) -> ArrayPlace:
+        """Return the place of the array file *name*."""
+        if not self.root.is_file():
+            return ArrayPlace(self.root / name)
+        if name not in self._members():
+            some = ", ".join(list(self._members())[:3]) or "no array"
+            raise SourceError(f"{self.root} has {some}, and no {name}; expected this file: name the archive with it")
+        return self._members()[name]
+
+    def _members(self) -> Mapping[str, ArrayPlace]:
+        if not self._packed:
+            self._packed.update(find_packed_arrays(self.root))
+        return self._packed
+
+    def _compare_md5(self) -> None:
+        if self.expected_md5 and not self._compared:
+            find_packed_arrays(self.root, expected_md5=self.expected_md5, progress=self.progress)
+            self._compared.append(self.expected_md5)
+
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        images_path, labels_path = self.place(self._file_name(cell)), self.place(LABELS_FILE)
+        images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
+        if len(images) != len(labels):
+            raise SourceError(
+                f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected equal "
+                "numbers: restore both from one archive"
+            )
+        names = self._names_for(labels, labels_path)
+        self._require_one_severity(labels, labels_path)
+        rows = _rows(cell, self.severities, len(images))
+        for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
+            spill.append(names[label], f"{row:05d}.png", _png(image))
+        return Listing(cell=cell, root=images_path.path, images=spill.flush_images())
+
+    def _require_one_severity(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> None:
+        """Refuse labels that repeat like those of several severities if the shift set has only one."""
+        if len(self.severities) > 1 or self.severities == (0,):
+            return
+        num_repeats = _num_repeats(labels)
+        if 1 < num_repeats <= _MAX_REPEATS:
+            raise SourceError(
+                f"{path} has the same {len(labels) // num_repeats} labels {num_repeats} times, as for {num_repeats} "
+                f"severities, but the shift set has only severity {self.severities[0]}; expected images of severity "
+                f"{self.severities[0]} alone: give the shift set all severities in the arrays, and choose some with "
+                "`severities` of the benchmark"
+            )
+
+    def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
+        """Return the class name of each label, after checking the *labels* of *path* against the names."""
+        # A damaged label can be any number; there are never more classes than labels.
+        names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+        if wrong.size:
+            raise SourceError(
+                f"{path} has label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows); expected 0 to "
+                f"{len(names) - 1}, one for each of the {len(names)} class names: name every class, in label order"
+            )
+        if not self.class_names_by_label:
+            found = set(np.unique(labels).tolist())
+            require_zero_based_labels(found, where=path, otherwise="if they count from 1, subtract 1 from each")
+        if twice := find_duplicates(names):
+            raise SourceError(
+                f"{self.root} is given the class name {twice[0]!r} more than once; expected a different name for "
+                f"each label: correct the {len(names)} names"
+            )
+        return names
+
+
+def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> NpyImages:
     """Return the images of the arrays in *root*, a folder or a tar."""
     return NpyImages(
         root=root,
@@ -97,7 +262,7 @@ def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = Non
     )
 
 
-def survey_arrays(source: SourceSection, root: Path, place: "Place") -> "Survey":
+def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
     """Return the survey of the arrays in *root*, a folder or a tar.
 
     Raises:
@@ -121,6 +286,91 @@ def survey_arrays(source: SourceSection, root: Path, place: "Place") -> "Survey"
         image_size=(first.shape[1], first.shape[2]),
         remarks=found.remarks,
     )
+
+
+def read_images(path: ArrayPlace, num_severities: int = 5) -> npt.NDArray[np.uint8]:
+    """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
+
+    Raises:
+        SourceError: *path* is missing or holds other data.
+    """
+    images = _map_array(path)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % num_severities:
+        raise SourceError(
+            f"{path} has shape {images.shape} and type {images.dtype}; expected uint8 RGB images of shape "
+            f"({num_severities} n, H, W, 3), the n images of the first severity first: restore it "
+            "from the published archive"
+        )
+    return images
+
+
+def _labels(path: ArrayPlace) -> npt.NDArray[np.integer[Any]]:
+    labels = _map_array(path)
+    if not np.issubdtype(labels.dtype, np.integer) or labels.ndim != 1:
+        raise SourceError(
+            f"{path} has shape {labels.shape} and type {labels.dtype}; expected one integer label per image: restore "
+            "it from the published archive"
+        )
+    return labels
+
+
+def _map_array(path: ArrayPlace) -> npt.NDArray[Any]:
+    """Map the array file *path* into memory; unlike `numpy.load`, this never unpickles or opens an archive."""
+    if path.path.exists() and not path.path.is_file():  # reading a named pipe would block
+        raise _unreadable(path, "it is not a regular file")
+    try:
+        with path.path.open("rb") as file:
+            file.seek(path.begins_at)
+            header = read_array_header(file.read(MAX_START_BYTES))
+            _require_values(path.size_bytes - header.offset, header)
+            order: Literal["F", "C"] = "F" if header.is_fortran else "C"
+            values: npt.NDArray[Any] = np.memmap(
+                file, header.dtype, "r", offset=path.begins_at + header.offset, shape=header.shape, order=order
+            )
+            return values
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _require_values(found_bytes: int, header: ArrayHeader) -> None:
+    if found_bytes != header.size_bytes or not found_bytes:
+        raise ValueError(
+            f"{found_bytes} bytes of values, but {header.dtype} of shape {header.shape} takes {header.size_bytes}"
+        )
+
+
+def _unreadable(path: ArrayPlace, reason: object) -> SourceError:
+    return SourceError(
+        f"{path} cannot be read as an array ({reason}); expected non-empty arrays of numbers, `<corruption>.npy` and "
+        f"{LABELS_FILE}, in one folder: point root at the unpacked archive"
+    )
+
+
+def _num_repeats(labels: npt.NDArray[np.integer[Any]]) -> int:
+    """Return the number of times that *labels* repeat one sequence; 1 if they do not repeat."""
+    counts = (count for count in range(len(labels), 1, -1) if len(labels) % count == 0)
+    return next((count for count in counts if not np.ptp(labels.reshape(count, -1), axis=0).any()), 1)
+
+
+def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:
+    if cell.severity not in severities:
+        raise SourceError(
+            f"{cell.key} has severity {cell.severity}; expected one of {', '.join(map(str, severities))}, since array "
+            "files hold no others: take it from another source"
+        )
+    num_images, place = num_rows // len(severities), severities.index(cell.severity)
+    return slice(place * num_images, (place + 1) * num_images)
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    width = len(str(count - 1))
+    return tuple(f"{number:0{width}d}" for number in range(count))
+
+
+def _png(image: npt.NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", compress_level=_PNG_LEVEL)
+    return buffer.getvalue()
 
 
 def _folder_of_arrays(root: Path) -> Path | None:

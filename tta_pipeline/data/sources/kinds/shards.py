@@ -2,39 +2,41 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError, model_validator
 
 from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, find_cells_under
 from tta_pipeline.data.sources.existing_shards import ExistingShards, classes_in_label_order, stated_class
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
-from tta_pipeline.data.sources.kinds.shard_patterns import ShardPatterns
 from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.data.sources.shard_files import find_shard_files
 from tta_pipeline.data.sources.shard_members import parse_text_label
-from tta_pipeline.data.sources.source_section import (
-    SourceContext,
-    SourceSection,
-    Survey,
-    find_shared_place,
-    quote_for_yaml,
-)
+from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.choose_shift_set import Place
-    from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.remote_shards import RemoteShards
-    from tta_pipeline.data.sources.source_section import Survey
-
-
 _MAX_SHARD_MEMBERS = 20_000
 _MOST_BYTES = 2**26
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _names(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if not pattern or "/" in pattern:
+            raise ValueError(f"{pattern!r} is not a shard name; expected a name without folders, such as val-*.tar")
+    return patterns
+
+
+ShardPatterns = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_names)]
+"""One pattern or several: `*` matches any text, and braces are lists and ranges."""
 
 
 class ShardsSource(SourceSection):
@@ -61,8 +63,6 @@ class ShardsSource(SourceSection):
     train_files: ShardPatterns = ()
     """Names of the shards of training images, as in `files`; by default all tars of their folder."""
     has_shards: ClassVar[bool] = True
-    clean_layout: ClassVar[str] = "a folder of shards"
-    train_layout: ClassVar[str] = clean_layout
 
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
@@ -88,7 +88,7 @@ class ShardsSource(SourceSection):
         if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
             yield from find_shared_place("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
 
-    def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
+    def open(self, at: SourceContext) -> ExistingShards | RemoteShards:
         """Return the shards: in folders, or at URLs."""
         if not isinstance(self.root, Path):
             urls = tuple((cell, place) for cell, place in self._sets if isinstance(place, tuple))
@@ -112,7 +112,7 @@ class ShardsSource(SourceSection):
         return ((CLEAN, self.clean), (TRAIN, self.train))
 
     @classmethod
-    def detect(cls, place: "Place") -> "Survey | None":
+    def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder with shards for each cell."""
         found = find_cells_under(place) if place.folder else None
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
@@ -128,13 +128,6 @@ class ShardsSource(SourceSection):
             image_size=image_size,
             remarks=(*chosen.remarks, *remarks),
         )
-
-    def yaml_lines(self, found: "Survey") -> Iterator[str]:
-        """Yield the lines of a new benchmark file."""
-        layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
-        yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
-        assert isinstance(self.root, Path), "a folder was looked at"
-        yield f"  root: {quote_for_yaml(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of the shards of *cell*; empty at URLs, so that no server is polled every minute."""
@@ -157,7 +150,7 @@ class _Manifest(BaseModel):
     classes: tuple[str, ...]
 
 
-def _inspect_shards(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
+def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | None, list[str]]:
     """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)

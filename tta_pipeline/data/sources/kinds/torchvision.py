@@ -9,23 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
-from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place
-from tta_pipeline.data.sources.spill import get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
-
-if TYPE_CHECKING:
-    from tta_pipeline.data.sources.listing import Listing, Source
-    from tta_pipeline.data.sources.spill import SpillFile
 
 Argument = bool | int | float | str | None
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
@@ -50,7 +46,7 @@ class TorchvisionSource(ImagesSection):
     train: Clean | None = None
     """The images to train source models on."""
 
-    def open(self, at: SourceContext) -> "Source":
+    def open(self, at: SourceContext) -> Source:
         """Return the images."""
         images = DatasetImages(
             dataset=self.dataset,
@@ -94,7 +90,7 @@ class DatasetImages:
     """Whether class names of the data set that are numbers are labels of the class map."""
     spill_root: Path
     """Folder for the temporary files with the images of prepared cells, as PNG."""
-    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the data sets of all cells.
@@ -136,7 +132,7 @@ class DatasetImages:
             with offered(listings, to=self._listings):
                 yield
 
-    def listing(self, cell: Cell) -> "Listing":
+    def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
         Raises:
@@ -144,7 +140,7 @@ class DatasetImages:
         """
         return get_prepared(self._listings, cell, root=self.spill_root)
 
-    def _spill_cell(self, cell: Cell, spill: "SpillFile") -> "Listing":
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         made, known = self._create_data_set(cell), self.classes()
         names = known
         if own := _classes_of(made) if known else self._own_names(made):
