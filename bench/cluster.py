@@ -32,14 +32,13 @@ from tta_pipeline.extras.cluster.overview import Overview
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
-from tta_pipeline.extras.cluster.unfinished import unrecorded_keys
 from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import publish_record, record_numbers, utc_now
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell, parse_key
+from tta_pipeline.util.partitions import Cell, PartitionKey, parse_key
 
 NAME = "simulated"
 WORK_S = 0.05
@@ -117,6 +116,12 @@ def _draw(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / name / f"{number}.JPEG")
 
 
+def _unrecorded_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
+    """Yield the keys at which a cell has no record; outdated records count as records."""
+    recorded = results.recorded_keys()
+    return (key for key in results.keys if key not in recorded)
+
+
 def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_workers: int) -> dict[str, str]:
     """Submit the unfinished work until nothing is left, and return figures."""
     planned_s, pieces_of_rounds, begun = [], [], time.monotonic()
@@ -126,7 +131,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
             benchmark=benchmark,
             locations=locations,
             experiments=tuple(benchmark.experiments),
-            unfinished_keys=unrecorded_keys,
+            unfinished_keys=_unrecorded_keys,
             is_trained=partial(is_model_trained, benchmark, locations),
         )
         pieces = [

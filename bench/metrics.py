@@ -6,6 +6,7 @@ records. The timed operations are those of a user and of a run: open the databas
 publish it.
 """
 
+import hashlib
 import os
 import statistics
 import subprocess
@@ -57,13 +58,17 @@ SELECT
     20000 + i * 48271 % 10007 AS num_correct, (num_correct + 50000) // 2 AS num_correct_top5,
     20 + i * 16807 % 99991 / 1e5 AS wall_s, i * 7919 % 50001 AS in_first_bin, i * 7907 % 20000 AS correct_in_first
 FROM range($num_rows) AS rows(i),
-     (SELECT list(corruption ORDER BY corruption) AS common FROM corruptions WHERE is_common);
+     (SELECT list(shift ORDER BY position) AS common FROM published_shifts WHERE shift_set = 'imagenet_c' AND in_mean);
 INSERT INTO evaluations BY NAME
 SELECT
-    * EXCLUDE (i, r, in_first_bin, correct_in_first), 2 AS record_version, 'resnet50' AS model,
+    * EXCLUDE (i, r, in_first_bin, correct_in_first), 'resnet50' AS model,
     'torchvision resnet50' AS architecture, 'IMAGENET1K_V2' AS weights, sha256('w') AS weights_sha256,
     [0.485, 0.456, 0.406] AS mean, [0.229, 0.224, 0.225] AS std, 'tent' AS method, 'reset_each_shift' AS protocol,
-    'all' AS subset, 0 AS position, FALSE AS generated, sha256('f' || i % 37500) AS fingerprint, '{}' AS config,
+    'all' AS subset, 0 AS position, FALSE AS generated, sha256('f' || i % 37500) AS fingerprint,
+    '{}' AS fingerprint_parts, '{}' AS config,
+    'imagenet_c' AS shift_set, 50000 AS num_images, 200 AS num_classes_found, 16 AS num_shards, 16 AS num_inodes,
+    100000000 AS payload_bytes, 100000000 AS shard_bytes, 'permuted, seed 0' AS stored_order,
+    'stored' AS stream_order, 1000 AS num_predicted_classes, 'indexed' AS loader, 0.1 AS starved_s,
     2 AS metrics_version, 50000 AS num_samples, 1 - num_correct / 50000 AS error,
     1 - num_correct_top5 / 50000 AS top5_error, 3 * random() AS nll, random() AS brier, random() AS ece,
     random() AS max_calibration_error, random() AS rms_calibration_error,
@@ -231,16 +236,19 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
         data_wait_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
         host_to_device_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
         compute_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
+        num_correct=(*tuple((sum(correct) + number) // (_NUM_BATCHES - 1) for number in range(_NUM_BATCHES - 1)), 0),
     )
     waited_s, computed_s = sum(batches.data_wait_s), sum(batches.compute_s)
     wall_s = waited_s + computed_s
     return asdict(
         Evaluation(
-            benchmark="imagenet_c", experiment=experiment, stream=f"{corruption}|{severity}", position=0,
+            benchmark="imagenet_c", shift_set="imagenet_c", num_inodes=16, loader="indexed",
+            experiment=experiment, stream=f"{corruption}|{severity}", position=0,
             corruption=corruption, severity=severity, seed=0, subset="all", subset_sha256=None, model="resnet50",
             architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64,
             mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), method="tent", protocol="reset_each_shift",
-            generated=False, config="{}", code_sha256="0" * 64, fingerprint="1" * 64, fingerprint_parts=None,
+            generated=False, config="{}", code_sha256="0" * 64,
+            fingerprint=hashlib.sha256(b"{}").hexdigest(), fingerprint_parts="{}",
             copied_from=None, manifest_sha256="2" * 64, num_images=5000, num_classes_found=200, num_shards=16,
             payload_bytes=10**8, shard_bytes=10**8, stored_order="permuted, seed 0", stream_order="stored",
             order_hash="3" * 64, metrics_version=METRICS_VERSION, num_samples=5000, num_correct=sum(correct),
@@ -259,7 +267,8 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
             num_processes=1, batch_size=64, precision="bf16", compile="off", pinned_memory=True, load_average=1.0,
             num_batches=_NUM_BATCHES, staging_s=0.0, metadata_scan_s=0.1, pipeline_setup_s=0.1,
             time_to_first_batch_s=0.1, first_batch_compute_s=0.1, wall_s=wall_s, images_per_s=5000 / wall_s,
-            data_wait_s=waited_s, host_to_device_s=0.1, compute_s=computed_s, peak_cuda_gib=4.0, peak_rss_gib=3.0,
+            data_wait_s=waited_s, starved_s=0.1, host_to_device_s=0.1, compute_s=computed_s,
+            peak_cuda_gib=4.0, peak_rss_gib=3.0,
             batches=batches,
         )
     )  # fmt: skip

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from bench.stream_figures import stream_picture
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.report.figure_style import as_png
-from tta_pipeline.report.stream_figures import stream_picture
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import parse_key
 

@@ -36,14 +36,6 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> Json
         OSError: the list of a subset cannot be read.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS))
-    if experiment.loader == "indexed":
-        del settings["loader"]  # as before there were other loaders, so that results keep their fingerprints
-    if experiment.protocol.recurring == 1:
-        del settings["protocol"]["recurring"]
-    if experiment.protocol.adaptation_budget_s is None:
-        del settings["protocol"]["adaptation_budget_s"]
-    if not experiment.deterministic:
-        del settings["deterministic"]
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
     return {
@@ -66,14 +58,12 @@ def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> It
         yield so_far
 
 
-def decided_sha256_of(fingerprint_parts: str | None) -> str | None:
+def decided_sha256_of(fingerprint_parts: str) -> str | None:
     """Return the hash of the parts that the benchmark file decided when a fingerprint was taken.
 
     *fingerprint_parts* are the parts of the fingerprint as JSON. None is returned for an evaluation without a benchmark
-    file, or by an earlier version that recorded fewer parts.
+    file.
     """
-    if fingerprint_parts is None:
-        return None
     try:
         parts = from_json(fingerprint_parts)
         so_far = _hash_parts({name: parts[name] for name in PARTS})

@@ -7,7 +7,6 @@ from pydantic import Field, field_validator, model_validator
 
 from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
-from tta_pipeline.util.json_values import JsonObject
 
 LARGEST_IMAGE = 16_384
 """Largest height and width in pixels; such an image takes three gigabytes as the model's input."""
@@ -90,11 +89,6 @@ class _ShardFields(ConfigModel):
     def limits(self) -> tuple[str, ...]:
         """Names of the limits that are set."""
         return tuple(name for name in _LIMITS if getattr(self, name))
-
-    def decisive_settings(self) -> JsonObject:
-        """Return the settings that determine the shards; fields of later versions are included only if they are set."""
-        later = {name for name in ("shard_name", "suffix") if getattr(self, name) is None}
-        return self.model_dump(mode="json", exclude=later)
 
     @property
     def changes_images(self) -> bool:

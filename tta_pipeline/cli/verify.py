@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
     r"""Hash every shard again and compare it with its manifest: totals, bytes, cell, no shard missing or unlisted.
 
-    Older sets that lack fast checksums of their samples get them.
+    Sets whose fast checksums of the samples are lost get them again.
 
     \b
     Examples:

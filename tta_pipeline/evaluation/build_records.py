@@ -150,7 +150,9 @@ class Subject:
 
     def shift_facts(self, shift: str) -> dict[str, object]:
         """Return the fields of a record that say what *shift* is in its set."""
-        return asdict(self.shift_set.facts_of(shift)) if self.shift_set else {"shift_set": _NO_SET}
+        if self.shift_set:
+            return asdict(self.shift_set.facts_of(shift))
+        return {"shift_set": _NO_SET, "shift_position": None, "shift_family": None, "in_mean": None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.source_code import source_sha256
 
-EVALUATION_VERSION = "3"
-"""Version of the code that no other part covers: streams, feeding, the wrapping of models."""
+EVALUATION_VERSION = "4"
+"""Version of what no other part covers: streams, feeding, the wrapping of models, the form of saved states."""
 NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
 """Class that wraps every network."""
 

@@ -131,7 +131,6 @@ class ExperimentRunner:
         self._known = known or SharedCache()
         self._todo: dict[PartitionKey, tuple[StreamPlan, ...]] = {}
         self._rows: dict[Place, Evaluation] = {}
-        self._unproven: list[Evaluation] = []
         self._to_come: list[_Step] = []
         self._opening: dict[_Step, Future[_HeldStream]] = {}
         self._manifests: dict[Cell, Manifest] = {}
@@ -185,16 +184,6 @@ class ExperimentRunner:
         places = self._experiment.places(key)
         return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
 
-    def report_unproven(self) -> None:
-        """Report the number of unfinished cells with results of an earlier version, and their total time."""
-        if self._unproven:
-            hours = sum(row.wall_s for row in self._unproven) / 3600
-            self._tell(
-                f"{len(self._unproven)} cells have results of an earlier version of tta_pipeline, which did not record "
-                f"everything that determines them: they are evaluated again, in about {hours:,.1f} h by their recorded "
-                "times"
-            )
-
     def staleness(self, plan: StreamPlan) -> Iterator[Staleness]:
         """Yield the standing of each cell of *plan*, in order: its newest record and its present fingerprint."""
         for segment, present in zip(plan.segments, self._fingerprints(plan), strict=True):
@@ -220,12 +209,11 @@ class ExperimentRunner:
             left = [standing for standing in standings if not standing.is_finished]
             if left:
                 todo.append(plan)
-                self._unproven += [standing.stored for standing in left if standing.stored and standing.is_unproven]
                 self._tell_reason(left[0])
         return tuple(todo)
 
     def _tell_reason(self, standing: Staleness) -> None:
-        if standing.problem or (standing.stored and not standing.is_unproven):
+        if standing.problem or standing.stored:
             self._tell(f"{_describe_place(standing.place)} is evaluated again: {standing.reason}")
 
     def _restore_state(self, plan: StreamPlan) -> tuple[int, list[MeasuredPass]]:

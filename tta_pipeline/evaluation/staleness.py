@@ -41,14 +41,9 @@ class Staleness:
         return self.stored is not None and self.stored.fingerprint == self.present.sha256
 
     @property
-    def is_unproven(self) -> bool:
-        """Whether the record is of an earlier version, which did not record the parts of the fingerprint."""
-        return self.stored is not None and self.stored.fingerprint_parts is None
-
-    @property
     def differences(self) -> Mapping[str, tuple[Any, Any]]:
         """Changed parts of the fingerprint by name, each with its stored and present value."""
-        if self.stored is None or self.stored.fingerprint_parts is None:
+        if self.stored is None:
             return {}
         return diff_parts(json.loads(self.stored.fingerprint_parts), self.present.parts)
 
@@ -59,8 +54,6 @@ class Staleness:
             return self.problem
         if self.stored is None:
             return "it has no result yet"
-        if self.is_unproven:
-            return "its result is of an earlier version of tta_pipeline, which did not record all that determines it"
         if self.is_finished:
             return "nothing that determines its predictions has changed"
         return f"changed since: {'; '.join(self._describe_differences())}"

@@ -76,11 +76,6 @@ class StreamStates:
             paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
             parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
             if state is not None and len(parts) == number:
-                if any(part["batches"].shape[1] != len(_TIMING_FIELDS) for part in parts):
-                    tell(
-                        f"{paths[0]} is of another version of the project; its segment is evaluated from the beginning"
-                    )
-                    return None
                 return state, list(map(_from_tensors, parts))
         return None
 

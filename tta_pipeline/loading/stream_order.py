@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards import ordering
@@ -38,15 +37,6 @@ def stored_order(index: SampleIndex) -> StreamOrder:
 def shuffled_order(index: SampleIndex, *, seed: int) -> StreamOrder:
     """Return a permutation of all samples, determined by *seed*."""
     return _make_order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
-
-
-def windowed_order(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
-    """Return the stored order, with each *window* of samples permuted in itself: mixed, but read in large blocks."""
-    if window < 1:
-        raise StreamError(f"window is {window}; expected at least one sample")
-    rank_of = np.argsort(ordering.permuted(index.keys, seed=seed))
-    by_window = np.lexsort((rank_of, np.arange(len(index)) // window))
-    return _make_order(f"windowed(seed={seed}, window={window})", index, by_window)
 
 
 def class_order(index: SampleIndex, *, seed: int) -> StreamOrder:
@@ -99,37 +89,6 @@ def rising_and_falling_order(index: SampleIndex, levels: Indices, *, groups: Ind
             raise StreamError(f"found no sample {error.args[0]}; expected every image at every level") from None
         stretches.append(np.array(found, np.int64))
     return _make_order(f"rising_and_falling(seed={seed})", index, np.concatenate(stretches))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankSlice:
-    """The part of a stream that one of several processes reads."""
-
-    indices: Indices
-    """Positions of the samples in the sample index, shape (M,)."""
-    is_padding: npt.NDArray[np.bool_]
-    """Whether each sample only pads the slice to equal length and must not be counted, shape (M,)."""
-
-
-def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
-    """Return every *num_ranks*-th sample of *order* from *rank* on; all slices together have each sample once.
-
-    Args:
-        order: The whole stream.
-        rank: Number of the process, from 0.
-        num_ranks: Number of processes.
-        padded: Whether all slices have equal length, for processes that must take equal steps; the padding is marked.
-
-    Raises:
-        StreamError: *rank* is out of range.
-    """
-    if not 0 <= rank < num_ranks:
-        raise StreamError(f"rank is {rank} of {num_ranks}; expected 0 to {num_ranks - 1}")
-    positions = np.arange(rank, len(order), num_ranks)
-    length = -(-len(order) // num_ranks) if padded else len(positions)
-    is_padding = np.arange(length) >= len(positions)
-    padding = np.zeros(length - len(positions), np.int64)
-    return RankSlice(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
 
 
 def _make_order(name: str, index: SampleIndex, indices: Indices) -> StreamOrder:

@@ -75,7 +75,7 @@ ORDER BY sum(wall_s) / sum(num_samples), experiment
 """
 
 THROUGHPUT = """
-SELECT experiment, coalesce(conditions, 'not known') AS conditions, run_id, min(started_at) AS started_at,
+SELECT experiment, conditions, run_id, min(started_at) AS started_at,
        count(*) AS num_cells, median(images_per_s) AS images_per_s
 FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL ORDER BY started_at, experiment
 """

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from operator import attrgetter, le
+from operator import le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
@@ -20,7 +20,6 @@ from tta_pipeline.results.record_fields import (
     InlinePart,
     SeparatePart,
     columns_of,
-    declarations,
     decode,
 )
 from tta_pipeline.util.json_values import JsonObject
@@ -31,7 +30,7 @@ PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
 WITHOUT_FILE = "own"
 """Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
 METRICS_VERSION = 2
-"""Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
+"""Version of the definitions in docs/metrics.md; it changes with any of them."""
 _TOLERANCE = 1e-9
 """Tolerance between two floating-point results of the same quotient."""
 _SUM_TOLERANCE = 1e-6
@@ -47,7 +46,7 @@ def _seconds(comment: str, **more: Any) -> Column:
 
 
 def _share(comment: str, **more: Any) -> Column:
-    return Column(comment, at_least=0, at_most=1, better="lower", **more)
+    return Column(comment, at_least=0, at_most=1, **more)
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -105,14 +104,13 @@ class Batches:
     num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
     data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
     host_to_device_s: Annotated[
-        tuple[float, ...] | None,
+        tuple[float, ...],
         Column("Copy of the batch; on CUDA it overlaps computation on the previous batch; 0 on a CPU", at_least=0),
     ]
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
     num_correct: Annotated[
-        tuple[int, ...] | None,
-        Column("Correct predictions of the batch; NULL in older records", sql="INTEGER[]", at_least=0),
-    ] = None
+        tuple[int, ...], Column("Correct predictions of the batch", sql="INTEGER[]", at_least=0)
+    ]  # fmt: skip
     num_unadapted: Annotated[
         tuple[int, ...] | None,
         Column(
@@ -121,11 +119,8 @@ class Batches:
     ] = None
     num_resets: Annotated[
         tuple[int, ...] | None,
-        Column(
-            "Resets of the method at the batch; NULL if there are none, and in older records", sql="INTEGER[]",
-            at_least=0,
-        ),
-    ] = None  # fmt: skip
+        Column("Resets of the method at the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
+    ] = None
 
 
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
@@ -145,10 +140,10 @@ class FirstSamples:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """The result of one pass over one cell. Durations are defined as in the project's first system.
+    """The result of one pass over one cell.
 
-    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None in records
-    of older versions that did not measure it.
+    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None where it
+    does not apply or is not known; its comment says when.
     """
 
     # Identity: the segment and its stream.
@@ -169,9 +164,7 @@ class Evaluation:
             sql="INTEGER", above=0, shown_of_segment=True,
         ),
     ] = None  # fmt: skip
-    shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before shift sets existed")] = (
-        "imagenet_c"
-    )
+    shift_set: Annotated[str, Column("Name of the shift set")]
     corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
     severity: Annotated[
         int,
@@ -182,10 +175,16 @@ class Evaluation:
     ]  # fmt: skip
     shift_position: Annotated[
         int | None,
-        Column("Position of the shift in its set, from 1; 0 for clean images", sql="INTEGER", at_least=0),
+        Column(
+            "Position of the shift in its set, from 1; 0 for clean images; NULL without a benchmark file",
+            sql="INTEGER",
+            at_least=0,
+        ),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
-    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL in older records")] = None
+    in_mean: Annotated[
+        bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
+    ] = None
     seed: Annotated[
         int,
         Column(
@@ -202,7 +201,7 @@ class Evaluation:
 
     # What was evaluated.
     model: Annotated[str, Column("Name of the model in the benchmark file")]
-    architecture: Annotated[str | None, Column("Library and architecture of the model; NULL in older records")]
+    architecture: Annotated[str, Column("Library and architecture of the model")]
     weights: Annotated[str, Column("Weights of the model")]
     weights_sha256: Annotated[str, Column("sha256 of the weights")]
     mean: Annotated[tuple[float, ...], Column("Mean subtracted from each channel of images in [0, 1]")]
@@ -220,7 +219,8 @@ class Evaluation:
         str | None,
         Column(
             "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen "
-            "by tuning on shifts that are not reported; set by hand: anything else; NULL in older records",
+            "by tuning on shifts that are not reported; set by hand: anything else; NULL without a benchmark file for "
+            "a method of one's own",
             choices=(PUBLISHED, TUNED, BY_HAND),
         ),
     ] = None
@@ -236,19 +236,18 @@ class Evaluation:
         str | None,
         Column(
             "Top norm layers that the method froze: how many, the first and the last, or none if the network has no "
-            "top; NULL for methods that never freeze any, and in older records"
+            "top; NULL for methods that never freeze any"
         ),
     ] = None
     code_sha256: Annotated[
-        str | None, Column("sha256 of the code of the method and its imports, without comments; NULL in older records")
+        str | None,
+        Column("sha256 of the code of the method and its imports, without comments; NULL if it is in no file"),
     ]  # fmt: skip
     fingerprint: Annotated[
         str,
-        Column("sha256 of everything that determines the predictions; records of version 1 say so and match no other"),
+        Column("sha256 of everything that determines the predictions"),
     ]  # fmt: skip
-    fingerprint_parts: Annotated[
-        str | None, Column("Parts of the fingerprint, by name; NULL in older records", sql="JSON")
-    ]
+    fingerprint_parts: Annotated[str, Column("Parts of the fingerprint, by name", sql="JSON")]
     copied_from: Annotated[
         str | None,
         Column(
@@ -257,74 +256,56 @@ class Evaluation:
         ),
     ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
-    num_images: Annotated[
-        int | None, Column("Images of the shard set; num_samples of them are evaluated; NULL in older records", above=0)
-    ]  # fmt: skip
+    num_images: Annotated[int, Column("Images of the shard set; num_samples of them are evaluated", above=0)]
     num_classes_found: Annotated[
-        int | None,
-        Column("Classes with at least one image in the shard set; NULL in older records", sql="INTEGER", above=0),
-    ]
-    num_shards: Annotated[
-        int | None, Column("Tar files of the shard set; NULL in older records", sql="INTEGER", above=0)
-    ]
+        int, Column("Classes with at least one image in the shard set", sql="INTEGER", above=0)
+    ]  # fmt: skip
+    num_shards: Annotated[int, Column("Tar files of the shard set", sql="INTEGER", above=0)]
     num_inodes: Annotated[
-        int | None,
-        Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files; NULL in older "
-               "records", above=0),
-    ] = None  # fmt: skip
-    payload_bytes: Annotated[int | None, Column("Size of the shard set's image files; NULL in older records", above=0)]
-    shard_bytes: Annotated[int | None, Column("Size of the shard set's tar files; NULL in older records", above=0)]
-    stored_order: Annotated[
-        str | None, Column("Order of the samples in the shards, with its seed; NULL in older records")
+        int, Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files", above=0)
     ]
+    payload_bytes: Annotated[int, Column("Size of the shard set's image files", above=0)]
+    shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
+    stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
-        str | None, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow; "
-                           "NULL in older records")
+        str, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow")
     ]  # fmt: skip
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
-    metrics_version: Annotated[
-        int, Column("Version of the definitions in docs/metrics.md; 1 had only error and ece", sql="INTEGER", above=0)
-    ]
+    metrics_version: Annotated[int, Column("Version of the definitions in docs/metrics.md", sql="INTEGER", above=0)]
     num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_segment=True)]
     num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
-    num_correct_top5: Annotated[
-        int | None, _count("Samples with fewer than five classes above the label; NULL in records of metrics version 1")
-    ]
+    num_correct_top5: Annotated[int, _count("Samples with fewer than five classes above the label")]
     error: Annotated[
         float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
     ]
-    top5_error: Annotated[float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
+    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
     nll: Annotated[
         float | None,
         Column(
             "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
-            at_least=0, better="lower",
+            at_least=0,
         ),
     ]  # fmt: skip
     brier: Annotated[
         float | None,
         Column(
             "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
-            at_least=0, at_most=2.00001, better="lower",
+            at_least=0, at_most=2.00001,
         ),
     ]  # fmt: skip
     ece: Annotated[
         float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
     ]
-    max_calibration_error: Annotated[
-        float | None, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")
-    ]
+    max_calibration_error: Annotated[float, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")]
     rms_calibration_error: Annotated[
-        float | None,
+        float,
         _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
     ]
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
-    class_counts: Annotated[ClassCounts | None, SeparatePart()]
-    num_predicted_classes: Annotated[
-        int | None, Column("Different classes among the predictions", sql="INTEGER", above=0)
-    ]
+    class_counts: Annotated[ClassCounts, SeparatePart()]
+    num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
     diverged: Annotated[
         bool,
         Column(
@@ -346,8 +327,8 @@ class Evaluation:
         int, _count("Samples in forward passes through the model, including views and second passes", shown=True)
     ]
     num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
-    num_adapted_samples: Annotated[int | None, _count("Samples that entered a loss, which papers call backwards")]
-    num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation for lack of time")]
+    num_adapted_samples: Annotated[int, _count("Samples that entered a loss, which papers call backwards")]
+    num_unadapted: Annotated[int, _count("Samples predicted without adaptation for lack of time")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
@@ -357,24 +338,15 @@ class Evaluation:
         str, Column("Device of the computation: cpu, or the name of the CUDA device", shown=True, alike=True)
     ]
     gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
-    cpu_model: Annotated[
-        str | None, Column("Model of the processor; NULL in older records, whose speeds are not comparable", alike=True)
-    ]  # fmt: skip
-    num_cores: Annotated[
-        int | None, Column("Cores that the process may use; NULL in older records", sql="INTEGER", above=0, alike=True)
-    ]  # fmt: skip
+    cpu_model: Annotated[str, Column("Model of the processor", alike=True)]
+    num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0, alike=True)]
     decode_threads: Annotated[
-        int | None, Column("Threads that read and decode, in each process; NULL in older records", sql="INTEGER",
-                           at_least=0, alike=True)
-    ]  # fmt: skip
+        int, Column("Threads that read and decode, in each process", sql="INTEGER", at_least=0, alike=True)
+    ]
     compute_threads: Annotated[
-        int | None, Column("Threads of torch on the CPU, in each process; NULL in older records", sql="INTEGER",
-                           above=0, alike=True)
-    ]  # fmt: skip
-    num_processes: Annotated[
-        int | None, Column("Processes that evaluated together; NULL in older records", sql="INTEGER", above=0,
-                           alike=True)
-    ]  # fmt: skip
+        int, Column("Threads of torch on the CPU, in each process", sql="INTEGER", above=0, alike=True)
+    ]
+    num_processes: Annotated[int, Column("Processes that evaluated together", sql="INTEGER", above=0, alike=True)]
     streams_per_device: Annotated[
         int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
                            above=1, alike=True)
@@ -383,7 +355,7 @@ class Evaluation:
         int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
     ]
     precision: Annotated[
-        str | None,
+        str,
         Column(
             "Precision of the forward pass: fp32, tf32 in products on CUDA, or what autocast casts to",
             choices=("fp32", "tf32", "bf16", "fp16"),
@@ -391,7 +363,7 @@ class Evaluation:
         ),
     ]
     compile: Annotated[
-        str | None,
+        str,
         Column(
             "Mode of torch.compile, or off",
             choices=("off", "default", "reduce-overhead", "max-autotune", "step"), alike=True,
@@ -400,22 +372,20 @@ class Evaluation:
     loader: Annotated[
         str,
         Column(
-            "Loader of the samples; indexed in records from before there were others; features if cached features "
-            "replaced the images and the network before its classifier",
+            "Loader of the samples; features if cached features replaced the images and the network before its "
+            "classifier",
             choices=("indexed", "imagefolder", "webdataset", "features"), shown=True, alike=True,
         ),
-    ] = "indexed"  # fmt: skip
-    pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
-    load_average: Annotated[
-        float | None,
-        Column("Load of the machine over the minute before the pass; NULL in older records and if not known",
-               at_least=0),
     ]  # fmt: skip
+    pinned_memory: Annotated[bool, Column("Whether batches wait in pinned memory")]
+    load_average: Annotated[
+        float | None, Column("Load of the machine over the minute before the pass; NULL if not known", at_least=0)
+    ]
 
     # Time and memory.
     num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
     staging_s: Annotated[
-        float | None,
+        float,
         _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
                  "in place"),
     ]  # fmt: skip
@@ -428,19 +398,12 @@ class Evaluation:
         float, _seconds("Computation of the first batch, cold caches included", shown=True)
     ]
     wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
-    images_per_s: Annotated[
-        float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True, better="higher")
-    ]
+    images_per_s: Annotated[float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True)]
     data_wait_s: Annotated[
         float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
     ]
-    starved_s: Annotated[
-        float | None,
-        _seconds("Sum over the batches of the time that the device was idle before each batch; NULL in older records"),
-    ] = None
-    host_to_device_s: Annotated[
-        float | None, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")
-    ]
+    starved_s: Annotated[float, _seconds("Sum over the batches of the time that the device was idle before each batch")]
+    host_to_device_s: Annotated[float, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     peak_cuda_gib: Annotated[
         float | None,
@@ -450,14 +413,14 @@ class Evaluation:
     batches: Annotated[Batches, SeparatePart()]
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], *, version: int = 2) -> Self:
-        """Return the evaluation in the JSON of a record of *version*.
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the evaluation in the JSON of a record.
 
         Raises:
             RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
                 other; the message has the field, its value and what was expected.
         """
-        evaluation = decode(cls, _upgrade_version_1(facts) if version == 1 else facts)
+        evaluation = decode(cls, facts)
         evaluation.require_consistent()
         return evaluation
 
@@ -477,13 +440,11 @@ class Evaluation:
                 raise RecordError(f"{values}; expected {rule.expected}")
 
     @property
-    def conditions(self) -> str | None:
-        """Conditions that affect speed besides model, method and data, as text; None if not known.
+    def conditions(self) -> str:
+        """Conditions that affect speed besides model, method and data, as text.
 
         Speeds are comparable only under equal conditions.
         """
-        if self.cpu_model is None:
-            return None
         values = ((name, getattr(self, name)) for name in SPEED_CONDITIONS)
         return ", ".join(f"{name} {value}" for name, value in values if value is not None)
 
@@ -503,8 +464,8 @@ class Rule(NamedTuple):
     holds: Callable[[Evaluation], bool]
 
 
-def _is_share(correct: int | None, error: float | None, num_samples: int) -> bool:
-    return correct is None or error is None or abs(error - (1 - correct / num_samples)) < _TOLERANCE
+def _is_share(correct: int, error: float, num_samples: int) -> bool:
+    return abs(error - (1 - correct / num_samples)) < _TOLERANCE
 
 
 def _is_close(one: float, other: float) -> bool:
@@ -531,14 +492,14 @@ def _has_consistent_calibration_errors(row: Evaluation) -> bool:
     bins = row.calibration
     return (
         abs(row.ece - bins.ece) < _TOLERANCE
-        and (row.max_calibration_error is None or abs(row.max_calibration_error - bins.max_error) < _TOLERANCE)
-        and (row.rms_calibration_error is None or abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE)
+        and abs(row.max_calibration_error - bins.max_error) < _TOLERANCE
+        and abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE
     )
 
 
 def _has_consistent_classes(row: Evaluation) -> bool:
     counts = row.class_counts
-    return counts is None or (
+    return (
         len(counts.num_samples) == len(counts.num_correct) > 0
         and sum(counts.num_samples) == row.num_samples
         and sum(counts.num_correct) == row.num_correct
@@ -549,9 +510,8 @@ def _has_consistent_classes(row: Evaluation) -> bool:
 def _has_consistent_batches(row: Evaluation) -> bool:
     """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
     batches = row.batches
-    columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
-    newer = [column or batches.num_samples for column in _newer_columns(batches)]
-    if {len(column) for column in (*columns, *newer)} != {len(columns[0])}:
+    columns = (getattr(batches, field.name) for field in fields(batches))
+    if {len(column) for column in columns if column is not None} != {len(batches.num_samples)}:
         return False
     if not batches.num_samples:
         return True
@@ -562,7 +522,7 @@ def _has_consistent_batches(row: Evaluation) -> bool:
     if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
         return False
     return num_samples > row.num_samples or (
-        (not batches.num_correct or sum(batches.num_correct) == row.num_correct)
+        sum(batches.num_correct) == row.num_correct
         and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
         and _is_close(sum(batches.data_wait_s), row.data_wait_s)
         and _is_close(sum(batches.compute_s), row.compute_s)
@@ -570,8 +530,7 @@ def _has_consistent_batches(row: Evaluation) -> bool:
 
 
 def _has_consistent_fingerprint(row: Evaluation) -> bool:
-    parts = row.fingerprint_parts
-    return parts is None or row.fingerprint == hashlib.sha256(parts.encode()).hexdigest()
+    return row.fingerprint == hashlib.sha256(row.fingerprint_parts.encode()).hexdigest()
 
 
 def _was_tuned_on_other_shifts(row: Evaluation) -> bool:
@@ -607,7 +566,7 @@ RULES = (
         ("num_correct", "num_correct_top5", "num_samples"),
         "them in ascending order",
         "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
-        lambda row: row.num_correct_top5 is None or row.num_correct <= row.num_correct_top5 <= row.num_samples,
+        lambda row: row.num_correct <= row.num_correct_top5 <= row.num_samples,
     ),
     Rule(
         ("calibration", "num_samples", "num_correct"),
@@ -662,7 +621,7 @@ RULES = (
         ("num_images", "num_samples"),
         "no more samples than images",
         "num_samples <= num_images",
-        lambda row: row.num_images is None or row.num_samples <= row.num_images,
+        lambda row: row.num_samples <= row.num_images,
     ),
 )
 
@@ -672,47 +631,12 @@ def columns() -> tuple[Field, ...]:
     return columns_of(Evaluation)
 
 
-def _upgrade_version_1(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a record of version 1 in today's form; missing facts are None.
-
-    No hash proves them, so they get a fingerprint that no new evaluation has.
-    """
-    batches = facts.get("batches", [])
-    try:
-        by_column = {name: tuple(batch.get(name) for batch in batches) for name in _BATCH_FIELDS}
-        lifted = {
-            "subset": "all",
-            "stream": f"{facts.get('corruption')}|{facts.get('severity')}",
-            "position": 0,
-            "metrics_version": 1,
-            **dict.fromkeys(_NULLABLE_FIELDS),
-            **{name: value for name, value in facts.items() if name not in _FIRST_SAMPLE_FIELDS.values()},
-            "batches": by_column | {name: None for name in _NEWER_BATCH_FIELDS if None in by_column[name]},
-            "first_samples": {new: facts.get(old, ()) for new, old in _FIRST_SAMPLE_FIELDS.items()},
-        }
-    except (AttributeError, TypeError) as error:
-        raise RecordError(f"batches is {batches!r:.60}; expected a list of objects") from error
-    if isinstance(lifted.get("fingerprint"), str):
-        lifted["fingerprint"] = f"version 1: {lifted['fingerprint']}"
-    return lifted
-
-
-_BATCH_FIELDS = tuple(field.name for field in fields(Batches))
-_NEWER_BATCH_FIELDS = ("host_to_device_s", "num_correct", "num_unadapted", "num_resets")
-_newer_columns = attrgetter(*_NEWER_BATCH_FIELDS)
-_FIRST_SAMPLE_FIELDS = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
-
-
-_NULLABLE_FIELDS = tuple(name for name, _, _, is_nullable in declarations(Evaluation) if is_nullable)
-"""Fields that older records may lack."""
 SPEED_CONDITIONS = tuple(field.name for field in columns() if field.column.alike)
 """Fields that must all be equal for speeds to be comparable."""
 SHOWN = tuple(field.name for field in columns() if field.column.shown)
 """Fields in the metadata of a cell in the web UI; fields that are None are left out."""
 SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
 """Columns of the web UI's table of a stream's segments."""
-LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
-HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")
 MIN_SPEED_RATIO = 0.85
 """Speed relative to the median of the history, under equal conditions, below which an evaluation is slower."""
 MIN_EARLIER = 3

@@ -29,7 +29,6 @@ from tta_pipeline.data.remote_files import (
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import (
     KINDS,
-    RECORD_VERSION,
     Record,
     parse_record,
     publish_record,
@@ -107,7 +106,7 @@ class Sender:
         data = read_record_bytes(path)
         record = parse_record(path, data)
         identity = record_identity(record)
-        if record.version != RECORD_VERSION or identity in identities:
+        if identity in identities:
             return False
         folder = PurePosixPath(path.parent.relative_to(self.root))
         kept = _predictions_path(folder, record)

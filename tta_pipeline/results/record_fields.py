@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError, with_config
 from pydantic_core import CoreSchema, core_schema
@@ -35,7 +35,6 @@ class Column:
     """Whether the web UI shows the field in the metadata of a cell."""
     shown_of_segment: bool = False
     """Whether the web UI shows the field in the table of a stream's segments."""
-    better: Literal["lower", "higher"] | None = None
     alike: bool = False
     """Whether speeds are comparable only if this field is equal."""
 

@@ -12,10 +12,10 @@ A trial is an evaluation for the choice of hyperparameters; the database has it 
 of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the order of the records of one
 cell, independently of clocks. A file is
 
-    {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
+    {"sha256":"<of the bytes of the record>","record":{"version":3,"kind":...,"sequence":...,"facts":{...}}}
 
-so its hash proves it. It also names what it records: a file in the place of another record is foreign. Files of version
-1 hold the record alone; they can be read, but nothing proves them.
+so its hash proves it. It also names what it records: a file in the place of another record is foreign. Only the present
+version is read.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from tta_pipeline.util.files import write_once
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import RESULT_KINDS
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 KINDS = RESULT_KINDS
 KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
 """Kinds whose records become rows; the record of a tuning includes the results of its trials."""
@@ -54,7 +54,7 @@ _PACKAGES = (
 )  # fmt: skip
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
 _BODY = len(_HEAD) + 64 + len(_MIDDLE)
-_FIELDS = {"kind", "run_id", "started_at", "versions", "facts"}
+_FIELDS = {"kind", "run_id", "sequence", "started_at", "versions", "facts"}
 _ADVICE = "move it out of the results folder, or restore the original file"
 
 
@@ -69,10 +69,8 @@ class Record:
     started_at: str
     """Start time in UTC, for display; never used for ordering."""
     versions: Mapping[str, str]
-    version: int
-    """Version of the record's format; a record of version 1 has no hash."""
     sha256: str
-    """sha256 of the record; in version 1, of the whole file."""
+    """sha256 of the record."""
     facts: Mapping[str, Any]
     evaluation: Evaluation | None
     """The facts of a record of kind evaluations or trials; None for other kinds."""
@@ -155,16 +153,6 @@ def earlier_records(results: Path, *, kind: str, name: str) -> Iterator[Record]:
     for number in reversed(record_numbers(folder)[:-1]):
         with suppress(RecordError):  # reported when records are published
             yield read_record(folder / record_file_name(number))
-
-
-def latest_evaluation(results: Path, name: str) -> Evaluation | None:
-    """Return the newest evaluation recorded under *name*, or None if there is none.
-
-    Raises:
-        RecordError: see `latest_record`.
-    """
-    record = latest_record(results, kind="evaluations", name=name)
-    return record.evaluation if record else None
 
 
 def record_numbers(folder: Path) -> list[int]:
@@ -259,27 +247,14 @@ def parse_record(path: Path, data: bytes) -> Record:
     Raises:
         RecordError: the record is damaged, foreign or of another version; the message does not have its path.
     """
-    sha256, body, version_expected = _verify_hash(data)
-    try:
-        content = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise RecordError(f"is not a result record ({error!r:.200})") from error
-    version_found = content.pop("version", None) if isinstance(content, dict) else None
-    if version_found != version_expected:
-        raise RecordError(
-            f"is not a result record: its version is {version_found!r:.20}, "
-            f"{'with' if version_expected == RECORD_VERSION else 'without'} a hash; "
-            f"expected {version_expected}, or the tta_pipeline that wrote it"
-        )
+    sha256, body = _verify_hash(data)
+    content = _parse_content(body)
     _require_common_fields(content, path)
-    content.setdefault("sequence", record_number(path.name))
     kind, facts = content["kind"], content["facts"]
-    evaluation = Evaluation.from_facts(facts, version=version_expected) if kind in _KINDS_OF_EVALUATIONS else None
     record = Record(
         path=path,
-        version=version_expected,
         sha256=sha256,
-        evaluation=evaluation,
+        evaluation=Evaluation.from_facts(facts) if kind in _KINDS_OF_EVALUATIONS else None,
         training=TrainingRun.from_facts(facts) if kind == "trainings" else None,
         tuning=TuningRun.from_facts(facts) if kind == "tunings" else None,
         **content,
@@ -329,25 +304,41 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _verify_hash(data: bytes) -> tuple[str, bytes, int]:
-    """Return the verified hash of a record, its bytes, and the version that it must have."""
+def _verify_hash(data: bytes) -> tuple[str, bytes]:
+    """Return the verified hash of a record, and its bytes."""
     if not data.startswith(_HEAD):
-        return hashlib.sha256(data).hexdigest(), data, 1
+        _parse_content(data)
+        raise RecordError("is not a result record: it has no hash")
     body, claimed = data[_BODY : -len(_TAIL)], data[len(_HEAD) : len(_HEAD) + 64]
     found = hashlib.sha256(body).hexdigest()
     frame = _HEAD + claimed + _MIDDLE
     if not (data.startswith(frame) and data.endswith(_TAIL) and found.encode() == claimed):
         raise RecordError(f"is damaged: it hashes to {found[:12]}...; expected {claimed[:12].decode('latin-1')!a}...")
-    return found, body, RECORD_VERSION
+    return found, body
+
+
+def _parse_content(body: bytes) -> dict[str, Any]:
+    """Return the fields of a record of the present version, without the version."""
+    try:
+        content = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordError(f"is not a result record ({error!r:.200})") from error
+    found = content.pop("version", None) if isinstance(content, dict) else None
+    if type(found) is not int or found != RECORD_VERSION:
+        raise RecordError(
+            f"is not a result record of this tta_pipeline: its version is {found!r:.20}; expected {RECORD_VERSION}: "
+            "evaluate again, or make again what it records"
+        )
+    fields: dict[str, Any] = content
+    return fields
 
 
 def _require_common_fields(content: Mapping[str, Any], path: Path) -> None:
     """Check the fields that all kinds of records have."""
-    expected = _FIELDS | ({"sequence"} if "sequence" in content else set())
-    if content.keys() != expected:
-        odd = sorted(map(str, content.keys() ^ expected))
+    if content.keys() != _FIELDS:
+        odd = sorted(map(str, content.keys() ^ _FIELDS))
         raise RecordError(
-            f"is not a result record: {', '.join(odd[:5])} is missing or unknown; expected {sorted(expected)}"
+            f"is not a result record: {', '.join(odd[:5])} is missing or unknown; expected {sorted(_FIELDS)}"
         )
     for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
         if type(content[name]) is not kind:
@@ -361,7 +352,7 @@ def _require_common_fields(content: Mapping[str, Any], path: Path) -> None:
             f"is not a result record: started_at is {content['started_at']!r:.60}; expected an ISO 8601 time"
         ) from None
     number = record_number(path.name)
-    if content.get("sequence", number) != number or type(content.get("sequence", number)) is not int:
+    if content["sequence"] != number or type(content["sequence"]) is not int:
         raise RecordError(
             f"is foreign: it is number {content['sequence']!r:.20}; expected {number}, as in its file name"
         )
@@ -411,7 +402,7 @@ def _possible_names(record: Record) -> tuple[str, ...]:
         return (record.tuning.experiment,)
     if row is None:
         cell = f"{facts.get('corruption')}-{facts.get('severity')}"
-        shard_set = facts.get("shard_set", "shards")
+        shard_set = facts.get("shard_set")
         return (cell if record.kind == "loader_benchmarks" or shard_set == "shards" else f"{shard_set}/{cell}",)
     cell = f"{row.corruption}-{row.severity}"
     return tuple(

@@ -24,7 +24,7 @@ def _seconds(comment: str) -> Column:
 
 
 def _share(comment: str) -> Column:
-    return Column(comment, at_least=0, at_most=1, better="lower")
+    return Column(comment, at_least=0, at_most=1)
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -52,7 +52,7 @@ class TrainingEpoch:
     wall_s: Annotated[
         float, Column("Training the epoch, fetching and computing, without validation and checkpoints", above=0)
     ]
-    images_per_s: Annotated[float, Column("num_samples / wall_s", above=0, better="higher")]
+    images_per_s: Annotated[float, Column("num_samples / wall_s", above=0)]
     data_wait_s: Annotated[float, _seconds("Sum over the batches of the time until the input delivered each")]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward and backward pass and update")]
     validation_s: Annotated[float, _seconds("Validation after the epoch; 0 without it")]
@@ -136,9 +136,7 @@ class TrainingRun:
     wall_s: Annotated[
         float, Column("The whole run with validation and checkpoints, over all processes that resumed it", above=0)
     ]
-    images_per_s: Annotated[
-        float, Column("Training images of all epochs / wall_s of all epochs", above=0, better="higher")
-    ]
+    images_per_s: Annotated[float, Column("Training images of all epochs / wall_s of all epochs", above=0)]
     time_to_first_batch_s: Annotated[float, _seconds("From the start of the first epoch until its first batch arrives")]
     data_wait_s: Annotated[float, _seconds("Sum over the epochs of data_wait_s")]
     checkpoint_s: Annotated[float, _seconds("Time during which checkpoints blocked training")]

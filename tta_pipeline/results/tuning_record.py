@@ -27,7 +27,7 @@ class Trial:
     hyperparameters: Annotated[str, Column("Values of the grid, by hyperparameter", sql="JSON")]
     error: Annotated[
         float,
-        Column("Mean over evaluations of the top-1 error in [0, 1]", at_least=0, at_most=1, better="lower"),
+        Column("Mean over evaluations of the top-1 error in [0, 1]", at_least=0, at_most=1),
     ]
     errors: Annotated[
         tuple[float, ...],

@@ -1,4 +1,4 @@
-"""Checksums for shard sets without them: made by an earlier version, or with a lost checksum file."""
+"""Checksums for shard sets whose file of checksums is lost or damaged."""
 
 from collections.abc import Iterator
 

@@ -34,7 +34,7 @@ class ExpectedShardSet:
     order: tuple[str, int] | None = None
     """Order of the samples, and its seed."""
     recipe: JsonObject | None = None
-    """Settings with which images are generated; sets of earlier versions lack them."""
+    """Settings with which this project generates the images."""
     source_version: str | None = None
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class ExpectedShardSet:
         return _describe_differences(
             ("images with", encoding, self.encoding),
             ("samples in the order", (facts.order.name, facts.order.seed), self.order),
-            ("images made with", facts.source.recipe, self.recipe if facts.source.recipe else None),
+            ("images made with", facts.source.recipe, self.recipe),
             ("source version", facts.source.version, self.source_version),
         )
 

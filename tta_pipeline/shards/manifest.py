@@ -60,7 +60,8 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     try:
         return kind.model_validate(json.loads(data, object_pairs_hook=_unique_fields, parse_constant=_refuse_constant))
     except ValidationError as error:
-        problem = error.errors()[0]
+        problems = error.errors()
+        problem = next((each for each in problems if each["loc"] == ("version",)), problems[0])
         field = ".".join(map(str, problem["loc"]))
         raise ManifestError(
             f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}. Another version of tta_pipeline may have "

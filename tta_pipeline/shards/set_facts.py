@@ -40,7 +40,7 @@ class SourceFacts(ConfigModel):
     generated: bool
     """Whether this project generated the images; results on them are not results on a published data set."""
     recipe: dict[str, JsonValue] | None = None
-    """Settings with which this project generated the images; None for other images, and in older shard sets."""
+    """Settings with which this project generated the images; None for other images, and for sets made of other sets."""
     version: str
     """Digest of the source's listing."""
     num_images: Count
@@ -111,7 +111,7 @@ class WriterRecord(SetFacts):
     """The writer's record of the shards that it wrote."""
 
     format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     payloads_sha256: Sha256
     """sha256 of the concatenated sha256 of every image, as read from the source, in stored order."""
     fingerprint: Sha256
@@ -124,7 +124,7 @@ class Manifest(SetFacts):
     """The content of a shard set, as read back from the shards."""
 
     format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     classes: tuple[str, ...]
     """Class names in the order of their labels."""
     samples_sha256: Sha256
@@ -134,9 +134,7 @@ class Manifest(SetFacts):
 
     def serialise(self) -> bytes:
         """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""
-        unsaid = {"files": not self.files, "source": {"recipe"} if self.source.recipe is None else False}
-        content = self.model_dump(mode="json", exclude={name: what for name, what in unsaid.items() if what})
-        return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+        return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
     @cached_property
     def sha256(self) -> str:

@@ -32,7 +32,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
-WRITER_VERSION = "2"
+WRITER_VERSION = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
         target.benchmark_name,
         source_version,
         class_map.sha256,
-        settings.decisive_settings(),
+        settings.model_dump(mode="json"),
         encoding_of(settings).function_sha256,
     ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

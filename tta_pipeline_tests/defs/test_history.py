@@ -9,7 +9,7 @@ from tta_pipeline.defs.reporting import CheckReport
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, Project
-from tta_pipeline_tests.results.database.made import facts_of_version_1, record, write_version_1
+from tta_pipeline_tests.results.database.made import record
 
 ROW = {
     "benchmark": "small", "corruption": "contrast", "num_samples": 1000, "images_per_s": 100.0, "error": 0.2,
@@ -73,14 +73,6 @@ def test_what_was_compared_is_said(own: ExperimentResults):
 
     assert "Compared with at least 3 earlier evaluations under the same conditions" in report.metadata["found"]
     assert "cpu_model made, num_cores 2, decode_threads 2" in report.metadata["compared"]
-
-
-def test_speeds_of_older_records_are_no_history(own: ExperimentResults):
-    """They do not say under which conditions they were measured."""
-    for sequence in (1, 2, 3):
-        write_version_1(own.locations, facts_of_version_1(**ROW | {"images_per_s": 9000.0}), sequence=sequence)
-
-    assert checked(own, {})[THROUGHPUT].passed
 
 
 def test_a_damaged_record_of_before_is_left_out(own: ExperimentResults):

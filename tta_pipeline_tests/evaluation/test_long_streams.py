@@ -1,6 +1,5 @@
 """Streams that last: visited again and again, and killed inside a segment."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.evaluation import stream_states
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
@@ -126,22 +124,6 @@ def test_a_damaged_part_is_said_and_the_state_before_it_is_taken(data: Locations
     assert results(whole) == results(again)
 
 
-def test_a_part_of_another_version_is_said_and_its_segment_begins_again(data: Locations):
-    """A part of 2026-11-23 lacks the resets of its batches: what is not known is not made up."""
-    own = results_of(data, batch_size=8, subset={"first": 64})
-    killed(own, CONTRAST_5, after=2)
-    for path in data.states("small").rglob("*.part"):
-        fingerprint = path.name.partition("-")[0]
-        part = stream_states._read(path, fingerprint, pytest.fail)
-        stream_states._write(path, fingerprint, {**part, "batches": part["batches"][:, :-1]})
-
-    rows, lines = resumed(own, CONTRAST_5)
-
-    assert any(".part" in line and "another version" in line for line in lines)
-    assert not any("continues" in line for line in lines)
-    assert 64 == rows[0]["num_samples"]
-
-
 def test_what_is_evaluated_anew_takes_no_part_of_before(data: Locations):
     """Else a result would be of two runs, though one was asked for."""
     own = results_of(data, batch_size=8, subset={"first": 64})
@@ -205,18 +187,6 @@ def test_a_recurring_stream_that_was_killed_goes_on_inside_its_visit(data: Locat
 
     assert any("position 2 of 4, after 16 images" in line for line in lines)
     assert results(whole) == results(again)
-
-
-def test_what_recurs_not_has_the_fingerprint_that_it_had(data: Locations):
-    """The results of before are finished: the field is a part only where it decides something."""
-    parts = [
-        json.loads(evaluated(results_of(data, protocol=protocol), SEVERITY_5)[0]["fingerprint_parts"])
-        for protocol in ("continual", {"shift": "continual", "recurring": 2, "adaptation_budget_s": 9})
-    ]
-
-    fields = ("shift", "order", "delta", "corruption_order", "clean", "window", "stream_speed")
-    assert set(fields) == set(parts[0]["settings"]["protocol"])
-    assert {*fields, "recurring", "adaptation_budget_s"} == set(parts[1]["settings"]["protocol"])
 
 
 @pytest.mark.parametrize("shift", ["reset_each_shift", "episodic", "mixed", "slow"])

@@ -45,7 +45,6 @@ def told(own: ExperimentResults) -> tuple[bool, list[str]]:
     lines = list[str]()
     with runner_of(own, tell=lines.append) as runner:
         is_finished = not runner.plan(KEY)
-        runner.report_unproven()
     return is_finished, lines
 
 
@@ -161,24 +160,19 @@ def test_a_method_that_is_edited_while_it_runs_is_refused(data: Locations, own_m
         evaluated(results_of(data, method="my_method:MINE", seed=1), KEY)
 
 
-def test_a_record_of_before_counts_as_unfinished(data: Locations):
-    """It did not say all that decides it; how many there are and what they took is told first."""
+def test_a_record_of_another_version_counts_as_unfinished_and_is_named(data: Locations):
+    """One line has its version; the cell is evaluated again, and the old file stays."""
     own = results_of(data)
-    (row,) = evaluated(own, KEY)
+    evaluated(own, KEY)
     (path,) = data.results("small").rglob("0*.json")
-    unknown_then = ("fingerprint_parts", "code_sha256", "samples_sha256")
-    old = {name: value for name, value in row.items() if name not in unknown_then}
-    old |= {f"first_{name}": value for name, value in old.pop("first_samples").items()}
-    batches = old.pop("batches")
-    known_then = {name: values for name, values in batches.items() if values is not None}
-    old["batches"] = [dict(zip(known_then, values, strict=True)) for values in zip(*known_then.values(), strict=True)]
-    content = {"version": 1, "kind": "evaluations", "run_id": "r", "started_at": "2026-01-01T00:00:00+00:00"}
-    path.write_text(json.dumps({**content, "versions": {}, "facts": old}))
+    path.write_bytes(encode_record(json.loads(path.read_bytes())["record"] | {"version": 2}))
 
     is_finished, lines = told(own)
 
     assert not is_finished
-    assert any(line.startswith("1 cells have results of an earlier version of tta_pipeline") for line in lines)
+    assert any(str(path) in line and "its version is 2; expected 3: evaluate again" in line for line in lines)
+    evaluated(own, KEY)
+    assert told(own)[0]
 
 
 def test_a_damaged_record_counts_as_unfinished_and_is_named(data: Locations):

@@ -1,4 +1,4 @@
-"""A stream's order is a function of samples, order and seed; threads, ranks and shard sizes never change it."""
+"""A stream's order is a function of samples, order and seed; threads and shard sizes never change it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +15,8 @@ from tta_pipeline.loading.stream_order import (
     StreamOrder,
     class_order,
     dirichlet_order,
-    rank_slice,
     shuffled_order,
     stored_order,
-    windowed_order,
 )
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
@@ -29,7 +27,6 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 ORDERS: dict[str, Callable[[SampleIndex], StreamOrder]] = {
     "as_stored": stored_order,
     "shuffled": lambda index: shuffled_order(index, seed=3),
-    "windowed": lambda index: windowed_order(index, seed=3, window=7),
     "by_class": lambda index: class_order(index, seed=3),
     "dirichlet": lambda index: dirichlet_order(index, seed=4, delta=0.1),
 }
@@ -54,18 +51,6 @@ indices = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(index_of)
 def test_every_order_has_each_sample_once(index: SampleIndex, name: str):
     """Whatever the classes, nothing is lost or doubled."""
     assert list(range(len(index))) == sorted(ORDERS[name](index).indices.tolist())
-
-
-@given(indices, st.integers(1, 5), st.booleans())
-def test_the_slices_of_all_ranks_are_the_stream(index, num_ranks, padded):
-    """Each sample is in one slice, once; padding makes lengths equal and is marked."""
-    order = shuffled_order(index, seed=1)
-    slices = [rank_slice(order, rank=rank, num_ranks=num_ranks, padded=padded) for rank in range(num_ranks)]
-
-    counted = np.concatenate([part.indices[~part.is_padding] for part in slices])
-    assert sorted(order.indices.tolist()) == sorted(counted.tolist())
-    assert not padded or 1 == len({len(part.indices) for part in slices})
-    assert max(len(part.indices) for part in slices) - min(len(part.indices) for part in slices) <= 1
 
 
 def test_the_order_hash_does_not_depend_on_shards(tree, tmp_path: Path):
@@ -100,14 +85,6 @@ def test_a_seed_is_an_order(shard_set: ShardSet):
     assert shuffled_order(shard_set.index, seed=1).sha256 != shuffled_order(shard_set.index, seed=2).sha256
 
 
-def test_a_window_keeps_samples_near(shard_set: ShardSet):
-    """No sample leaves its window, so that reads stay in few blocks."""
-    order = windowed_order(shard_set.index, seed=3, window=5)
-
-    np.testing.assert_array_equal(np.arange(20) // 5, order.indices // 5)
-    assert order.indices.tolist() != list(range(20))
-
-
 def test_a_small_delta_brings_few_classes_at_a_time():
     """100 classes of 20: a batch of 64 has far fewer classes than under an i.i.d. order."""
     index = index_of([n % 100 for n in range(2000)])
@@ -122,10 +99,6 @@ def test_a_small_delta_brings_few_classes_at_a_time():
 
 
 def test_what_makes_no_order_is_refused(shard_set: ShardSet):
-    """A delta, a window or a rank out of range is named with what was expected."""
+    """A delta out of range is named with what was expected."""
     with pytest.raises(StreamError, match="delta is 0; expected a number above 0"):
         dirichlet_order(shard_set.index, seed=0, delta=0)
-    with pytest.raises(StreamError, match="window is 0; expected at least one"):
-        windowed_order(shard_set.index, seed=0, window=0)
-    with pytest.raises(StreamError, match="rank is 2 of 2; expected 0 to 1"):
-        rank_slice(stored_order(shard_set.index), rank=2, num_ranks=2)

@@ -14,10 +14,9 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.evaluation_record import LOWER_IS_BETTER, SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
+from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.results.records import (
     encode_record,
-    latest_evaluation,
     latest_record,
     publish_record,
     read_record,
@@ -29,11 +28,9 @@ from tta_pipeline_tests.results.database.made import (
     evaluation,
     evaluation_at,
     evaluation_facts,
-    facts_of_version_1,
     forge,
     record,
     with_error,
-    write_version_1,
 )
 
 
@@ -180,8 +177,9 @@ def test_a_missing_field_is_named(part: str | None):
         ({"kind": "shard_sets"}, "kind is 'shard_sets'; expected evaluations"),
         ({"sequence": 2}, "it is number 2; expected 1, as in its file name"),
         ({"sequence": True}, "it is number True; expected 1"),
-        ({"version": 3}, "its version is 3, with a hash; expected 2"),
-        ({"version": 1}, "its version is 1, with a hash; expected 2"),
+        ({"version": 4}, "its version is 4; expected 3"),
+        ({"version": 2}, "its version is 2; expected 3: evaluate again"),
+        ({"version": True}, "its version is True; expected 3"),
         ({"more": 1}, "more is missing or unknown"),
     ],
     ids=str,
@@ -196,12 +194,24 @@ def test_what_is_around_the_facts_is_looked_at_too(locations: Locations, frame: 
 
 
 def test_a_record_cannot_shed_its_hash(locations: Locations):
-    """A record of version 2 without its hash is not taken for one that never had any."""
+    """A record without its hash is refused."""
     path = record(locations).path
     path.write_text(json.dumps(json.loads(path.read_bytes())["record"]))
 
-    with pytest.raises(RecordError, match="its version is 2, without a hash; expected 1"):
+    with pytest.raises(RecordError, match="it has no hash"):
         read_record(path)
+
+
+@pytest.mark.parametrize("facts", [{}, {"error": 0.25}], ids=str)
+def test_a_record_of_version_1_is_refused_by_name(locations: Locations, facts: dict[str, Any]):
+    """It had no hash; the line has its version and what to do, and publishing sets it aside."""
+    path = record(locations).path
+    path.write_text(json.dumps({"version": 1, "kind": "evaluations", "facts": facts}))
+
+    with pytest.raises(RecordError, match=f"{path} .*its version is 1; expected 3: evaluate again"):
+        read_record(path)
+    (line,) = publish_metrics(locations).set_aside
+    assert "its version is 1" in line
 
 
 def test_a_record_in_another_place_is_foreign(locations: Locations):
@@ -232,7 +242,7 @@ def test_exchanged_folders_are_noticed(locations: Locations):
     assert 2 == len(publish_metrics(locations).set_aside)
     for folder in (one, other):
         with pytest.raises(RecordError, match="is foreign"):
-            latest_evaluation(locations.results("made"), f"tent/{folder.name}")
+            latest_record(locations.results("made"), kind="evaluations", name=f"tent/{folder.name}")
 
 
 def test_never_an_older_record_in_silence(locations: Locations):
@@ -244,11 +254,11 @@ def test_never_an_older_record_in_silence(locations: Locations):
     path.write_bytes(path.read_bytes()[:-3])
 
     with pytest.raises(RecordError, match=f"{path} is damaged"):
-        latest_evaluation(results, "tent/fog-5")
+        latest_record(results, kind="evaluations", name="tent/fog-5")
     assert [] == latest(locations)
 
     record(locations, error=0.75)
-    assert 0.75 == latest_evaluation(results, "tent/fog-5").error
+    assert 0.75 == latest_record(results, kind="evaluations", name="tent/fog-5").evaluation.error
     assert [(3, 0.75)] == latest(locations)
 
 
@@ -257,31 +267,6 @@ def latest(locations: Locations) -> list[tuple[Any, ...]]:
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:
         return connection.execute("SELECT sequence, error FROM latest_evaluations").fetchall()
-
-
-@pytest.mark.parametrize("metrics_version", [1, 2])
-def test_a_record_of_version_1_is_lifted_and_marked(locations: Locations, metrics_version: int):
-    """What it does not say is None, and its fingerprint equals no new one, nor does its speed compare."""
-    path = write_version_1(locations, facts_of_version_1(metrics_version=metrics_version))
-
-    row = evaluation_at(path)
-
-    assert 1 == read_record(path).version
-    assert (evaluation().error, "fog|5", "all", 0) == (row.error, row.stream, row.subset, row.position)
-    assert evaluation().fingerprint in row.fingerprint
-    assert evaluation().fingerprint != row.fingerprint
-    assert row.conditions is row.code_sha256 is row.num_processes is None
-    assert (40, 40) == row.batches.num_samples
-    assert [(1, 0.25)] == latest(locations)
-
-
-@pytest.mark.parametrize("damage", [{"error": 0.4}, {"batches": 5}, {"seed": True}, {"batches": [1]}], ids=str)
-def test_a_record_of_version_1_is_looked_at_as_well(locations: Locations, damage: dict[str, Any]):
-    """It has no hash, but its facts must not contradict each other."""
-    path = write_version_1(locations, facts_of_version_1() | damage)
-
-    with pytest.raises(RecordError, match=f"{path}.*{next(iter(damage))}"):
-        read_record(path)
 
 
 def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
@@ -312,7 +297,6 @@ def test_the_table_follows_from_the_record(locations: Locations):
     assert list(fields) == [name for name, *_ in found if name in fields]
     assert {"error", "predictions_sha256"} < set(SHOWN)
     assert {"position", "error"} < set(SHOWN_OF_SEGMENT)
-    assert {"error", "nll", "ece"} < set(LOWER_IS_BETTER)
 
 
 @pytest.mark.parametrize(

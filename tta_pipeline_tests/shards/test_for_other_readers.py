@@ -64,12 +64,6 @@ def test_a_name_that_would_not_sort_is_refused(split: Path, tmp_path: Path):
     assert "enough digits" in finished.stderr
 
 
-def test_shards_of_before_need_not_be_written_again():
-    """Settings that do not use the new fields hash to what they did."""
-    assert not {"shard_name", "suffix"} & set(ShardSettings(num_shards=1).decisive_settings())
-    assert "jpg" == ShardSettings(num_shards=1, suffix="jpg").decisive_settings()["suffix"]
-
-
 def test_a_file_has_the_options_and_the_command_line_wins(split: Path, tmp_path: Path):
     """Sources and output too; an unknown name is refused with those that there are."""
     config = tmp_path / "shard.yaml"

@@ -1,6 +1,7 @@
 """Shards are made whole or not at all, the same bytes each time, and only when something changed."""
 
 import gc
+import json
 import signal
 import subprocess
 import sys
@@ -94,6 +95,18 @@ def test_nothing_is_rewritten_when_nothing_changed(write, tmp_path: Path):
     assert not write().was_written
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").iterdir()}
     assert write(settings=ShardSettings(num_shards=2)).was_written
+
+
+def test_shards_of_another_version_are_written_again(write, tmp_path: Path):
+    """Their record is not read; the new shards have the same bytes."""
+    before = write().record
+    path = tmp_path / "shards" / "writer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
+
+    again = write()
+
+    assert again.was_written
+    assert before.shards == again.record.shards
 
 
 @pytest.mark.parametrize(

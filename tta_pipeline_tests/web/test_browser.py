@@ -18,7 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline_tests.chromium import chromium
-from tta_pipeline_tests.results.database.made import with_error
+from tta_pipeline_tests.results.database.made import evaluation_facts, with_error
 from tta_pipeline_tests.web.server import WebServer, happens, is_running
 
 PATIENCE_S = 300
@@ -126,7 +126,9 @@ def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser
     results, cell = server.project.locations.results("slow"), {"kind": "evaluations", "name": "norm/contrast-5"}
     known = latest_record(server.project.locations.results("small"), **cell)
     assert known
-    better = with_error(known.facts, 0.1) | {"benchmark": "slow", "fingerprint": "other", "fingerprint_parts": None}
+    other = evaluation_facts(fingerprint="other")
+    better = with_error(known.facts, 0.1) | {"benchmark": "slow"}
+    better |= {name: other[name] for name in ("fingerprint", "fingerprint_parts")}
     better |= {"images_per_s": 1e6, "wall_s": better["num_samples"] / 1e6}
     for number in range(3):
         publish_record(results, run_id=str(number), started_at=known.started_at, facts=better, **cell)

@@ -91,8 +91,8 @@ class QueuedRuns:
             cancel_runs(instance, submission)
             if submission.owner != history_id(instance):
                 self.tell(
-                    f"its runs belong to another Dagster, {_describe_history(submission)}: if that one still runs, its "
-                    "sensor ends them at its next evaluation"
+                    f"its runs belong to another Dagster, with the history {submission.owner}: if that one still runs, "
+                    "its sensor ends them at its next evaluation"
                 )
 
 
@@ -171,13 +171,10 @@ def _may_be_retried(run: DagsterRun, *, retries: bool) -> bool:
 def _other_owner_message(submission: Submission) -> str:
     name, number = submission.benchmark, submission.number
     return (
-        f"submission {number} of {name} belongs to another Dagster, {_describe_history(submission)}; no other launches "
-        f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
+        f"submission {number} of {name} belongs to another Dagster, with the history {submission.owner}; no other "
+        f"launches its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and "
+        "submit again"
     )
-
-
-def _describe_history(submission: Submission) -> str:
-    return f"with the history {submission.owner}" if submission.owner else "of an earlier version of this project"
 
 
 def _daemon_problem(instance: dg.DagsterInstance) -> str:

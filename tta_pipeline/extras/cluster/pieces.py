@@ -13,7 +13,6 @@ Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """The stages in order; each begins when no piece of the stage before runs or waits."""
 Cut = Literal["corruption", "cell", "stream"]
-CUTS: tuple[Cut, ...] = get_args(Cut)
 ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
 """Stages whose pieces occupy one device each."""
 _PIECES_PER_DEVICE = 4

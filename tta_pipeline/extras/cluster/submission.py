@@ -46,7 +46,7 @@ class Submission:
     submitted_at: str
     """Time in UTC."""
     folder: Path
-    owner: str = ""
+    owner: str
     """Identifier of the Dagster history whose sensor alone launches the pieces; empty: the engine has no sensor."""
 
     @property

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
 
 
-def unrecorded_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
-    """Yield the keys at which a cell has no record; outdated records count as records."""
-    recorded = results.recorded_keys()
-    return (key for key in results.keys if key not in recorded)
-
-
 class FingerprintComparison:
     """Compares the newest records of a benchmark's experiments with their present fingerprints.
 

@@ -1,4 +1,4 @@
-"""Finds shard sets whose samples have no fast checksums yet."""
+"""Finds shard sets whose samples have no fast checksums."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed
 
 
 def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
-    """Look for shard sets without checksums: made before samples had any, or with the file removed."""
+    """Look for shard sets whose file of checksums is gone."""
     subject = "checksums"
     folders = [path.parent for pattern in _SETS for path in sorted(locations.root.glob(f"{pattern}/{MANIFEST_FILE}"))]
     missing = [folder for folder in folders if not (folder / CHECKSUMS_FILE).is_file()]

@@ -191,7 +191,7 @@ def _outcome(place: Place, record: Record) -> CellOutcome:
         position=place.segment.position,
         in_mean=row.in_mean is not False,
         record_sha256=record.sha256,
-        fingerprint_parts=json.loads(row.fingerprint_parts) if row.fingerprint_parts else None,
+        fingerprint_parts=json.loads(row.fingerprint_parts),
         **{name: getattr(row, name) for name in names},
     )
 

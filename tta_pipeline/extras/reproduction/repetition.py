@@ -234,7 +234,5 @@ def _compare_cells(
 
 def _differences(published: CellOutcome, row: Evaluation) -> Iterator[str]:
     """Yield the parts that differ, each once."""
-    if published.fingerprint_parts is None or row.fingerprint_parts is None:
-        return
     found = diff_parts(published.fingerprint_parts, json.loads(row.fingerprint_parts))
     yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found)

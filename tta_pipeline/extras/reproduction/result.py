@@ -36,9 +36,9 @@ class CellOutcome(ConfigModel):
     num_correct: int = Field(ge=0)
     error: float = Field(ge=0, le=1)
     """Top-1 error in [0, 1]."""
-    in_mean: bool | None = None
-    """Whether the cell enters the mean error; null in results published before this field existed."""
-    top5_error: float | None
+    in_mean: bool
+    """Whether the cell enters the mean error."""
+    top5_error: float
     nll: float | None
     ece: float
     manifest_sha256: str
@@ -48,8 +48,8 @@ class CellOutcome(ConfigModel):
     """sha256 of the predicted labels in stream order, int64 little-endian."""
     record_sha256: str
     """sha256 of the result record."""
-    fingerprint_parts: Facts | None
-    """Everything that determined the predictions, by part; null in records of older versions."""
+    fingerprint_parts: Facts
+    """Everything that determined the predictions, by part."""
 
     @model_validator(mode="after")
     def _require_consistent_error(self) -> Self:
@@ -72,7 +72,7 @@ class PublishedModel(ConfigModel):
     """The source model."""
 
     name: str
-    architecture: str | None
+    architecture: str
     weights: str
     weights_sha256: str
 
@@ -122,7 +122,7 @@ class ExperimentResult(ConfigModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     benchmark: str
     title: str
     shift_set: str
@@ -139,8 +139,8 @@ class ExperimentResult(ConfigModel):
     subset_sha256: str | None
     seeds: tuple[int, ...]
     preprocessing: Preprocessing
-    precision: str | None
-    compile: str | None
+    precision: str
+    compile: str
     settings: Facts
     """The experiment with all hyperparameters, as in a benchmark file; a list of samples lies in the folder."""
     errors: Errors
@@ -153,8 +153,6 @@ class ExperimentResult(ConfigModel):
 
     @model_validator(mode="after")
     def _require_consistent_errors(self) -> Self:
-        if any(cell.in_mean is None for cell in self.cells):
-            return self
         counted = errors_of(self.cells).model_dump()
         for name, value in self.errors.model_dump().items():
             if not _is_close(value, counted[name]):
@@ -198,7 +196,7 @@ def _is_close(one: float | None, other: float | None) -> bool:
 
 def errors_of(cells: Sequence[CellOutcome]) -> Errors:
     """Return the mean errors of *cells*."""
-    shifted = [cell for cell in cells if cell.corruption != CLEAN.corruption and cell.in_mean is not False]
+    shifted = [cell for cell in cells if cell.corruption != CLEAN.corruption and cell.in_mean]
     by_seed = [fmean(errors) for errors in _by_seed(shifted).values()]
     at_5 = [fmean(errors) for errors in _by_seed([cell for cell in shifted if cell.severity == 5]).values()]
     clean = [cell.error for cell in cells if cell.corruption == CLEAN.corruption]

@@ -126,7 +126,7 @@ def bibtex(result: ExperimentResult, citation: Citation) -> str:
         entries.append(_misc(result.shift_set, result.shift_set, f"{citation.data}.{made}"))
     model = result.model
     note = f"Weights {model.weights}, sha256 {model.weights_sha256}"
-    entries.append(_misc(model.name, model.architecture or model.name, note))
+    entries.append(_misc(model.name, model.architecture, note))
     return "\n".join(entries)
 
 

@@ -52,7 +52,7 @@ def model_info(result: ExperimentResult) -> tuple[str, bytes]:
         "number_forward_passes": round(result.cost.forwards_per_sample),
         "dataset": data_set,
         "venue": f"{paper.venue} {paper.year}" if paper else "N/A",
-        "architecture": result.model.architecture or result.model.name,
+        "architecture": result.model.architecture,
         "eps": None,
         "clean_acc": _percent(errors.clean_error),
         "reported": "",

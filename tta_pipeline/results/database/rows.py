@@ -3,21 +3,19 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
 from tta_pipeline.results.database.schema import arrow_schema
-from tta_pipeline.results.evaluation_record import Evaluation, columns
+from tta_pipeline.results.evaluation_record import columns
 from tta_pipeline.results.records import Record
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
-from tta_pipeline.util.partitions import CLEAN
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[ListedRecord, Record]
@@ -26,7 +24,6 @@ _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
 _TUNING = attrgetter(*(field.path for field in tuning_columns()))
 _TRIAL = attrgetter(*(field.path for field in trial_columns()))
-_POSITION = [field.path for field in columns()].index("shift_position")
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
     [
@@ -65,23 +62,19 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, row) for listed, record in read if (row := record.evaluation)]
     rows = [
         (
-            listed.folder, listed.sequence, record.version, record.run_id, _decided_sha256(record.evaluation),
-            *_facts(record.evaluation),
-            record.evaluation and record.evaluation.conditions, _parse_utc(record.started_at),
-            _as_json(record.versions),
+            listed.folder, listed.sequence, record.run_id, decided_sha256_of(row.fingerprint_parts), *_FACTS(row),
+            row.conditions, _parse_utc(record.started_at), _as_json(record.versions),
         )
-        for listed, record in read
+        for listed, record, row in found
     ]  # fmt: skip
     yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
-    with_classes = [(listed, row.class_counts) for listed, record in read if (row := record.evaluation)]
-    found = [(listed[:2], counts) for listed, counts in with_classes if counts]
-    if found:
-        counts = [(each.num_samples, each.num_correct) for _, each in found]
-        yield "class_results", _to_table([key for key, _ in found], _KEY, counts, _COUNTS)
-    timed = [(listed[:2], row.batches) for listed, record in read if (row := record.evaluation)]
-    timed = [(key, batches) for key, batches in timed if batches.num_samples]
+    keys = [listed[:2] for listed, *_ in found]
+    counts = [(row.class_counts.num_samples, row.class_counts.num_correct) for *_, row in found]
+    yield "class_results", _to_table(keys, _KEY, counts, _COUNTS)
+    timed = [(key, row.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.batches.num_samples]
     if timed:
         yield "batch_results", _to_table([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
 
@@ -139,33 +132,6 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     )  # fmt: skip
 
 
-def _decided_sha256(evaluation: Evaluation | None) -> str | None:
-    """Return the hash of the benchmark file's settings for *evaluation*; None if its record does not have them."""
-    return decided_sha256_of(evaluation.fingerprint_parts) if evaluation else None
-
-
-def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
-    """Return the columns of *evaluation*; old records without shift positions get those of the published set."""
-    facts: tuple[Any, ...] = _FACTS(evaluation)
-    if evaluation is None or evaluation.shift_position is not None:
-        return facts
-    return (
-        *facts[:_POSITION],
-        *_published_shift_facts(evaluation.shift_set, evaluation.corruption),
-        *facts[_POSITION + 3 :],
-    )
-
-
-@cache
-def _published_shift_facts(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
-    """Return position and family of a shift, and whether it counts in the mean; None for unknown facts."""
-    known = shipped_sets().get(shift_set)
-    if known is None or shift not in (*known.names, CLEAN.corruption):
-        return None, None, None
-    facts = known.facts_of(shift)
-    return facts.shift_position, facts.shift_family, facts.in_mean
-
-
 def _to_table(
     rows: Sequence[Sequence[Any]], schema: pa.Schema, more: Sequence[Sequence[Any]] = (), its: pa.Schema | None = None
 ) -> pa.Table:
@@ -184,12 +150,11 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         "started_at": _parse_utc(record.started_at),
         "versions": _as_json(record.versions),
     }
-    facts = {"shift_set": "imagenet_c", **record.facts}  # older records lack it
+    facts = dict(record.facts)
     if record.kind == "loader_benchmarks":
         for loader in facts.pop("loaders"):
             yield "loader_benchmarks", {**common, **facts, **loader}
         return
-    facts.setdefault("shard_set", "shards")  # records older than transforms lack it
     shards = facts.pop("shards")
     yield "shard_sets", {**common, **facts}
     identity = {name: facts[name] for name in ("benchmark", "shift_set", "shard_set", "corruption", "severity")}

@@ -38,8 +38,6 @@ _FRAME = (
     _ExtraColumn("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
     _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
            "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
-    _ExtraColumn("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
-           "Version of the record's format; a record of version 1 has no hash"),
     _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
     _ExtraColumn("decided_sha256", "VARCHAR", "",
            "Hash of the benchmark file's decisions: method, settings, image size, and the cells of the stream up to "
@@ -57,9 +55,8 @@ _WHEN = (
     _ExtraColumn("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
 )
 _BEHIND = (
-    _ExtraColumn("conditions", "VARCHAR", "",
-           "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions; "
-           "NULL if not known"),
+    _ExtraColumn("conditions", "VARCHAR", "NOT NULL",
+           "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions"),
     *_WHEN,
 )  # fmt: skip
 _FOLDER = _FRAME[0]

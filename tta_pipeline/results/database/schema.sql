@@ -111,7 +111,7 @@ COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of 
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
+COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first shard set; the first set is called shards';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
@@ -149,7 +149,7 @@ CREATE TABLE shards (
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
 COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
+COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
 COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
@@ -165,7 +165,7 @@ CREATE TABLE class_results (
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples))
 );
-COMMENT ON TABLE class_results IS 'Counts by class of each evaluation with metrics version 2 or later; the view class_errors has a row for each class';
+COMMENT ON TABLE class_results IS 'Counts by class of each evaluation; the view class_errors has a row for each class';
 COMMENT ON COLUMN class_results.folder IS 'As in evaluations; folder and sequence are the key';
 COMMENT ON COLUMN class_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN class_results.num_samples IS 'Samples of each class, in the order of the class map; element 1 is label 0';
@@ -176,9 +176,9 @@ CREATE TABLE batch_results (
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
-    host_to_device_s DOUBLE[] CHECK (len(host_to_device_s) = len(num_samples)),
+    host_to_device_s DOUBLE[] NOT NULL CHECK (len(host_to_device_s) = len(num_samples)),
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
-    num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples)),
+    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples)),
     num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
     num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples))
 );
@@ -187,11 +187,11 @@ COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequenc
 COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
 COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
-COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU, NULL in older records';
+COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
-COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL in older records';
+COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch';
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
-COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none, and in older records';
+COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,
@@ -234,7 +234,7 @@ COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cel
 COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
 COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
 COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set; imagenet_c in records from before shift sets existed';
+COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
 COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
 COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';

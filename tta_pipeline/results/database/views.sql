@@ -188,7 +188,7 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 
 CREATE VIEW experiment_seeds AS
 WITH cells AS (
-    -- Records from before shift sets existed have no in_mean, and are of ImageNet-C's fifteen corruptions.
+    -- Evaluations without a benchmark file have no in_mean.
     SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM latest_evaluations
 )
 SELECT
@@ -208,7 +208,7 @@ SELECT
     sum(num_backwards) AS num_backwards,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
-    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell has an older record.
+    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell's is.
     CASE
         WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
         WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
@@ -403,7 +403,7 @@ SELECT
     unnest(b.compute_s) AS compute_s,
     unnest(b.num_correct) AS num_correct,
     coalesce(unnest(b.num_unadapted), 0) AS num_unadapted,
-    coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS num_resets
+    coalesce(unnest(b.num_resets), 0) AS num_resets
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -412,9 +412,9 @@ COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
 COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream delivered the batch';
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
-COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
+COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch';
 COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
-COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -485,10 +485,9 @@ listed AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position,
         unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct,
-        coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS resets
+        coalesce(unnest(b.num_resets), 0) AS resets
     FROM batch_results AS b
-    JOIN latest_evaluations AS e USING (folder, sequence)
-    WHERE b.num_correct IS NOT NULL
+    JOIN latest_evaluations USING (folder, sequence)
 ),
 placed AS (
     SELECT
@@ -518,14 +517,14 @@ COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for abo
 
 CREATE VIEW stream_progress AS
 FROM progress_by(1000);
-COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them; older records have no rows';
+COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them';
 COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in the stream, from 0';
 COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
-COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches; NULL in older records of methods that reset themselves';
+COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches';
 COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or over all mixed cells; NULL if one of them was not evaluated';
 
 CREATE VIEW stream_collapses AS
@@ -601,7 +600,6 @@ SELECT
     coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
 FROM evaluation_batches
 SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
-WHERE num_correct IS NOT NULL
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
@@ -622,16 +620,15 @@ SELECT
     data_wait_s / wall_s AS data_wait_share, starved_s / wall_s AS starved_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
-    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
-                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- unknown conditions match no others
+    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, conditions
     ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
 ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, sequence;
-COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are known and equal';
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle; NULL for older records';
+COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle';
 
 CREATE VIEW runs AS
 SELECT
@@ -675,7 +672,7 @@ COMMENT ON COLUMN run_comparison.images_per_s_b IS 'Speed in run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
 COMMENT ON COLUMN run_comparison.device_a IS 'Device in run_a';
 COMMENT ON COLUMN run_comparison.device_b IS 'Device in run_b';
-COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are known and equal; otherwise the speeds are not comparable';
+COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are equal; otherwise the speeds are not comparable';
 COMMENT ON COLUMN run_comparison.same_settings IS 'Whether everything that determines the predictions is equal';
 COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labels are equal';
 
@@ -734,7 +731,7 @@ WITH known AS (
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null}') AS setting
     FROM latest_evaluations
-    WHERE conditions IS NOT NULL AND fingerprint_parts IS NOT NULL AND copied_from IS NULL AND loader <> 'features'
+    WHERE copied_from IS NULL AND loader <> 'features'
 ),
 shared AS (
     SELECT
@@ -798,63 +795,3 @@ COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in whi
 COMMENT ON COLUMN loader_comparison.num_inodes IS 'Files that hold the samples: shards, or loose files';
 COMMENT ON COLUMN loader_comparison.error IS 'Mean over these segments of the top-1 error in [0, 1]; the validation error of a training';
 COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether all predicted labels, or the weights of a training, equal those with the loader indexed, or with the first loader if indexed is missing';
-
-CREATE VIEW first_system_log AS
-WITH sets AS (
-    SELECT manifest_sha256, any_value(num_inodes) AS num_inodes, any_value(inode_reduction) AS inode_reduction
-    FROM shard_sets
-    GROUP BY ALL
-)
-SELECT
-    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
-    e.num_classes_found AS classes,
-    e.num_shards AS archive_shards,
-    e.num_images AS images_indexed,
-    e.payload_bytes / 1024**3 AS raw_payload_gib,
-    e.shard_bytes / 1024**3 AS archive_gib,
-    e.num_shards + 1 AS inode_objects,
-    e.num_images + e.num_classes_found + 1 AS projected_loose_objects,
-    (e.num_images + e.num_classes_found + 1) / (e.num_shards + 1) AS inode_factor,
-    sets.num_inodes AS inodes_with_manifest,
-    sets.inode_reduction AS inode_factor_with_manifest,
-    e.metadata_scan_s,
-    e.pipeline_setup_s,
-    e.time_to_first_batch_s AS first_batch_fetch_s,
-    e.first_batch_compute_s + coalesce(b.host_to_device_s[1], 0) AS first_batch_compute_s,
-    e.wall_s AS pass_total_s,
-    e.images_per_s,
-    e.num_batches,
-    e.num_samples AS images_processed,
-    e.peak_cuda_gib,
-    e.batch_size,
-    e.decode_threads AS num_workers,
-    e.pinned_memory AS pin_memory,
-    0 AS shard_shuffle_buffer,
-    0 AS sample_shuffle_buffer,
-    e.stored_order || ', read as ' || e.stream_order AS shuffle,
-    e.device
-FROM latest_evaluations AS e
-LEFT JOIN batch_results AS b USING (folder, sequence)
-LEFT JOIN sets USING (manifest_sha256)
-ORDER BY ALL;
-COMMENT ON VIEW first_system_log IS 'The log of the project''s first system, by its definitions, for the latest evaluations; NULL if an older record lacks a value';
-COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
-COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
-COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';
-COMMENT ON COLUMN first_system_log.raw_payload_gib IS 'Sum of the images'' sizes, in 2^30 bytes';
-COMMENT ON COLUMN first_system_log.archive_gib IS 'Sum of the tar files'' sizes, in 2^30 bytes';
-COMMENT ON COLUMN first_system_log.inode_objects IS 'Tar files and their folder; the first system has nothing else';
-COMMENT ON COLUMN first_system_log.projected_loose_objects IS 'Images, class folders and the folder of the split';
-COMMENT ON COLUMN first_system_log.inode_factor IS 'projected_loose_objects / inode_objects, as the first system counts';
-COMMENT ON COLUMN first_system_log.inodes_with_manifest IS 'num_inodes of shard_sets, which includes the files of the manifest; the first system has no manifest';
-COMMENT ON COLUMN first_system_log.inode_factor_with_manifest IS 'inode_reduction of shard_sets: loose objects with all classes of the class map / inodes_with_manifest';
-COMMENT ON COLUMN first_system_log.first_batch_fetch_s IS 'Seconds from the start of the pass until the first batch arrives';
-COMMENT ON COLUMN first_system_log.first_batch_compute_s IS 'Copy to the device and computation of the first batch, cold caches included; in a stream that mixes cells, only its first cell has the copy';
-COMMENT ON COLUMN first_system_log.pass_total_s IS 'The whole pass: starting, fetching and computing';
-COMMENT ON COLUMN first_system_log.images_per_s IS 'images_processed / pass_total_s';
-COMMENT ON COLUMN first_system_log.images_processed IS 'Samples evaluated, each once';
-COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode; the first system uses processes';
-COMMENT ON COLUMN first_system_log.pin_memory IS 'Whether batches wait in pinned memory';
-COMMENT ON COLUMN first_system_log.shard_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
-COMMENT ON COLUMN first_system_log.sample_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
-COMMENT ON COLUMN first_system_log.shuffle IS 'Order of the samples in the shards with its seed, and the order in which a segment streams them';

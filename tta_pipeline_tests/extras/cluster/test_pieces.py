@@ -2,11 +2,12 @@
 
 from collections import Counter
 from itertools import product
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.extras.cluster.pieces import CUTS, Piece, Work, evaluation_pieces
+from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces
 from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, grid_of_cells
 
 SEVERITIES = (5, 1, 3)
@@ -53,7 +54,7 @@ def range_of(piece):
     return set(product(piece.assets, keys))
 
 
-@given(work=WORK, by=st.sampled_from(CUTS), num_devices=st.integers(1, 9))
+@given(work=WORK, by=st.sampled_from(get_args(Cut)), num_devices=st.integers(1, 9))
 def test_all_work_is_in_exactly_one_piece(work, by, num_devices):
     """Also what a range covers beyond the keys of its piece is in no other piece."""
     pieces = cut(work, by=by, num_devices=num_devices)
@@ -63,7 +64,7 @@ def test_all_work_is_in_exactly_one_piece(work, by, num_devices):
     assert set(counts.values()) == {1}
 
 
-@given(work=WORK, by=st.sampled_from(CUTS), num_devices=st.integers(1, 9))
+@given(work=WORK, by=st.sampled_from(get_args(Cut)), num_devices=st.integers(1, 9))
 def test_no_piece_is_longer_than_it_must_be(work, by, num_devices):
     """A piece is at most as long as a quarter of a device's share, or as what cannot be cut."""
     share_s = sum(each.expected_s for each in work) / (4 * num_devices)
@@ -79,7 +80,7 @@ def test_no_piece_is_longer_than_it_must_be(work, by, num_devices):
     assert lengths == sorted(lengths, reverse=True)
 
 
-@given(work=WORK, by=st.sampled_from(CUTS))
+@given(work=WORK, by=st.sampled_from(get_args(Cut)))
 def test_a_range_stays_within_what_the_user_asked_for(work, by):
     """A corruption, a cell, or one stream of one experiment; a stream over several cells is never with another."""
     for piece in cut(work, by=by):
@@ -91,7 +92,7 @@ def test_a_range_stays_within_what_the_user_asked_for(work, by):
         assert by != "stream" or len(piece.assets) == 1
 
 
-@given(work=WORK, under_way=st.sets(st.sampled_from(KEYS)), by=st.sampled_from(CUTS))
+@given(work=WORK, under_way=st.sets(st.sampled_from(KEYS)), by=st.sampled_from(get_args(Cut)))
 def test_a_range_does_not_reach_over_what_is_under_way(work, under_way, by):
     """Two runs would evaluate the same cell at the same time."""
     busy = {work_at(*key).place for key in under_way}

@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.extras.cluster.costs import _PASSES
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
-from tta_pipeline.extras.cluster.unfinished import FingerprintComparison, unrecorded_keys
+from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.methods import METHODS
 from tta_pipeline.util.locations import Locations
@@ -53,6 +53,11 @@ def planned(locations, *, by="corruption", without=(), experiments=None, name="s
         tell=tell,
     )
     return planner.plan_pieces(by=by, num_devices=1, without=without)
+
+
+def unrecorded_keys(results):
+    """Return the keys at which a cell has no record, without a model."""
+    return [key for key in results.keys if key not in results.recorded_keys()]
 
 
 def places(pieces, stage="evaluations"):
@@ -202,14 +207,6 @@ def test_only_the_experiments_that_were_asked_for_are_planned(tmp_path):
     pieces = planned(locations, by="cell", experiments=("norm",))
 
     assert {("evaluation/norm", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/norm", "")} == places(pieces)
-
-
-def test_records_alone_may_say_what_is_left(finished):
-    """For a plan that trusts them, without a model."""
-    change(finished, models={"cnn": {"kind": "trained", "epochs": 4, "width": 8}})
-    shutil.rmtree(finished.results("small") / "evaluations" / "source" / "contrast-3")
-
-    assert {("evaluation/source", "contrast|3")} == places(planned(finished, keys=unrecorded_keys))
 
 
 ARCHIVED = """

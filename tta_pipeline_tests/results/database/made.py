@@ -1,13 +1,16 @@
 """Result records in the form that evaluations write, with some figures made up for tests."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.results.evaluation_record import CalibrationBins, Evaluation
 from tta_pipeline.results.records import Record, encode_record, publish_record, read_record
 from tta_pipeline.util.locations import Locations
@@ -33,9 +36,13 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     if "images_per_s" in changes:
         changes["wall_s"] = num_samples / changes["images_per_s"]
     wall_s = changes.get("wall_s", 1.25)
+    parts = changes.pop("fingerprint_parts", json.dumps({"of": changes.pop("fingerprint", "f")}))
+    batches = changes.pop("batches", {**_BATCHES, "num_samples": [num_samples // 2, num_samples - num_samples // 2]})
     return {
         **json.loads(_evaluated()),
         **_SUBJECT,
+        **_shift_facts(changes.get("shift_set", "imagenet_c"), changes.get("corruption", "fog")),
+        "fingerprint": hashlib.sha256(parts.encode()).hexdigest(), "fingerprint_parts": parts,
         "stream": f"{changes.get('corruption', 'fog')}|{changes.get('severity', 5)}",
         "num_images": num_samples, "num_samples": num_samples, "num_correct": num_correct,
         "num_correct_top5": num_samples, "error": 1 - num_correct / num_samples, "top5_error": 0.0, "nll": 1.5,
@@ -44,20 +51,17 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "class_counts": _split(num_samples, num_correct),
         "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_samples / wall_s,
         "data_wait_s": 0.2, "compute_s": 0.8,
-        "batches": {
-            "num_samples": [num_samples // 2, num_samples - num_samples // 2], "data_wait_s": [0.1, 0.1],
-            "host_to_device_s": [0.0, 0.0], "compute_s": [0.5, 0.3],
-        },
+        "batches": {"num_correct": _filled(batches["num_samples"], num_correct), **batches},
         **changes,
     }  # fmt: skip
 
 
 _SUBJECT = {
-    "shift_set": "imagenet_c",
-    "model": "cnn", "protocol": "reset_each_shift", "fingerprint": "f" * 64, "fingerprint_parts": None,
+    "shift_set": "imagenet_c", "model": "cnn", "protocol": "reset_each_shift",
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
 }  # fmt: skip
 """Facts of the subject and the machine on which tests rely."""
+_BATCHES = {"data_wait_s": [0.1, 0.1], "host_to_device_s": [0.0, 0.0], "compute_s": [0.5, 0.3]}
 _FACTS = "TTA_PIPELINE_TESTS_MADE"
 
 
@@ -92,9 +96,8 @@ def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
     """Return *facts* with another error and all figures that depend on it."""
     made = evaluation_facts(num_samples=facts["num_samples"], error=error)
     batches = facts["batches"]
-    if "num_correct" in batches:
-        left = sum(batches["num_correct"]) + made["num_correct"] - facts["num_correct"]
-        batches = {**batches, "num_correct": _filled(batches["num_samples"], left)}
+    left = sum(batches["num_correct"]) + made["num_correct"] - facts["num_correct"]
+    batches = {**batches, "num_correct": _filled(batches["num_samples"], left)}
     return {**facts, **{name: made[name] for name in _OF_ERROR}, "batches": batches}
 
 
@@ -107,29 +110,6 @@ _OF_ERROR = (
 def evaluation(**changes: Any) -> Evaluation:
     """Return the evaluation of `evaluation_facts`."""
     return Evaluation.from_facts(evaluation_facts(**changes))
-
-
-_SINCE_VERSION_2 = (
-    "architecture", "fingerprint_parts", "code_sha256", "copied_from", "samples_sha256", "num_images",
-    "num_classes_found", "num_shards", "payload_bytes", "shard_bytes", "stored_order", "stream_order", "gpu_name",
-    "cpu_model", "num_cores", "decode_threads", "compute_threads", "num_processes", "pinned_memory", "load_average",
-    "first_samples", "loader", "num_inodes", "visit",
-)  # fmt: skip
-_SINCE_METRICS_VERSION_2 = (
-    "metrics_version", "num_correct_top5", "top5_error", "nll", "brier", "max_calibration_error",
-    "rms_calibration_error", "class_counts", "precision", "compile", "host_to_device_s", "staging_s", "subset",
-    "subset_sha256", "stream", "position", "num_adapted_samples", "num_unadapted", "num_predicted_classes",
-)  # fmt: skip
-
-
-def facts_of_version_1(*, metrics_version: int = 2, **changes: Any) -> dict[str, Any]:
-    """Return the facts of an evaluation in records of version 1; the earliest have metrics version 1."""
-    facts = evaluation_facts(**changes)
-    lacking = (*_SINCE_VERSION_2, *(_SINCE_METRICS_VERSION_2 if metrics_version == 1 else ()))
-    columns = {name: values for name, values in facts["batches"].items() if values is not None}
-    batches = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    first = {f"first_{name}": values for name, values in facts["first_samples"].items()}
-    return {name: value for name, value in facts.items() if name not in lacking} | {"batches": batches, **first}
 
 
 def record(locations: Locations, *, run_id: str = "first", started_at: str = STARTED_AT, **changes: Any) -> Record:
@@ -161,18 +141,6 @@ def write(
     )
 
 
-def write_version_1(locations: Locations, facts: Mapping[str, Any], *, sequence: int = 1) -> Path:
-    """Write *facts* as a file of version 1, which has no hash."""
-    name = f"{facts['experiment']}/{facts['corruption']}-{facts['severity']}"
-    path = locations.results(facts["benchmark"]) / "evaluations" / name / f"{sequence:06d}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {
-        "version": 1, "kind": "evaluations", "run_id": "old", "started_at": STARTED_AT, "versions": {}, "facts": facts,
-    }  # fmt: skip
-    path.write_text(json.dumps(content))
-    return path
-
-
 def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any) -> None:
     """Edit the facts of a record or the fields around them, and recompute its hash, as a careful forger would."""
     record = json.loads(path.read_bytes())["record"]
@@ -185,6 +153,12 @@ def evaluation_at(path: Path) -> Evaluation:
     found = read_record(path).evaluation
     assert found
     return found
+
+
+def _shift_facts(shift_set: str, shift: str) -> dict[str, Any]:
+    """Return the facts that a benchmark's shift set gives a record; none if it does not come with the project."""
+    known = shipped_sets().get(shift_set)
+    return asdict(known.facts_of(shift)) if known and shift in (*known.names, "clean") else {}
 
 
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:

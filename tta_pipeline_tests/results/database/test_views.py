@@ -13,15 +13,12 @@ import pytest
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
-from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.results.database.made import (
     evaluation,
-    facts_of_version_1,
     record,
     record_of_part,
-    write_version_1,
 )
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
@@ -90,7 +87,7 @@ def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
 def test_the_leaderboard_says_where_hyperparameters_come_from(
     locations: Locations, ask: Ask, origins: tuple[str | None, ...], shown: str | None
 ):
-    """A cell that was set by hand makes the row so, and a cell of an older record leaves open what it is."""
+    """A cell that was set by hand makes the row so, and a cell of unknown origin leaves it open."""
     for severity, origin in enumerate(origins, start=1):
         tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
         record(locations, severity=severity, hyperparameters_origin=origin, tuning=tuning)
@@ -368,56 +365,6 @@ def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask
     ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
 
 
-def test_speeds_of_older_records_compare_with_none(locations: Locations, ask: Ask):
-    """They do not say how many processes there were, so neither they nor newer ones are slower than they."""
-    for sequence, speed in enumerate((1000.0, 1000.0, 10.0), start=1):
-        write_version_1(locations, facts_of_version_1(images_per_s=speed), sequence=sequence)
-    record(locations, images_per_s=5.0)
-
-    assert [] == ask("FROM regressions WHERE is_slower")
-    assert [(None,)] * 4 == ask("SELECT speed_ratio FROM throughput_history")
-
-
-def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
-    """By hand: 1,000 images of 10 classes in 16 shards are 1,011 objects by 17, or by 21 with the manifest's files."""
-    publish_record(
-        locations.results("made"), kind="shard_sets", name="fog-5", run_id="r", started_at="2026-01-01T00:00:00+00:00",
-        facts=SHARD_SET_FACTS,
-    )  # fmt: skip
-    batches = {"num_samples": [600, 400], "data_wait_s": [0.3, 0.1], "host_to_device_s": [0.05, 0.01],
-               "compute_s": [2.0, 1.0]}  # fmt: skip
-    record(
-        locations, num_samples=1000, num_classes_found=10, num_shards=16, payload_bytes=3 * 2**29,
-        shard_bytes=2 * 2**30, batches=batches, data_wait_s=0.4, compute_s=3.0, first_batch_compute_s=2.0,
-        time_to_first_batch_s=0.3, wall_s=4.0, metadata_scan_s=0.25, pipeline_setup_s=0.125, peak_cuda_gib=1.5,
-        decode_threads=4, pinned_memory=True, batch_size=600,
-    )  # fmt: skip
-
-    (found,) = ask("SELECT to_json(first_system_log) FROM first_system_log")
-
-    log = json.loads(found[0])
-    assert {
-        "classes": 10, "archive_shards": 16, "images_indexed": 1000, "raw_payload_gib": 1.5, "archive_gib": 2.0,
-        "inode_objects": 17, "projected_loose_objects": 1011, "inode_factor": pytest.approx(1011 / 17),
-        "inodes_with_manifest": 21, "inode_factor_with_manifest": pytest.approx(1011 / 21), "metadata_scan_s": 0.25,
-        "pipeline_setup_s": 0.125, "first_batch_fetch_s": 0.3, "first_batch_compute_s": pytest.approx(2.05),
-        "pass_total_s": 4.0, "images_per_s": 250.0, "num_batches": 2, "images_processed": 1000, "peak_cuda_gib": 1.5,
-        "batch_size": 600, "num_workers": 4, "pin_memory": True, "shard_shuffle_buffer": 0,
-        "sample_shuffle_buffer": 0, "shuffle": "permuted, seed 0, read as stored",
-    }.items() <= log.items()  # fmt: skip
-    assert ("59.5", "48.1") == (f"{log['inode_factor']:.1f}", f"{log['inode_factor_with_manifest']:.1f}")
-
-
-SHARD_SET_FACTS = {
-    "benchmark": "made", "shard_set": "shards", "corruption": "fog", "severity": 5, "source_kind": "folder",
-    "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
-    "num_classes": 10, "num_samples": 1000, "num_shards": 16, "payload_bytes": 3 * 2**29, "shard_bytes": 2 * 2**30,
-    "num_inodes": 21, "num_loose_inodes": 1011, "inode_reduction": 1011 / 21, "write_wall_s": 1.0,
-    "write_images_per_s": 1000.0, "read_back_wall_s": 0.5,
-    "shards": [{"name": "fog-5-00000.tar", "num_samples": 1000, "shard_bytes": 2**31, "sha256": "4" * 64}],
-}  # fmt: skip
-
-
 def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
     """Equal fingerprints and different errors are told; another fingerprint explains itself."""
     record(locations, error=0.25)
@@ -457,21 +404,6 @@ def test_the_slowest_cells_come_first(locations: Locations, ask: Ask):
     record(locations, severity=5, wall_s=3.0)
 
     assert [(5, 0.75), (1, 0.25)] == ask("SELECT severity, share FROM slowest_cells")
-
-
-def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
-    """What they lack is NULL, in one publication with newer ones, whichever comes first."""
-    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=1))
-    record(locations, severity=3)
-    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=5))
-
-    rows = ask("SELECT severity, metrics_version, nll, precision, subset, stream FROM evaluations ORDER BY 1")
-    assert [
-        (1, 1, None, None, "all", "fog|1"),
-        (3, 2, 1.5, "fp32", "all", "fog|3"),
-        (5, 1, None, None, "all", "fog|5"),
-    ] == rows
-    assert [(3,)] == ask("SELECT severity FROM class_results JOIN evaluations USING (folder, sequence)")
 
 
 def test_shifts_have_the_order_and_the_families_of_their_set(ask: Ask):
@@ -559,11 +491,10 @@ def test_loaders_are_compared_over_the_cells_that_all_have(locations: Locations,
 
 
 def test_only_what_differs_in_the_loader_alone_is_compared(locations: Locations, ask: Ask):
-    """Another hyperparameter, other conditions or unknown ones, another seed or another cell are no comparison."""
+    """Another hyperparameter, other conditions, another seed or another cell are no comparison."""
     record_by_loader(locations, "indexed")
     record_by_loader(locations, "imagefolder", lr=0.2)
     record_by_loader(locations, "imagefolder", experiment="threads", decode_threads=16)
-    record_by_loader(locations, "imagefolder", experiment="unknown", cpu_model=None)
     record_by_loader(locations, "imagefolder", experiment="seed", seed=1)
     record_by_loader(locations, "imagefolder", experiment="cell", severity=1)
     record_by_loader(locations, "indexed", experiment="same_loader")

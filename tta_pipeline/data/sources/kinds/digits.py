@@ -150,7 +150,7 @@ def read_generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
     try:
         return GeneratedCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
     except (OSError, ValueError):
-        return None  # damaged or from an older version: the images are then generated again
+        return None  # damaged: the images are then generated again
 
 
 @dataclass(frozen=True, kw_only=True)
