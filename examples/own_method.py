@@ -13,8 +13,8 @@ import sys
 import torch
 
 import tta_pipeline as tta
-from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.methods.norm import Norm
+from tta_pipeline.methods.batch_norm.norm import Norm
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
 
 
 class Settings(Hyperparameters):

@@ -61,7 +61,7 @@ def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
 
 
 AT_SEAMS = (
-    "cli/", "defs/", "definitions.py", "api.py", "methods/catalogue.py", "methods/__init__.py", "extras/doctor/",
+    "cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/",
     "evaluation/evaluator.py",
 )  # fmt: skip
 """Where imports wait inside functions: for a heavy package; in the doctor, since it reports on a broken one; in the

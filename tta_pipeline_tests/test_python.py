@@ -169,7 +169,7 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
 
 
 NEW_METHOD = """
-from tta_pipeline.methods.norm import Norm
+from tta_pipeline.methods.batch_norm.norm import Norm
 
 
 class Mine(Norm):

@@ -22,8 +22,8 @@ from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.augmentations import augmix_views, moco_view, weak_view
-from tta_pipeline.methods.memory_bank import BalancedBank
-from tta_pipeline.methods.petta import Petta
+from tta_pipeline.methods.teachers.memory_bank import BalancedBank
+from tta_pipeline.methods.teachers.petta import Petta
 
 _RandomAffine = transforms.RandomAffine
 NOMINAL = 1000

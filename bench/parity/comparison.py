@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods import METHODS, build
-from tta_pipeline.methods.catalogue import Hyperparameters
+from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
 
 SEED = 0

@@ -38,8 +38,8 @@ from bench.parity.adapters import (
 from bench.parity.cifar import vit
 from bench.parity.clip import as_clip, tda, tpt, zero
 from bench.parity.comparison import Comparison
-from tta_pipeline.methods.memory_bank import BalancedBank
-from tta_pipeline.methods.petta import Petta
+from tta_pipeline.methods.teachers.memory_bank import BalancedBank
+from tta_pipeline.methods.teachers.petta import Petta
 
 MD = "mariodoebler/test-time-adaptation"
 

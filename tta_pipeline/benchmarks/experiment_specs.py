@@ -6,13 +6,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.methods.catalogue import (
-    PRESETS,
-    GradientHyperparameters,
-    Hyperparameters,
-    MethodEntry,
-    find_method,
-)
+from tta_pipeline.methods.catalogue import find_method
+from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
 from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr

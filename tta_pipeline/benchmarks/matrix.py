@@ -8,7 +8,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols, split_method
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.methods.catalogue import PIECES
+from tta_pipeline.methods.entry import PIECES
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.validation_errors import short_repr
 

@@ -201,6 +201,6 @@ def _code_sha256(method: Method) -> str | None:
     if found is None or not found.has_location:
         return None
     try:
-        return source_sha256(f"{kind.__module__}:{kind.__qualname__}")
+        return source_sha256(f"{kind.__module__}:{kind.__qualname__}", *method.hyperparameters.chosen_code().values())
     except ValueError as error:
         raise EvaluationError(f"method {method.name}: {error}") from error

@@ -85,7 +85,8 @@ def method_code_sha256(experiment: Experiment) -> str:
         ValueError: a file of the source cannot be parsed.
     """
     own = [experiment.method] if ":" in experiment.method else []  # a user's method, hashed with its defaults
-    return source_sha256(experiment.entry.implementation, *own, NETWORK_CODE)
+    chosen = experiment.configured_hyperparameters().chosen_code().values()
+    return source_sha256(experiment.entry.implementation, *own, *chosen, NETWORK_CODE)
 
 
 def diff_parts(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:

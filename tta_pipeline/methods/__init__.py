@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline.methods.catalogue import METHODS, PRESETS, MethodEntry, find_method
+from tta_pipeline.methods.catalogue import METHODS, find_method
+from tta_pipeline.methods.entry import PRESETS, MethodEntry
 
 if TYPE_CHECKING:
     import torch

@@ -3,13 +3,15 @@
 The hash is of syntax trees without comments and docstrings, so that rewording them does not invalidate results. It
 covers the file of the module and every file that the module imports, directly or not, from this project or from beside
 the module. Installed packages and the standard library are identified by their versions, which each record has.
-Imports by a computed name, and files that the code reads, are not covered.
+Imports by a computed name, and files that the code reads, are not covered: what a setting chooses is a further
+reference (`Hyperparameters.code_of_choices`).
 """
 
 import ast
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -23,9 +25,7 @@ from tta_pipeline.util.files import hash_file, read_file
 
 _PROJECT = "tta_pipeline"
 _MOST_BYTES = 2**24
-_DECLARATION_MODULES = frozenset(
-    {"tta_pipeline.methods.catalogue", "tta_pipeline.errors", "tta_pipeline.util.config_model"}
-)
+_DECLARATIONS = re.compile(r"tta_pipeline\.(methods\.(catalogue|entry|\w+\.entries)|errors|util\.config_model)")
 """Modules of declarations: the fingerprint has their values itself, so a new entry must not invalidate the others."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Folders of installed packages."""
@@ -160,7 +160,7 @@ def _walk_imports(root: str) -> Iterator[_Module]:
         module = todo.pop()
         yield module
         for name in (*_packages_around(module), *_imported_names(module)):
-            other = None if name in seen or name in _DECLARATION_MODULES else _module(name)
+            other = None if name in seen or _DECLARATIONS.fullmatch(name) else _module(name)
             if other and other.name not in seen and _is_own(other, home, root):
                 seen.add(other.name)
                 todo.append(other)

@@ -159,7 +159,7 @@ def test_what_nobody_thought_of_is_a_fault_of_its_experiment(tmp_path: Path, mon
 
 ODD = """
 from pydantic import field_validator
-from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
 
 class Odd(Hyperparameters):
     x: int = 1

@@ -25,7 +25,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import shuffled_order, stored_order
 from tta_pipeline.methods import build
-from tta_pipeline.methods.catalogue import Hyperparameters
+from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.report.pages.cells import chart_data
 from tta_pipeline.results.evaluation_record import Evaluation

@@ -25,8 +25,8 @@ from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, results_of,
 KEY = Cell(corruption=CONTRAST, severity=5)
 METHOD = """
 from my_scale import SCALE
-from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.methods.source import Source
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
+from tta_pipeline.methods.batch_norm.source import Source
 
 MINE = MethodEntry(
     implementation="my_method:Mine", summary="Mine.", presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters())

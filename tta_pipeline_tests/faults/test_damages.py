@@ -30,8 +30,8 @@ from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
 
 METHOD = """
-from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.methods.norm import Norm
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
+from tta_pipeline.methods.batch_norm.norm import Norm
 
 
 class Mine(Norm):

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.batch_norm.source import Source
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
 from tta_pipeline.methods.method import Method
-from tta_pipeline.methods.source import Source
 
 
 class LastClassHyperparameters(Hyperparameters):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torchvision import transforms
 from torchvision.transforms import functional
 
-from tta_pipeline.methods.batch_views import cotta_batch_view, roid_batch_view
+from tta_pipeline.methods.teachers.batch_views import cotta_batch_view, roid_batch_view
 from tta_pipeline_tests.methods.kernels import WAITS, Kernels
 
 VIEWS = {"cotta": cotta_batch_view, "roid": roid_batch_view}

@@ -8,9 +8,9 @@ from torch import nn
 
 from tta_pipeline.methods import build
 from tta_pipeline.methods.augmentations import roid_view
-from tta_pipeline.methods.batch_views import roid_batch_view
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.roid import smoothed_prior
+from tta_pipeline.methods.teachers.batch_views import roid_batch_view
+from tta_pipeline.methods.teachers.roid import smoothed_prior
 from tta_pipeline_tests.methods.models import MODELS, NUM_CLASSES, batch_norm_model, batches, contrasts, surer
 
 LR = 0.02

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize, one_hot
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.augmentations import crop_views
-from tta_pipeline.methods.catalogue import ZeroHyperparameters
-from tta_pipeline.methods.zero import Zero
+from tta_pipeline.methods.clip.entries import ZeroHyperparameters
+from tta_pipeline.methods.clip.zero import Zero
 from tta_pipeline.models.clip_models import ZeroShotClassifier
 from tta_pipeline_tests.methods.models import NUM_CLASSES, clip_model, contrasts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tta_pipeline.methods.cma_es import CmaEs
+from tta_pipeline.methods.gradient_free.cma_es import CmaEs
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 

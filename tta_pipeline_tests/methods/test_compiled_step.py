@@ -13,8 +13,8 @@ from torch._dynamo.utils import counters
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS
-from tta_pipeline.methods.catalogue import GradientHyperparameters
 from tta_pipeline.methods.compiled_update import compile_update
+from tta_pipeline.methods.entry import GradientHyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline_tests.methods.models import batch_norm_model, contrasts, surer

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
+from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
+from tta_pipeline.util.source_code import load_reference
 from tta_pipeline_tests.methods.models import (
     ADDED,
     MODELS,
@@ -351,3 +354,14 @@ def test_the_documentation_has_every_method():
         assert list(METHODS) == sorted(
             {name.strip("` ") for row in rows for name in row.split(",")}, key=list(METHODS).index
         )
+
+
+CHOOSING = {type(each) for entry in METHODS.values() for each in entry.presets.values() if each.code_of_choices}
+
+
+@pytest.mark.parametrize("settings", CHOOSING, ids=lambda settings: settings.__name__)
+def test_code_of_choices_names_choices_and_code(settings: type[Hyperparameters]):
+    """Each key is a hyperparameter with this choice, and each reference can be imported."""
+    for name, codes in settings.code_of_choices.items():
+        assert set(codes) < set(get_args(settings.model_fields[name].annotation))
+        assert all(callable(load_reference(code)) for code in codes.values())

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
-from tta_pipeline.methods.come import opinion_entropy as opinion_entropies
-from tta_pipeline.methods.deyo import shuffle_patches
+from tta_pipeline.methods.entropy.come import opinion_entropy as opinion_entropies
+from tta_pipeline.methods.entropy.deyo import shuffle_patches
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline_tests.methods.models import (

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tta_pipeline.methods.memory_bank import BalancedBank, Queue
+from tta_pipeline.methods.teachers.memory_bank import BalancedBank, Queue
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,10 +12,10 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, PRESETS, build
-from tta_pipeline.methods.catalogue import GradientHyperparameters
+from tta_pipeline.methods.entropy.spa import NoiseShares, add_noise, mask_low_frequencies
+from tta_pipeline.methods.entry import GradientHyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.spa import NoiseShares, add_noise, mask_low_frequencies
 from tta_pipeline_tests.methods.models import (
     MODELS,
     NUM_CLASSES,

@@ -12,9 +12,9 @@ from torchvision.models.convnext import CNBlockConfig
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
-from tta_pipeline.methods.method import GradientMethod
+from tta_pipeline.methods.affine_parameters import select_affine_parameters
+from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
-from tta_pipeline.methods.selection import select_affine_parameters
 from tta_pipeline_tests.methods.models import ADDED, NUM_CLASSES, REFUSALS
 from tta_pipeline_tests.methods.test_contract import NEED_BATCH_NORM, QUICK
 

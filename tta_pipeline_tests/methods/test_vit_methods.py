@@ -10,7 +10,7 @@ from torchvision.models import VisionTransformer
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
-from tta_pipeline.methods.cma_es import CmaEs
+from tta_pipeline.methods.gradient_free.cma_es import CmaEs
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
 from tta_pipeline_tests.methods.models import NUM_CLASSES, contrasts, source_batches, vit_model
 from tta_pipeline_tests.methods.test_contract import predictions

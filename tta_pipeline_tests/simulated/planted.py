@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tta_pipeline.evaluation import one_pass
 from tta_pipeline.loading import device
-from tta_pipeline.methods import entropy_method, stateful
+from tta_pipeline.methods import stateful
+from tta_pipeline.methods.entropy import entropy_method
 
 
 class Fault(NamedTuple):

@@ -63,7 +63,7 @@ def test_every_method_under_every_protocol_predicts_as_on_the_cpu(root: Path):
     assert [] == [line["case"] for line in lines if line["cpu"] != line["simulated"] or line["faults"]]
 
 
-_STEPS_OF_LAME = "methods/lame.py:_energy item"
+_STEPS_OF_LAME = "methods/gradient_free/lame.py:_energy item"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,7 +112,7 @@ def test_a_stream_that_goes_on_waits_no_more_than_one_that_was_not_broken_off(ro
 
     assert sound["uninterrupted"] == sound["resumed"] == broken["resumed"]
     assert waits_of_methods()["tent"] == most(sound["waits"])
-    assert 4 == most(broken["waits"])["methods/method.py:GradientMethod._update item"]
+    assert 4 == most(broken["waits"])["methods/gradient_method.py:GradientMethod._update item"]
 
 
 def test_out_of_memory_names_the_batch_size_that_fits(root: Path):
@@ -175,7 +175,7 @@ def test_a_number_that_is_fetched_in_a_loop_is_found(faults: Lines):
     """It is a wait for each of the three samples that the committed list lacks."""
     found = most(faults["item in a loop"]["waits"])
 
-    assert {"methods/entropy_method.py:_loss.<genexpr> item": 3}.items() <= found.items()
+    assert {"methods/entropy/entropy_method.py:_loss.<genexpr> item": 3}.items() <= found.items()
     assert waits_of_methods()["tent"] != found
 
 

@@ -13,7 +13,7 @@ _PACKAGE = str(Path(tta_pipeline.__file__).parent) + "/"
 
 
 class Waits:
-    """Counts of waits by place and kind, such as `methods/lame.py:Lame._predict item`."""
+    """Counts of waits by place and kind, such as `methods/gradient_free/lame.py:Lame._predict item`."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()

@@ -8,16 +8,11 @@ from statistics import median
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import StreamPlan
 from tta_pipeline.errors import RecordError
+from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
-_PASSES: Mapping[str, float] = {
-    "bn_ema": 2, "tent": 3, "come": 3, "rpl": 3, "eta": 3, "eata": 3, "rdumb": 3, "asr": 4, "sar": 6, "deyo": 4,
-    "zerosiam": 3, "spa": 7, "rem": 9, "foa": 28, "ttaug": 65, "memo": 193, "cotta": 36, "rotta": 5, "petta": 6,
-    "roid": 6, "cmf": 6, "adacontrast": 7, "rmt": 10, "zero": 64, "tpt": 76,
-}  # fmt: skip
-"""Passes of each method for a sample, from docs/methods.md: a backward pass counts as two. Other methods: 1."""
 _TIMES = """
 SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM latest_evaluations
 WHERE benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
@@ -52,8 +47,8 @@ class Costs:
         except RecordError:
             times, counted = [], []
         of_models: dict[str, list[float]] = {}
-        for _, model, method, sample_s in times:
-            of_models.setdefault(model, []).append(sample_s / _PASSES.get(method.partition("+")[0], 1))
+        for experiment, model, method, sample_s in times:
+            of_models.setdefault(model, []).append(sample_s / _passes(benchmark, experiment, method))
         return cls(
             benchmark=benchmark,
             of_experiments={experiment: sample_s for experiment, _, _, sample_s in times},
@@ -75,7 +70,7 @@ class Costs:
         sample_s = self.of_experiments.get(experiment_name)
         if sample_s is None:
             known = self.of_models.get(spec.model) or (median(self.of_models.values()) if self.of_models else 1.0)
-            sample_s = known * _PASSES.get(spec.method, 1)
+            sample_s = known * spec.entry.passes
         return num_samples * sample_s
 
     def _count(self, cell: Cell) -> int:
@@ -84,3 +79,11 @@ class Costs:
     @cached_property
     def _typical_count(self) -> int:
         return round(median(self.counts.values())) if self.counts else _TYPICAL_COUNT
+
+
+def _passes(benchmark: Benchmark, experiment: str, method: str) -> float:
+    """Return the passes of the method of *experiment*, or of the recorded *method* if the file lacks the experiment."""
+    if experiment in benchmark.experiments:
+        return benchmark.experiments[experiment].entry.passes
+    entry = METHODS.get(method.partition("+")[0])
+    return entry.passes if entry else 1

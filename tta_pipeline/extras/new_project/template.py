@@ -12,7 +12,8 @@ from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import ArchiveSource, NpySource, SourceSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import SourceError
-from tta_pipeline.methods.catalogue import METHODS, PRESETS
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.entry import PRESETS
 
 _WIDTH = 116
 _PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.reproduction.collected_result import CollectedResult
-from tta_pipeline.extras.reproduction.papers import PAPERS
 from tta_pipeline.extras.reproduction.result import RESULT_FILE, SAMPLE_LIST, ExperimentResult
 from tta_pipeline.extras.reproduction.robustbench import model_info, unaggregated_csv
+from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.results.evaluation_record import columns
 from tta_pipeline.util.files import published_folder, read_file
 from tta_pipeline.util.json_values import JsonObject
@@ -119,7 +119,7 @@ def _value(row: object, path: str) -> object:
 
 def bibtex(result: ExperimentResult, citation: Citation) -> str:
     """Return BibTeX entries for *result*: the paper of the method, the data, and the model."""
-    paper = PAPERS.get(result.method.name)
+    paper = paper_of(result.method.name)
     entries = [paper.bibtex(result.method.name)] if paper else []
     made = " Made by tta_pipeline after it, from clean images of the user's." if citation.generated else ""
     if citation.data:

@@ -8,8 +8,8 @@ import csv
 import io
 import json
 
-from tta_pipeline.extras.reproduction.papers import PAPERS
 from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResult
+from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.util.partitions import CLEAN
 
 _DATA_SETS = {"imagenet_c": "imagenet", "imagenet_3dcc": "imagenet", "cifar_10_c": "cifar10", "cifar_100_c": "cifar100"}
@@ -40,7 +40,7 @@ def unaggregated_csv(result: ExperimentResult) -> str:
 
 def model_info(result: ExperimentResult) -> tuple[str, bytes]:
     """Return path and content of the entry in RobustBench's `model_info`, with accuracies in percent as there."""
-    paper = PAPERS.get(result.method.name)
+    paper = paper_of(result.method.name)
     errors = result.errors
     # Images that this project made do not belong to the published data set.
     data_set = result.benchmark if result.generated else _DATA_SETS.get(result.shift_set, result.shift_set)

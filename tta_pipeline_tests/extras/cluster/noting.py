@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from tta_pipeline.methods.catalogue import PRESETS, Hyperparameters, MethodEntry
+from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.methods.method import Method
 
 BATCH_S = 0.3

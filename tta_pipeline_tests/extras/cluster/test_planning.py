@@ -1,6 +1,5 @@
 """What is left of a small real benchmark, as pieces."""
 
-import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -9,12 +8,10 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-from tta_pipeline.extras.cluster.costs import _PASSES
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.source_training import is_model_trained
-from tta_pipeline.methods import METHODS
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
@@ -264,20 +261,3 @@ def test_a_subset_needs_the_shards_of_its_severities_only(archived):
 
     assert {"5"} == {key.rpartition("|")[2] for piece in pieces for key in piece.keys}
     assert 7 == len({key for piece in pieces if piece.stage in ("sets", "shards") for key in piece.keys})
-
-
-def passes_of(cell: str) -> int:
-    """Return the most passes that *cell* of the table says, such as `1 + kept` or `34, 3 where the source is sure`."""
-    most = re.split(r",| if ", cell)[0]
-    return sum(int(part) if part.strip().isdigit() else 1 for part in most.split("+"))
-
-
-def test_the_planner_knows_the_passes_of_each_method():
-    """Those of docs/methods.md; a backward pass counts as two. A method that is missing would cost one."""
-    lines = (Path(__file__).parents[3] / "docs" / "methods.md").read_text().splitlines()
-    rows = [[cell.strip(" |`") for cell in line.split(" | ")] for line in lines]
-    table = [row for row in rows if len(row) == 9 and row[0] in METHODS]
-    documented = {row[0]: passes_of(row[-2]) + 2 * passes_of(row[-1]) for row in table}
-
-    assert set(METHODS) == set(documented)
-    assert documented == {name: _PASSES.get(name, 1) for name in METHODS}

@@ -47,9 +47,10 @@ NOTED = '''
 import json, os, time
 from pathlib import Path
 from tta_pipeline.util import graceful_stop
-from tta_pipeline.methods.catalogue import METHODS, MethodEntry
-from tta_pipeline.methods.source import Source
-from tta_pipeline.methods.tent import Tent
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.entry import MethodEntry
+from tta_pipeline.methods.batch_norm.source import Source
+from tta_pipeline.methods.entropy.tent import Tent
 
 SOURCE = MethodEntry(implementation="noted:NotedSource", summary="Noted.", presets=METHODS["source"].presets)
 TENT = MethodEntry(implementation="noted:NotedTent", summary="Noted.", presets=METHODS["tent"].presets)

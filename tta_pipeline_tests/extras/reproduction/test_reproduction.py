@@ -17,9 +17,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
-from tta_pipeline.extras.reproduction.papers import PAPERS
 from tta_pipeline.extras.reproduction.result import ExperimentResult
-from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project
@@ -274,8 +273,9 @@ def test_a_folder_without_its_benchmark_says_what_to_do(published: Path, tmp_pat
 
 def test_every_method_has_its_paper():
     """But for those that have none: the model as it is, and running batch statistics."""
-    assert {"source", "zero_shot", "bn_ema"} == set(METHODS) - set(PAPERS)
-    for name, paper in PAPERS.items():
-        entry = paper.bibtex(name)
+    papers = {name: paper_of(name) for name in METHODS}
+    assert {"source", "zero_shot", "bn_ema"} == {name for name, paper in papers.items() if paper is None}
+    for name, paper in papers.items():
+        entry = paper.bibtex(name) if paper else f"@inproceedings{{{name},}}"
         assert entry.count("{") == entry.count("}")
         assert entry.startswith(f"@inproceedings{{{name},")

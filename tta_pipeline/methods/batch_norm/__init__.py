@@ -1,0 +1,1 @@
+"""Batch norm statistics: the source model, and methods that change only statistics."""

@@ -1,0 +1,1 @@
+"""The zero-shot classifier of a CLIP."""

@@ -1,0 +1,20 @@
+"""Zero-shot: the unchanged zero-shot classifier of a CLIP, the baseline of the methods for CLIP."""
+
+from typing import Any
+
+from torch import nn
+
+from tta_pipeline.methods.batch_norm.source import Source
+from tta_pipeline.methods.clip.two_towers import TwoTowers
+from tta_pipeline.methods.entry import Hyperparameters
+
+
+class ZeroShot(Source):
+    """Predicts as `source` does, and refuses a model that is no CLIP."""
+
+    name = "zero_shot"
+    reads_only_features = False  # cached features come without the towers
+
+    def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        TwoTowers(model, self.name, num_classes=self.num_classes)

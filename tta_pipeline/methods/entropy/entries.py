@@ -1,0 +1,390 @@
+"""Methods that take gradient steps on a loss of the predictions for a batch."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.methods.entry import (
+    PRESETS,
+    RESNET_PRESETS,
+    GradientHyperparameters,
+    MethodEntry,
+    Paper,
+    TopHyperparameters,
+)
+from tta_pipeline.util.config_model import MAX_COUNT
+
+
+class EntropyHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that minimises entropy: its loss, its parameters and its resets."""
+
+    code_of_choices: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "loss": {
+            "come": "tta_pipeline.methods.entropy.come:opinion_entropy",
+            "gce": "tta_pipeline.methods.entropy.own_label:own_label_cross_entropy",
+        },
+        "params": {
+            "last": "tta_pipeline.methods.entropy.last_layer:unfreeze_classifier",
+            "lora": "tta_pipeline.methods.entropy.added_parameters:add_low_rank_updates",
+            "adapters": "tta_pipeline.methods.entropy.added_parameters:add_adapters",
+        },
+        "reset": {
+            "periodic": "tta_pipeline.methods.entropy.periodic_reset:PeriodicReset",
+            "asr": "tta_pipeline.methods.entropy.asr:AdaptiveReset",
+        },
+    }
+
+    loss: Literal["entropy", "come", "gce"] = "entropy"
+    """Loss: the entropy of the prediction, COME's entropy of the opinion, or RPL's generalised cross entropy of the
+    predicted label with q = 0.8."""
+    params: Literal["norm", "last", "all", "lora", "adapters"] = "norm"
+    """Parameters that adapt: weight and bias of the norm layers, the last linear layer, all parameters, or parameters
+    added to a transformer: low-rank updates of its linear layers, or an adapter after each feed-forward network."""
+    lora_rank: int = Field(default=8, ge=1, le=MAX_COUNT)
+    """Rank of the updates with `params` lora."""
+    adapter_size: int = Field(default=64, ge=1, le=MAX_COUNT)
+    """Size of the bottleneck of each adapter with `params` adapters."""
+    reset: Literal["never", "periodic", "asr"] = "never"
+    """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
+    reset_every: int = Field(default=1000, ge=1, le=MAX_COUNT)
+    """Number of steps after which the rule `periodic` resets."""
+    asr_alpha: float = Field(default=0.5, gt=0, le=1)
+    """Share of the classes: ASR's average starts at the concentration of predictions spread evenly over this share."""
+    asr_mu_0: float = Field(default=0.15, ge=0, le=1)
+    """Weight of a batch in ASR's average of concentration, if the source model predicts all the same labels."""
+    asr_r_0: float = Field(default=0.5, ge=0, le=1)
+    """Smallest share of the adapted parameters that ASR resets."""
+    asr_lambda_r: float = Field(default=20.0, ge=0, allow_inf_nan=False)
+    """Additional share of the parameters that ASR resets for each nat of concentration above the average."""
+    asr_lambda_0: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    """Weight of ASR's penalty on distance from the remembered parameters, if the source model predicts no label of a
+    batch the same."""
+
+
+class RplHyperparameters(GradientHyperparameters):
+    """Hyperparameters of RPL."""
+
+    q: float = Field(default=0.8, gt=0, le=1)
+    """Exponent of the generalised cross entropy: near 0, the cross entropy; at 1, 1 minus the probability."""
+
+
+class EtaHyperparameters(EntropyHyperparameters):
+    """Hyperparameters of ETA."""
+
+    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
+    d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
+
+
+class EataHyperparameters(EtaHyperparameters):
+    """Hyperparameters of EATA."""
+
+    fisher_alpha: float = Field(default=2000.0, ge=0, allow_inf_nan=False)
+    """Weight of the penalty on forgetting."""
+    fisher_size: int = Field(default=2000, ge=1, le=MAX_COUNT)
+    """Number of clean samples that the Fisher information is computed from."""
+
+
+class RdumbHyperparameters(EtaHyperparameters):
+    """Hyperparameters of RDumb."""
+
+    reset: Literal["never", "periodic", "asr"] = "periodic"
+    """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
+
+
+class SarHyperparameters(EntropyHyperparameters, TopHyperparameters):
+    """Hyperparameters of SAR."""
+
+    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
+    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Distance of the ascent step, after which the second gradient is computed."""
+    reset_margin: float = Field(default=0.2, ge=0, allow_inf_nan=False)
+    """Moving average of the entropy, in nats, below which the model is reset."""
+
+    @model_validator(mode="after")
+    def _freezes_norm_layers(self) -> "SarHyperparameters":
+        if self.frozen_layers is not None and self.params != "norm":
+            raise ValueError(
+                f"frozen_layers is set, params is {self.params}; expected params norm, since only norm layers freeze"
+            )
+        return self
+
+
+class DeyoHyperparameters(TopHyperparameters):
+    """Hyperparameters of DeYO."""
+
+    deyo_margin: float = Field(default=0.5, gt=0, allow_inf_nan=False)
+    """Entropy below which the model may adapt on a sample, as a fraction of ln K."""
+    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
+    """Entropy at which a sample's weight is 1, as a fraction of ln K."""
+    plpd_threshold: float = Field(default=0.2, ge=-1, le=1)
+    """Drop in the label's probability, when patches are shuffled, above which the label depends on the shape."""
+    patch_len: int = Field(default=4, ge=2, le=MAX_COUNT)
+    """Number of patches in a row and in a column."""
+
+
+class ZeroSiamHyperparameters(GradientHyperparameters):
+    """Hyperparameters of ZeroSiam."""
+
+    predictor_lr_factor: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor, as a multiple of `lr`."""
+
+
+class SpaHyperparameters(GradientHyperparameters):
+    """Hyperparameters of SPA."""
+
+    predictor_lr_factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor, as a multiple of `lr`."""
+    mask_region: float = Field(default=0.2, gt=0, le=1)
+    """Side of the region of low frequencies, as a fraction of the spectrum's side (alpha in the paper)."""
+    mask_ratio: float = Field(default=0.2, ge=0, le=1)
+    """Share of the amplitudes in this region that are masked (m in the paper)."""
+    noise_ratio: float = Field(default=0.4, ge=0, le=1)
+    """Mean share of the noise in the other view (gamma in the paper)."""
+
+
+class RemHyperparameters(TopHyperparameters):
+    """Hyperparameters of REM."""
+
+    num_predictions: int = Field(default=3, ge=2, le=MAX_COUNT)
+    """Number of predictions of each image, including the prediction with all patches (n in the paper)."""
+    mask_ratio: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the patches that each prediction masks in addition to the previous one (m in the paper)."""
+    lambda_rank: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the entropy ranking loss."""
+    margin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Margin by which the entropy should grow when more patches are masked, as a fraction of ln K."""
+
+    @model_validator(mode="after")
+    def _leaves_patches(self) -> "RemHyperparameters":
+        if (self.num_predictions - 1) * self.mask_ratio >= 1:
+            raise ValueError(
+                f"num_predictions is {self.num_predictions}, mask_ratio {self.mask_ratio:g}; "
+                "expected (num_predictions - 1) * mask_ratio below 1, so that some patches are left"
+            )
+        return self
+
+
+def _vit_lr(batch_size: int) -> float:
+    """Return the learning rate of SAR's and DeYO's authors for a ViT-B: 1e-3 for batches of 64, and in proportion.
+
+    They use it for Tent, EATA and their own methods.
+    """
+    return 1e-3 * batch_size / 64
+
+
+def _vit_lr_doubled_for_single_images(batch_size: int) -> float:
+    """Return the same learning rate, doubled for single images, as these authors do for SAR and DeYO."""
+    return _vit_lr(batch_size) * (2 if batch_size == 1 else 1)
+
+
+def _vit_lr_times_five(batch_size: int) -> float:
+    """Return the learning rate of ZeroSiam's authors for a ViT-B: five times the rate of the other methods."""
+    return 5 * _vit_lr(batch_size)
+
+
+_EATA = Paper(
+    authors="Niu, Shuaicheng and others",
+    venue="ICML",
+    year=2022,
+    arxiv="2204.02610",
+    title="Efficient Test-Time Model Adaptation without Forgetting",
+)
+METHODS: Mapping[str, MethodEntry] = {
+    "tent": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.tent:Tent",
+        summary="Entropy minimisation over the affine parameters of the norm layers.",
+        presets={
+            "imagenet": EntropyHyperparameters(lr=2.5e-4),
+            "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam"),
+            "imagenet_vit": EntropyHyperparameters(lr=1e-3),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
+        paper=Paper(
+            authors="Wang, Dequan and others",
+            venue="ICLR",
+            year=2021,
+            arxiv="2006.10726",
+            title="Tent: Fully Test-Time Adaptation by Entropy Minimization",
+        ),
+        passes=3,
+    ),
+    "come": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.tent:Tent",
+        summary="Tent with the entropy of an opinion, which includes uncertainty.",
+        presets={
+            "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
+            "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
+            "imagenet_vit": EntropyHyperparameters(lr=1e-3, loss="come"),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
+        paper=Paper(
+            authors="Zhang, Qingyang and others",
+            venue="ICLR",
+            year=2025,
+            title="COME: Test-time adaption by conservatively minimizing entropy",
+        ),
+        passes=3,
+    ),
+    "rpl": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.rpl:Rpl",
+        summary="Tent with the generalised cross entropy of the predicted label.",
+        presets={
+            "imagenet": RplHyperparameters(lr=5e-4),
+            "cifar": RplHyperparameters(lr=1e-3, optimizer="adam"),
+        },
+        paper=Paper(
+            authors="Rusak, Evgenia and others",
+            venue="TMLR",
+            year=2022,
+            arxiv="2104.12928",
+            title="If your data distribution shifts, use self-learning",
+        ),
+        passes=3,
+    ),
+    "eta": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.eta:Eta",
+        summary="Weighted entropy minimisation on samples that are reliable and not redundant.",
+        presets={
+            "imagenet": EtaHyperparameters(lr=2.5e-4),
+            "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
+            "imagenet_vit": EtaHyperparameters(lr=1e-3),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
+        paper=_EATA,
+        passes=3,
+    ),
+    "eata": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.eata:Eata",
+        summary="ETA with a Fisher penalty on forgetting; without source data it is ETA.",
+        presets={
+            "imagenet": EataHyperparameters(lr=2.5e-4),
+            "cifar": EataHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, fisher_alpha=1.0),
+            "imagenet_vit": EataHyperparameters(lr=1e-3),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr},
+        source_data="optional",
+        paper=_EATA,
+        passes=3,
+    ),
+    "rdumb": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.rdumb:Rdumb",
+        summary="ETA that resets itself every thousand steps.",
+        presets={
+            "imagenet": RdumbHyperparameters(lr=2.5e-4),
+            "cifar": RdumbHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
+        },
+        paper=Paper(
+            authors="Press, Ori and others",
+            venue="NeurIPS",
+            year=2023,
+            arxiv="2306.05401",
+            title="RDumb: A simple approach that questions our progress in continual test-time adaptation",
+        ),
+        passes=3,
+    ),
+    "asr": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.eta:Eta",
+        summary="ETA that resets layers near the output when predictions concentrate on few classes.",
+        presets={
+            "imagenet": EtaHyperparameters(lr=2.5e-4, reset="asr"),
+            "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="asr"),
+        },
+        paper=Paper(
+            authors="Lim and others",
+            venue="ICLR",
+            year=2026,
+            title="When and where to reset matters for long-term test-time adaptation",
+        ),
+        passes=4,
+    ),
+    "sar": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.sar:Sar",
+        summary="Sharpness-aware entropy minimisation on reliable samples, with recovery from collapse.",
+        presets={
+            "imagenet": SarHyperparameters(lr=2.5e-4),
+            "cifar": SarHyperparameters(lr=1e-3),
+            "imagenet_vit": SarHyperparameters(lr=1e-3),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr_doubled_for_single_images},
+        paper=Paper(
+            authors="Niu, Shuaicheng and others",
+            venue="ICLR",
+            year=2023,
+            arxiv="2302.12400",
+            title="Towards Stable Test-Time Adaptation in Dynamic Wild World",
+        ),
+        passes=6,
+    ),
+    "deyo": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.deyo:Deyo",
+        summary="Weighted entropy minimisation on samples whose label depends on their shape.",
+        presets={
+            "imagenet": DeyoHyperparameters(lr=2.5e-4, plpd_threshold=0.3),
+            "cifar": DeyoHyperparameters(lr=1e-3, optimizer="adam"),
+            "imagenet_vit": DeyoHyperparameters(lr=1e-3),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr_doubled_for_single_images},
+        paper=Paper(
+            authors="Lee, Jonghyun and others",
+            venue="ICLR",
+            year=2024,
+            arxiv="2403.07366",
+            title="Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors",
+        ),
+        passes=4,
+    ),
+    "zerosiam": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.zerosiam:ZeroSiam",
+        summary="Entropy minimisation through a learned predictor, which absorbs shortcuts; predictions do not use it.",
+        presets={
+            "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
+            "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
+            "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
+        },
+        lr_of_batch_size={"imagenet_vit": _vit_lr_times_five},
+        paper=Paper(
+            authors="Chen and others",
+            venue="ICLR",
+            year=2026,
+            arxiv="2509.23183",
+            title="ZeroSiam: An efficient asymmetry for test-time entropy optimization without collapse",
+        ),
+        passes=3,
+    ),
+    "spa": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.spa:Spa",
+        summary="The prediction for an image is the target for views without low frequencies, and with noise.",
+        presets={
+            **dict.fromkeys(
+                RESNET_PRESETS, SpaHyperparameters(lr=2.5e-3, predictor_lr_factor=10.0, mask_ratio=0.1, noise_ratio=0.1)
+            ),
+            "imagenet_vit": SpaHyperparameters(lr=1e-2),
+        },
+        paper=Paper(
+            authors="Niu and others",
+            venue="ICML",
+            year=2025,
+            arxiv="2504.08010",
+            title="Self-Bootstrapping for Versatile Test-Time Adaptation",
+        ),
+        passes=7,
+    ),
+    "rem": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.rem:Rem",
+        summary="Predictions of a ViT without its most attended patches agree with the full ones, and are no surer.",
+        presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
+        needs="vit",
+        paper=Paper(
+            authors="Han and others",
+            venue="ICML",
+            year=2025,
+            arxiv="2505.16441",
+            title="Ranked Entropy Minimization for Continual Test-Time Adaptation",
+        ),
+        passes=9,
+    ),
+}

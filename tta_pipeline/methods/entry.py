@@ -1,0 +1,164 @@
+"""What the catalogue knows of each method, and the hyperparameters that methods share; without torch."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
+from tta_pipeline.util.source_code import load_reference
+
+PRESETS = ("imagenet", "cifar", "imagenet_vit")
+"""Names of presets; only methods that fit a ViT-B, and whose authors publish settings for it, have `imagenet_vit`."""
+RESNET_PRESETS = ("imagenet", "cifar")
+"""Presets for a network with batch norm."""
+PIECES = ("loss", "params", "reset")
+"""Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
+
+
+class Hyperparameters(ConfigModel):
+    """Hyperparameters of a method; a method without any uses this class itself."""
+
+    takes_gradients: ClassVar[bool] = False
+    """Whether the method takes gradients, which would vanish in fp16."""
+    code_of_choices: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Code that only one choice runs, `<module>:<name>` by hyperparameter and choice. It is imported by name, so that
+    an edit outdates only the results whose hyperparameters choose it."""
+
+    def chosen_code(self) -> dict[str, str]:
+        """Return `<module>:<name>` of the code that these values choose, by hyperparameter."""
+        chosen = {name: codes.get(getattr(self, name)) for name, codes in self.code_of_choices.items()}
+        return {name: code for name, code in chosen.items() if code is not None}
+
+    def import_choice(self, name: str) -> Any:
+        """Import the code that the value of the hyperparameter *name* chooses; None if it needs no code of its own."""
+        code = self.chosen_code().get(name)
+        return None if code is None else load_reference(code)
+
+
+class GradientHyperparameters(Hyperparameters):
+    """Hyperparameters of every method with a gradient step on the network."""
+
+    takes_gradients: ClassVar[bool] = True
+
+    lr: float = Field(gt=0, allow_inf_nan=False)
+    """Learning rate."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of SGD, first beta of Adam."""
+    nesterov: bool = False
+    """Whether the momentum of SGD is Nesterov's."""
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight decay of the adapted parameters, towards zero."""
+    steps: int = Field(default=1, ge=1, le=MAX_COUNT)
+    """Number of updates for each batch."""
+    episodic: bool = False
+    """Whether the method is reset before every batch."""
+
+    @model_validator(mode="after")
+    def _has_momentum(self) -> "GradientHyperparameters":
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError(
+                f"nesterov is true, optimizer {self.optimizer}, momentum {self.momentum:g}; "
+                "expected optimizer sgd and a momentum above 0"
+            )
+        return self
+
+
+class TopHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that does not adapt the norm layers at the top of a network."""
+
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of the norm layers that do not adapt, or of modules that hold them, such as `encoder.blocks.9`; by default
+    the top is found. With an empty list all adapt. Required for a transformer whose blocks are not found."""
+
+
+class ViewHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that learns from random views of a batch."""
+
+    draws: Literal["image", "batch"] = "image"
+    """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A publication; `authors` begins with the first author, as in a BibTeX entry."""
+
+    authors: str
+    title: str
+    venue: str
+    year: int
+    arxiv: str | None = None
+
+    def bibtex(self, key: str) -> str:
+        """Return a BibTeX entry with the key *key*."""
+        fields = {"author": self.authors, "title": f"{{{self.title}}}", "booktitle": self.venue, "year": str(self.year)}
+        fields |= {"eprint": self.arxiv, "archiveprefix": "arXiv"} if self.arxiv else {}
+        return (
+            f"@inproceedings{{{key},\n"
+            + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+            + "}\n"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodEntry:
+    """One method: its code, and its authors' settings for each family of benchmarks."""
+
+    implementation: str
+    """`<module>:<class>`, imported only when an evaluation starts."""
+    summary: str
+    """Summary in one sentence, for the user."""
+    presets: Mapping[str, Hyperparameters]
+    """Settings of the authors by benchmark family."""
+    source_data: Literal["unused", "optional", "required"] = "unused"
+    """Whether the method reads clean batches while it is built."""
+    needs: Literal["any", "vit", "clip"] = "any"
+    """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
+    min_batch_size: int = 1
+    """Smallest accepted batch size of a stream; the last batch may be smaller."""
+    lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
+    """Learning rate as a function of the batch size, for the presets whose authors let it depend on the batch size."""
+    passes: float = 1
+    """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
+    paper: Paper | None = None
+    """Publication of the method, for citations."""
+
+    def configure(
+        self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None
+    ) -> Hyperparameters:
+        """Return the preset's hyperparameters for *batch_size* (None: unknown), with *changes* applied and validated.
+
+        Raises:
+            pydantic.ValidationError: a change names an unknown hyperparameter, or its value is out of range.
+            ValueError: the method lacks the preset.
+        """
+        if preset not in self.presets:
+            raise ValueError(f"preset is {preset!r}; the method expects one of {', '.join(self.presets)}")
+        defaults = self.presets[preset]
+        values = defaults.model_dump()
+        if batch_size is not None and preset in self.lr_of_batch_size:
+            values["lr"] = self.lr_of_batch_size[preset](batch_size)
+        return type(defaults).model_validate({**values, **changes})
+
+    def is_published(self, settings: Hyperparameters, *, batch_size: int | None, but_for: Collection[str] = ()) -> bool:
+        """Return whether *settings* equal a preset for *batch_size*, ignoring the hyperparameters in *but_for*."""
+        found = settings.model_dump(exclude=set(but_for))
+        presets = (self.configure(preset, {}, batch_size=batch_size) for preset in self.presets)
+        return any(found == preset.model_dump(exclude=set(but_for)) for preset in presets)
+
+    def named(self, method: str, preset: str, settings: Hyperparameters) -> str:
+        """Return the name of *method* plus each piece in which *settings* differ from the preset, such as tent+come."""
+        usual = self.presets[preset]
+        pieces = [(getattr(settings, piece, None), getattr(usual, piece, None)) for piece in PIECES]
+        return "+".join([method, *(str(found) for found, expected in pieces if found != expected)])
+
+    def require_batch_size(self, batch_size: int | None) -> None:
+        """Refuse a stream with batches that are too small; None is an unknown size.
+
+        Raises:
+            ValueError: *batch_size* is below `min_batch_size`.
+        """
+        if batch_size is not None and batch_size < self.min_batch_size:
+            raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: use another method")

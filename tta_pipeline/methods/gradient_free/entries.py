@@ -1,0 +1,109 @@
+"""Methods that need no gradient and no views: prompts, assignments, prototypes, features."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry, Paper
+from tta_pipeline.util.config_model import MAX_COUNT
+
+
+class FoaHyperparameters(Hyperparameters):
+    """Hyperparameters of FOA."""
+
+    num_prompts: int = Field(default=3, ge=1, le=MAX_COUNT)
+    """Number of prompt tokens."""
+    population_size: int = Field(default=28, ge=4, le=MAX_COUNT)
+    """Number of candidates that predict each batch, including the best of the previous batch (K in the paper)."""
+    step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Standard deviation of the first candidates, in the units of a token."""
+    fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Weight of the discrepancy of activations for a batch of 64, and in proportion for other sizes; entropies are
+    summed."""
+    source_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
+    """Number of source images for the statistics of activations, or all if there are fewer. The default is as many as
+    the authors' program takes, the validation set of ImageNet."""
+    shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Fraction of the way to the source's mean by which features are shifted (gamma in the paper)."""
+    shift_momentum: float = Field(default=0.1, gt=0, le=1)
+    """Weight of a batch in the moving average of the features (alpha in the paper)."""
+
+
+class LameHyperparameters(Hyperparameters):
+    """Hyperparameters of LAME."""
+
+    affinity: Literal["rbf", "knn"] = "rbf"
+    """Affinity of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
+    knn: int = Field(default=5, ge=2, le=MAX_COUNT)
+    """Number of neighbours; for "rbf", the width is the mean distance to the neighbour of this number. A sample is its
+    own first neighbour."""
+    force_symmetry: bool = False
+    """Whether the affinity is made symmetric."""
+    max_steps: int = Field(default=100, ge=1, le=MAX_COUNT)
+    """Largest number of steps of the assignment."""
+
+
+class T3aHyperparameters(Hyperparameters):
+    """Hyperparameters of T3A."""
+
+    filter_k: int = Field(default=100, ge=1, le=MAX_COUNT)
+    """Number of features of lowest entropy that are kept for each class (M in the paper)."""
+
+
+METHODS: Mapping[str, MethodEntry] = {
+    "foa": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.foa:Foa",
+        summary="Prompts of a ViT found by forward passes alone, and features shifted back to the source's mean.",
+        presets=dict.fromkeys(PRESETS, FoaHyperparameters()),
+        source_data="required",
+        needs="vit",
+        paper=Paper(
+            authors="Niu, Shuaicheng and others",
+            venue="ICML",
+            year=2024,
+            arxiv="2404.01650",
+            title="Test-Time Model Adaptation with Only Forward Passes",
+        ),
+        passes=28,
+    ),
+    "lame": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.lame:Lame",
+        summary="Predictions of a batch corrected by the affinity of its features; the model stays unchanged.",
+        presets=dict.fromkeys(PRESETS, LameHyperparameters()),
+        min_batch_size=2,
+        paper=Paper(
+            authors="Boudiaf, Malik and others",
+            venue="CVPR",
+            year=2022,
+            arxiv="2201.05718",
+            title="Parameter-free Online Test-time Adaptation",
+        ),
+    ),
+    "t3a": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.t3a:T3a",
+        summary="The classifier's weights replaced by means of the stream's features.",
+        presets={
+            "imagenet": T3aHyperparameters(filter_k=20),
+            "cifar": T3aHyperparameters(),
+            "imagenet_vit": T3aHyperparameters(filter_k=20),
+        },
+        paper=Paper(
+            authors="Iwasawa, Yusuke and Matsuo, Yutaka",
+            venue="NeurIPS",
+            year=2021,
+            title="Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
+        ),
+    ),
+    "neo": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.neo:Neo",
+        summary="The classifier applied to features minus the mean of the stream's features.",
+        presets=dict.fromkeys(PRESETS, Hyperparameters()),
+        paper=Paper(
+            authors="Murphy and others",
+            venue="ICLR",
+            year=2026,
+            title="NEO: No-optimization test-time adaptation through latent re-centering",
+        ),
+    ),
+}

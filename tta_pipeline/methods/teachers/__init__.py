@@ -1,0 +1,1 @@
+"""Two models: mean teachers, and averages with the source model."""
