@@ -21,9 +21,10 @@ from bench.parity.cifar import VIT
 from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
-from tta_pipeline.methods.augmentations import augmix_views, moco_view, weak_view
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
+from tta_pipeline.methods.teachers.teacher_views import moco_view, weak_view
+from tta_pipeline.methods.views.augmix import augmix_views
 
 _RandomAffine = transforms.RandomAffine
 NOMINAL = 1000

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
-from tta_pipeline.methods.augmentations import crop_views
+from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.models.clip_models import ZeroShotClassifier
 
 _SCALE = 100.0  # written in TDA's code

@@ -34,6 +34,7 @@ EDITS = {
     "methods/entropy/diverse_samples.py": {"eta", "eata", "rdumb", "asr"},
     "methods/gradient_method.py": {*GRADIENTS, "tent+lora", "sar+come"},
     "methods/teachers/memory_bank.py": {"rotta", "petta", "adacontrast"},
+    "methods/views/augmix.py": {"ttaug", "memo"},
     "methods/batch_norm/source.py": {"source", "zero_shot"},
     "methods/method.py": {*METHODS, "tent+lora", "sar+come"},
     "models/normalized.py": {*METHODS, "tent+lora", "sar+come"},

@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: 
     done = limited(int(share * len(before)), "tta-pipeline", "rebuild-metrics", root=locations.root)
 
     assert 1 == done.returncode
-    (line,) = done.stderr.strip().splitlines()
+    *_, line = done.stderr.strip().splitlines()  # after the progress of a slow machine
     assert line.startswith(f"RecordError: {locations.metrics} cannot be written")
     assert "make room" in line
     assert before == locations.metrics.read_bytes()

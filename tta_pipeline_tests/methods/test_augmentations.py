@@ -13,15 +13,10 @@ from torchvision.transforms import functional as reference
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from tta_pipeline.methods import augmentations
-from tta_pipeline.methods.augmentations import (
-    augmix_view,
-    augmix_views,
-    cotta_view,
-    cotta_views,
-    moco_view,
-    roid_view,
-    weak_view,
-)
+from tta_pipeline.methods.teachers import teacher_views
+from tta_pipeline.methods.teachers.teacher_views import cotta_view, cotta_views, moco_view, roid_view, weak_view
+from tta_pipeline.methods.views import augmix
+from tta_pipeline.methods.views.augmix import augmix_view, augmix_views
 from tta_pipeline_tests.methods.kernels import WAITS, Kernels
 
 VIEWS = {
@@ -157,9 +152,9 @@ def test_cotta_views_are_of_all_images_in_their_order(monkeypatch: pytest.Monkey
 
 def plain_augmix(image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Return the AugMix view of *image* (1, 3, H, W) that *numbers* from 0 to 1 decide: algorithm 1 as loops."""
-    share, weights, depths, choices, levels, crop = numbers.split(augmentations._AUGMIX_NUMBERS)
-    shift = augmentations._padded_crop(crop.unsqueeze(0), image)
-    original = augmentations._move_pixels(image, augmentations._flip_maps(shift, crop[4:]))
+    share, weights, depths, choices, levels, crop = numbers.split(augmix._AUGMIX_NUMBERS)
+    shift = augmix._padded_crop(crop.unsqueeze(0), image)
+    original = augmix._move_pixels(image, augmentations.flip_maps(shift, crop[4:]))
     weights = -(1 - weights).log()
     mixed = torch.zeros_like(original)
     for chain in range(3):
@@ -168,11 +163,9 @@ def plain_augmix(image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
             number, spread = int(9 * choices[3 * chain + step]), 2 * levels[3 * chain + step] - 1
             level = spread.sign() * (0.01 + 0.09 * spread.abs())
             if number < 4:
-                view = augmentations._ON_VALUES[number](view, level)
+                view = augmix._ON_VALUES[number](view, level)
             else:
-                view = augmentations._move_pixels(
-                    view, augmentations._affine_maps(torch.tensor([number]), level.view(1), original)
-                )
+                view = augmix._move_pixels(view, augmix._affine_maps(torch.tensor([number]), level.view(1), original))
         mixed = mixed + weights[chain] / weights.sum() * view
     return share * original + (1 - share) * mixed
 
@@ -180,7 +173,7 @@ def plain_augmix(image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
 def test_augmix_follows_its_algorithm():
     """Views of many images at once are those of loops over images, chains and steps."""
     images = smooth(count=40)
-    numbers = torch.rand(40, sum(augmentations._AUGMIX_NUMBERS), generator=generator())
+    numbers = torch.rand(40, sum(augmix._AUGMIX_NUMBERS), generator=generator())
     expected = torch.cat([plain_augmix(image, row) for image, row in zip(images.split(1), numbers, strict=True)])
 
     torch.testing.assert_close(expected, augmix_view(images, generator(), crop="padded"), rtol=0, atol=1e-5)
@@ -190,10 +183,10 @@ def test_augmix_draws_what_the_paper_says():
     """Chains have one to three of nine operations, all about equally often, at levels from 0.01 to 0.1 both ways."""
     count = 3_000
     numbers = torch.rand(3, count, 9, generator=generator())
-    parts = list(augmentations._chain_parts(numbers[0, :, :3], numbers[1], numbers[2], smooth(count=1)))
+    parts = list(augmix._chain_parts(numbers[0, :, :3], numbers[1], numbers[2], smooth(count=1)))
     by_step = [sum(len(part.rows) for part in parts[step : step + 5]) for step in (0, 5, 10)]
     of_operation = [sum(len(part.rows) for part in parts[operation::5]) for operation in range(5)]
-    levels = torch.cat([part.arguments.flatten() for part in parts if part.operation is augmentations._solarize])
+    levels = torch.cat([part.arguments.flatten() for part in parts if part.operation is augmix._solarize])
 
     torch.testing.assert_close(torch.tensor(by_step) / (3 * count), torch.tensor([1, 2 / 3, 1 / 3]), rtol=0, atol=0.02)
     frequency = torch.tensor(of_operation) / sum(of_operation)
@@ -211,7 +204,7 @@ def test_hue_turns_as_in_hsv(colour: tuple[int, int, int], shift: float):
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in colour))
     expected = colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value)
     pixel = torch.tensor(colour).view(1, 3, 1, 1) / 255
-    found = augmentations._shift_hue(pixel, torch.tensor(shift).view(1, 1, 1, 1))
+    found = teacher_views._shift_hue(pixel, torch.tensor(shift).view(1, 1, 1, 1))
 
     torch.testing.assert_close(torch.tensor(expected), found.flatten(), rtol=0, atol=1e-5)
 
@@ -244,9 +237,7 @@ def test_operations_that_move_pixels_are_affine_maps(operation: str, size: tuple
     """Up to 30 degrees, a shear of 0.3 and a shift by a third of the side, all times the level; its sign is the way."""
     images = smooth(count=1, size=64)[..., : size[0], : size[1]]
     found = [
-        augmentations._move_pixels(
-            images, augmentations._affine_maps(torch.tensor([OPERATIONS.index(operation)]), level, images)
-        )
+        augmix._move_pixels(images, augmix._affine_maps(torch.tensor([OPERATIONS.index(operation)]), level, images))
         for level in torch.tensor([[0.1], [-0.1]])
     ]
     settings = {"angle": 0.0, "translate": [0, 0], "shear": [0.0, 0.0], "scale": 1.0, **expected}
@@ -261,10 +252,10 @@ def test_operations_that_move_pixels_are_affine_maps(operation: str, size: tuple
 @pytest.mark.parametrize(
     ("operation", "expected", "tolerance"),
     [
-        (augmentations._posterize, lambda image: ImageOps.posterize(image, 4), 1e-6),
-        (augmentations._solarize, lambda image: ImageOps.solarize(image, 230), 1e-6),
-        (augmentations._autocontrast, ImageOps.autocontrast, 1.5 / 255),
-        (augmentations._equalize, ImageOps.equalize, 4 / 255),
+        (augmix._posterize, lambda image: ImageOps.posterize(image, 4), 1e-6),
+        (augmix._solarize, lambda image: ImageOps.solarize(image, 230), 1e-6),
+        (augmix._autocontrast, ImageOps.autocontrast, 1.5 / 255),
+        (augmix._equalize, ImageOps.equalize, 4 / 255),
     ],
 )
 def test_operations_on_values_are_those_of_pillow(operation, expected, tolerance: float):
@@ -282,7 +273,7 @@ def test_a_padded_crop_shifts_by_up_to_four_pixels():
     """What comes in at the border is black, every shift occurs, and none is larger."""
     point = torch.zeros(400, 3, 21, 21)
     point[:, :, 10, 10] = 1
-    crops = augmentations._padded_crop(torch.rand(400, 2, generator=generator()), point)
+    crops = augmix._padded_crop(torch.rand(400, 2, generator=generator()), point)
     moved = augmentations.warp(point, crops, padding="zeros")[:, 0]
     places = [divmod(int(row.argmax()), 21) for row in moved]
 

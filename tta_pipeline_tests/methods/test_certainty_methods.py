@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods import build
-from tta_pipeline.methods.augmentations import roid_view
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline.methods.teachers.batch_views import roid_batch_view
 from tta_pipeline.methods.teachers.roid import smoothed_prior
+from tta_pipeline.methods.teachers.teacher_views import roid_view
 from tta_pipeline_tests.methods.models import MODELS, NUM_CLASSES, batch_norm_model, batches, contrasts, surer
 
 LR = 0.02

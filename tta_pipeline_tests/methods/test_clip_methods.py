@@ -11,7 +11,7 @@ from torch.nn.functional import normalize, one_hot
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, build
-from tta_pipeline.methods.augmentations import crop_views
+from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
 from tta_pipeline.methods.clip.zero import Zero
 from tta_pipeline.models.clip_models import ZeroShotClassifier

@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy, linear, relu
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
-from tta_pipeline.methods.augmentations import cotta_view, moco_view, weak_view
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline.methods.teachers.batch_views import cotta_batch_view
+from tta_pipeline.methods.teachers.teacher_views import cotta_view, moco_view, weak_view
 from tta_pipeline_tests.methods.models import (
     MODELS,
     NUM_CLASSES,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods import build
-from tta_pipeline.methods.augmentations import augmix_view
+from tta_pipeline.methods.views.augmix import augmix_view
 from tta_pipeline_tests.methods.kernels import Kernels
 from tta_pipeline_tests.methods.models import MODELS, NUM_CLASSES, contrasts, surer
 

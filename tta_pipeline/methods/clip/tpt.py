@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import crop_views
+from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.methods.clip.entries import TptHyperparameters
 from tta_pipeline.methods.clip.two_towers import TwoTowers
 from tta_pipeline.methods.losses import entropy, marginal_entropy

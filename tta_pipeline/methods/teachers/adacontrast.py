@@ -25,12 +25,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tta_pipeline.methods.augmentations import moco_view, weak_view
 from tta_pipeline.methods.ema import update_teacher
 from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.teachers.entries import AdaContrastHyperparameters
 from tta_pipeline.methods.teachers.memory_bank import Queue
+from tta_pipeline.methods.teachers.teacher_views import moco_view, weak_view
 
 
 class AdaContrast(GradientMethod):

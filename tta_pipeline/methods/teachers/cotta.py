@@ -21,11 +21,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import copy_to_device, cotta_views
+from tta_pipeline.methods.augmentations import copy_to_device
 from tta_pipeline.methods.ema import frozen_copy, update_teacher
 from tta_pipeline.methods.losses import soft_cross_entropy, symmetric_cross_entropy
 from tta_pipeline.methods.norm_layers import use_batch_statistics
 from tta_pipeline.methods.teachers.entries import CottaHyperparameters
+from tta_pipeline.methods.teachers.teacher_views import cotta_views
 from tta_pipeline.methods.teachers.view_method import ViewMethod
 
 

@@ -25,10 +25,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import roid_view
 from tta_pipeline.methods.losses import entropy, symmetric_cross_entropy
 from tta_pipeline.methods.teachers.batch_views import roid_batch_view
 from tta_pipeline.methods.teachers.entries import CertaintyHyperparameters, RoidHyperparameters
+from tta_pipeline.methods.teachers.teacher_views import roid_view
 from tta_pipeline.methods.teachers.view_method import ViewMethod
 
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import cotta_view
 from tta_pipeline.methods.entry import ViewHyperparameters
 from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.teachers.batch_views import cotta_batch_view
+from tta_pipeline.methods.teachers.teacher_views import cotta_view
 
 
 class ViewMethod(GradientMethod):

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.augmentations import augmix_views
 from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.losses import marginal_entropy
 from tta_pipeline.methods.norm_layers import use_mixed_statistics
+from tta_pipeline.methods.views.augmix import augmix_views
 from tta_pipeline.methods.views.entries import MemoHyperparameters
 
 
