@@ -7,20 +7,15 @@ from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.build_records import (
-    Measurement,
-    ModelFacts,
-    Subject,
-    build_records,
-    require_every_sample_once,
-)
+from tta_pipeline.evaluation.build_records import build_records, require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
-from tta_pipeline.evaluation.evaluator import measure_pass
-from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.fingerprint import fingerprint
 from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import default_decode_threads, load_average
+from tta_pipeline.evaluation.measured_pass import Measurement, measure_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order, subset
 from tta_pipeline.loading.dataset import Shards, open_shards
@@ -80,7 +75,13 @@ def evaluate(
         threads = num_threads or default_decode_threads()
         opened = _open_shards_as_stream(found, limit)
         subject = _subject(  # the model before it adapts
-            method, found, name=name or method.name, batch_size=batch_size, precision=precision, limit=limit
+            method,
+            found,
+            name=name or method.name,
+            batch_size=batch_size,
+            precision=precision,
+            limit=limit,
+            num_threads=threads,
         )
         load = load_average()
         with timed() as setup:
@@ -103,7 +104,6 @@ def evaluate(
             device=method.device,
             loader="indexed",
             frozen_layers=describe_frozen_layers(method),
-            num_threads=threads,
             pipeline_setup_s=setup.wall_s,
             load_average=load,
         )
@@ -128,7 +128,14 @@ def _open_shards_as_stream(shards: Shards, limit: int | None) -> OpenStream:
 
 
 def _subject(
-    method: Method, shards: Shards, *, name: str, batch_size: int, precision: Precision, limit: int | None
+    method: Method,
+    shards: Shards,
+    *,
+    name: str,
+    batch_size: int,
+    precision: Precision,
+    limit: int | None,
+    num_threads: int,
 ) -> Subject:
     """Return what is evaluated: *method* as it is now, on *shards*."""
     manifest, code_sha256 = shards.manifest, _code_sha256(method)
@@ -138,18 +145,24 @@ def _subject(
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
-    identity = {key: value for key, value in asdict(model).items() if key != "model"}
-    parts: JsonObject = {
-        **settings, "version": WITHOUT_FILE, "code": code_sha256, "model": identity, "seed": method.seed,
-        "arithmetic": {**arithmetic_flags(), "device": method.device.type}, "image_size": shards.image_size,
-        "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,
-    }  # fmt: skip
+    own_fingerprint = fingerprint(
+        version=WITHOUT_FILE,
+        code=code_sha256,
+        model=asdict(model),
+        device=method.device.type,
+        arithmetic=arithmetic_flags(),
+        image_size=shards.image_size,
+        manifests=[manifest],
+        seed=method.seed,
+        num_forwards_before=method.num_forwards,
+        **settings,
+    )
     return Subject(
         benchmark=manifest.benchmark,
-        experiment=name,
+        stated=StatedFacts(experiment=name, model=model.architecture, origin=_origin(method, batch_size)),
         stream=manifest.cell.key,
         seed=method.seed,
-        fingerprint=Fingerprint(parts=parts),
+        fingerprint=own_fingerprint,
         code_sha256=code_sha256,
         model=model,
         method=method.name,
@@ -158,7 +171,7 @@ def _subject(
         settings=settings,
         batch_size=batch_size,
         precision=precision,
-        origin=_origin(method, batch_size),
+        num_threads=num_threads,
     )
 
 
@@ -172,7 +185,6 @@ def _model_facts(model: nn.Module) -> ModelFacts:
     )
     architecture, loaded = getattr(model, "architecture", type(model).__name__), getattr(model, "weights", None)
     return ModelFacts(
-        model=architecture,
         architecture=architecture,
         # The user may have trained the model since; the hash is of its current weights.
         weights=f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 
-from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
@@ -32,8 +33,8 @@ class OpenStream:
     subset_sha256s: tuple[str | None, ...]
     """sha256 of the subset of each set; None if all of its samples are used."""
     metadata_scan_s: float
-    order_name: str = "stored"
-    """Name of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
+    order_name: SegmentOrder = "stored"
+    """Name of the order within a segment."""
     staging_s: float = 0.0
     loose_files: LooseFiles | None = None
     """Loose files from which the samples are read; None: they are read from the shards."""
@@ -119,20 +120,31 @@ def _order_samples(
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
     name = _order_name(experiment)
-    if name == "slow":
-        return _order_slow_stream(joined, everything, seed)
     if name == "stored" and len(everything) == len(index):
         return stream_order.stored_order(index)
-    makers: dict[str, Callable[[SampleIndex], StreamOrder]] = {
-        "stored": stream_order.stored_order,
-        "shuffled": partial(stream_order.shuffled_order, seed=seed),
-        "by_class": partial(stream_order.class_order, seed=seed),
-        "dirichlet": partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment)),
-    }
-    return stream_order.order_among(everything, index, makers[name])
+    return stream_order.order_among(everything, index, _order_maker(name, joined, everything, experiment, seed))
 
 
-def _order_name(experiment: Experiment | None) -> str:
+def _order_maker(
+    name: SegmentOrder, joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int
+) -> Callable[[SampleIndex], StreamOrder]:
+    """Return the function that puts the samples *everything* of *joined* into the order called *name*."""
+    match name:
+        case "stored":
+            return stream_order.stored_order
+        case "shuffled":
+            return partial(stream_order.shuffled_order, seed=seed)
+        case "by_class":
+            return partial(stream_order.class_order, seed=seed)
+        case "dirichlet":
+            return partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment))
+        case "slow":
+            return _slow_order_maker(joined, everything, seed)
+        case _:
+            assert_never(name)
+
+
+def _order_name(experiment: Experiment | None) -> SegmentOrder:
     return experiment.stream_order if experiment else "stored"
 
 
@@ -141,17 +153,13 @@ def _delta(experiment: Experiment | None) -> float:
     return protocol.delta or 1.0
 
 
-def _order_slow_stream(joined: JoinedSets, everything: Indices, seed: int) -> StreamOrder:
+def _slow_order_maker(joined: JoinedSets, everything: Indices, seed: int) -> Callable[[SampleIndex], StreamOrder]:
     cells = [shard_set.manifest.cell for shard_set in joined.sets]
     corruptions = list(dict.fromkeys(cell.corruption for cell in cells))
-
-    def rising_and_falling(index: SampleIndex) -> StreamOrder:
-        of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
-        return stream_order.rising_and_falling_order(
-            index,
-            np.array([cell.severity for cell in of_sample]),
-            groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
-            seed=seed,
-        )
-
-    return stream_order.order_among(everything, joined.index, rising_and_falling)
+    of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
+    return partial(
+        stream_order.rising_and_falling_order,
+        levels=np.array([cell.severity for cell in of_sample]),
+        groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
+        seed=seed,
+    )

@@ -58,7 +58,7 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
 def tent(own: ExperimentResults):
     """Return the method of the experiment, fresh."""
     with runner_of(own) as runner:
-        model = runner._model.make().to(memory_format=torch.channels_last)
+        model = runner._inputs.model.make().to(memory_format=torch.channels_last)
     return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
 
 
@@ -244,24 +244,25 @@ KILLED = """
 import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation import runner
+from tta_pipeline.evaluation import recorder
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE
 
-publish, left = runner.publish_record, [int(sys.argv[3])]
+publish, left = recorder.publish_record, [int(sys.argv[3])]
 def publish_and_die(*args, **kwargs):
     publish(*args, **kwargs)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), 9)
-runner.publish_record = publish_and_die
+recorder.publish_record = publish_and_die
 own = ExperimentResults(
     benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
     locations=Locations(root=Path(sys.argv[1])),
 )
-with runner.ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
+with ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
     own_runner.plan(WHOLE)
     own_runner.evaluate(WHOLE)
 """
