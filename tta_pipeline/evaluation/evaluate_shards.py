@@ -1,6 +1,6 @@
 """Evaluation of one method on one shard set without a benchmark file, for notebooks and authors of methods."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from torch import nn
@@ -13,14 +13,12 @@ from tta_pipeline.evaluation.fingerprint import fingerprint
 from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import default_decode_threads, load_average
 from tta_pipeline.evaluation.measured_pass import Measurement, measure_pass
-from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.open_stream import order_sets
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import stream_order, subset
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.method import Method
@@ -73,11 +71,13 @@ def evaluate(
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)
         threads = num_threads or default_decode_threads()
-        opened = _open_shards_as_stream(found, limit)
+        with timed() as scan:
+            ordered = order_sets((found.shard_set,), subset=Subset(first=limit) if limit else None)
+        opened = replace(ordered, metadata_scan_s=scan.wall_s)
         subject = _subject(  # the model before it adapts
             method,
             found,
-            name=name or method.name,
+            name=name or _method_name(method),
             batch_size=batch_size,
             precision=precision,
             limit=limit,
@@ -112,21 +112,6 @@ def evaluate(
         return result.row
 
 
-def _open_shards_as_stream(shards: Shards, limit: int | None) -> OpenStream:
-    with timed() as scan:
-        shards.shard_set.require_intact()
-        joined = JoinedSets(sets=(shards.shard_set,))
-        index = joined.index
-        positions = subset.first_positions(index, limit) if limit else None
-        found = (
-            stream_order.stored_order(index)
-            if positions is None
-            else stream_order.order_among(positions, index, stream_order.stored_order)
-        )
-        sha256 = None if positions is None else subset.subset_sha256(index, positions)
-    return OpenStream(joined=joined, order=found, subset_sha256s=(sha256,), metadata_scan_s=scan.wall_s)
-
-
 def _subject(
     method: Method,
     shards: Shards,
@@ -141,7 +126,7 @@ def _subject(
     manifest, code_sha256 = shards.manifest, _code_sha256(method)
     subset_name = Subset(first=limit).name if limit else "all"
     settings: JsonObject = {
-        "method": method.name, "hyperparameters": method.hyperparameters.model_dump(mode="json"),
+        "method": _method_name(method), "hyperparameters": method.hyperparameters.model_dump(mode="json"),
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
@@ -165,7 +150,7 @@ def _subject(
         fingerprint=own_fingerprint,
         code_sha256=code_sha256,
         model=model,
-        method=method.name,
+        method=_method_name(method),
         protocol=WITHOUT_FILE,
         subset=subset_name,
         settings=settings,
@@ -194,9 +179,15 @@ def _model_facts(model: nn.Module) -> ModelFacts:
     )
 
 
+def _method_name(method: Method) -> str:
+    """Return the name of *method*: its own, or its import path, since an inherited name is that of another method."""
+    kind = type(method)
+    return method.name if "name" in {**vars(kind), **vars(method)} else f"{kind.__module__}:{kind.__qualname__}"
+
+
 def _origin(method: Method, batch_size: int) -> str | None:
     """Return the origin of the hyperparameters; None for a user's own method, which has no catalogue entry."""
-    entry = METHODS.get(method.name.partition("+")[0])
+    entry = METHODS.get(_method_name(method).partition("+")[0])
     if entry is None:
         return None
     return PUBLISHED if entry.is_published(method.hyperparameters, batch_size=batch_size) else BY_HAND

@@ -45,8 +45,8 @@ class Explanation:
             "cell": self.name,
             "is_finished": self.is_finished,
             "reason": self.reason,
-            "stored": json.loads(stored.fingerprint_parts) if stored else None,
-            "present": dict(self.standing.present.parts),
+            "stored": with_defaults(json.loads(stored.fingerprint_parts)) if stored else None,
+            "present": with_defaults(self.standing.present.parts),
             "stored_versions": dict(self.standing.versions),
             "present_versions": software_versions(),
         }

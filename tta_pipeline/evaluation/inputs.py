@@ -1,10 +1,9 @@
 """Everything that decides the predictions of an experiment, each part read once: model, data, code, arithmetic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.benchmarks.stream_plans import StreamPlan
@@ -20,6 +19,7 @@ from tta_pipeline.methods import import_implementation
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN, Cell
 
 
@@ -89,7 +89,7 @@ class Inputs:
             raise EvaluationError(f"method {self.experiment.spec.method}: {error}") from error
 
     @cached_property
-    def arithmetic(self) -> Mapping[str, Any]:
+    def arithmetic(self) -> JsonObject:
         """Arithmetic flags after the import of the method, which may set some; its code hash covers later changes."""
         spec = self.experiment.spec
         import_implementation(spec.entry)

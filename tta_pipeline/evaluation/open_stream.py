@@ -1,7 +1,7 @@
 """Preparation of a segment: check the shards against their manifests, and plan the order of samples."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import assert_never
@@ -12,10 +12,11 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import stream_order, subset
+from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.stream_order import StreamOrder
+from tta_pipeline.loading.subset import draw_positions, first_positions, read_listed_positions, subset_sha256
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
@@ -32,7 +33,7 @@ class OpenStream:
     order: StreamOrder
     subset_sha256s: tuple[str | None, ...]
     """sha256 of the subset of each set; None if all of its samples are used."""
-    metadata_scan_s: float
+    metadata_scan_s: float = 0.0
     order_name: SegmentOrder = "stored"
     """Name of the order within a segment."""
     staging_s: float = 0.0
@@ -81,24 +82,39 @@ def open_stream(
         sets = tuple(
             ShardSet.open(*place) for place in zip(folders, belonging or [ANYTHING] * len(folders), strict=True)
         )
-        for shard_set in sets:
-            shard_set.require_intact()
-        joined = JoinedSets(sets=sets)
-        chosen = experiment.subset if experiment else None
-        positions = [_select_positions(shard_set, chosen) for shard_set in sets]
-        found = _order_samples(joined, positions, experiment, seed)
-        loose_files = list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets])
+        opened = order_sets(
+            sets, subset=experiment.subset if experiment else None, experiment=experiment, seed=seed,
+            list_files=list_files,
+        )  # fmt: skip
+    return replace(opened, metadata_scan_s=scan.wall_s, staging_s=staging_s)
+
+
+def order_sets(
+    sets: tuple[ShardSet, ...],
+    *,
+    subset: Subset | None,
+    experiment: Experiment | None = None,
+    seed: int = 0,
+    list_files: Callable[[Cell], Listing] | None = None,
+) -> OpenStream:
+    """Check *sets* and plan the stream of their *subset*; see `open_stream`.
+
+    Raises:
+        ManifestError, SourceError, StreamError: see `open_stream`.
+    """
+    for shard_set in sets:
+        shard_set.require_intact()
+    joined = JoinedSets(sets=sets)
+    positions = [_select_positions(shard_set, subset) for shard_set in sets]
     return OpenStream(
         joined=joined,
-        order=found,
+        order=_order_samples(joined, positions, experiment, seed),
         subset_sha256s=tuple(
-            subset.subset_sha256(shard_set.index, places) if chosen else None
+            subset_sha256(shard_set.index, places) if subset else None
             for shard_set, places in zip(sets, positions, strict=True)
         ),
-        metadata_scan_s=scan.wall_s,
         order_name=_order_name(experiment),
-        staging_s=staging_s,
-        loose_files=loose_files,
+        loose_files=list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets]),
     )
 
 
@@ -108,10 +124,10 @@ def _select_positions(shard_set: ShardSet, chosen: Subset | None) -> Indices:
     if chosen is None:
         return np.arange(len(index))
     if chosen.listed:
-        return subset.read_listed_positions(shard_set, chosen.listed.expanduser())
+        return read_listed_positions(shard_set, chosen.listed.expanduser())
     if chosen.first:
-        return subset.first_positions(index, chosen.first)
-    return subset.draw_positions(index, chosen.random or 0, seed=chosen.seed)
+        return first_positions(index, chosen.first)
+    return draw_positions(index, chosen.random or 0, seed=chosen.seed)
 
 
 def _order_samples(

@@ -1,7 +1,7 @@
 """What is evaluated, as far as it is known before the pass."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self, TypedDict
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.evaluation.device.arithmetic import Precision
@@ -12,6 +12,19 @@ from tta_pipeline.util.json_values import JsonObject
 
 _NO_SET = "own"
 """Shift set in the record of shards that no benchmark file names."""
+
+
+class StatedColumns(TypedDict):
+    """What files state, named as the columns of an evaluation."""
+
+    experiment: str
+    model: str
+    shift_set: str
+    shift_position: int | None
+    shift_family: str | None
+    in_mean: bool | None
+    hyperparameters_origin: str | None
+    tuning: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +58,16 @@ class StatedFacts:
             shift_set=experiment.benchmark.shift_set,
         )
 
-    def of_shift(self, shift: str) -> dict[str, Any]:
-        """Return the fields of a record of *shift*."""
-        nowhere = {"shift_set": _NO_SET, "shift_position": None, "shift_family": None, "in_mean": None}
+    def of_shift(self, shift: str) -> StatedColumns:
+        """Return the columns of a record of *shift*."""
+        found = self.shift_set.facts_of(shift) if self.shift_set else None
         return {
             "experiment": self.experiment,
             "model": self.model,
-            **(asdict(self.shift_set.facts_of(shift)) if self.shift_set else nowhere),
+            "shift_set": found.shift_set if found else _NO_SET,
+            "shift_position": found.shift_position if found else None,
+            "shift_family": found.shift_family if found else None,
+            "in_mean": found.in_mean if found else None,
             "hyperparameters_origin": self.origin,
             "tuning": self.tuning,
         }

@@ -172,16 +172,20 @@ def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
 
 
 def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path: Path):
-    """Different between protocols, the same for any number of threads."""
+    """Different between protocols, the same for any number of threads; where the protocol's name does not say which
+    order it is, the result does.
+    """
     protocols = ["continual", "correlated", "mixed", "mixed_correlated", {"shift": "continual", "order": "shuffled"}]
-    hashes = []
+    hashes, told = [], []
     for protocol in protocols:
         rows = [evaluated(results_of(data, protocol=protocol), SEVERITY_5, num_threads=threads) for threads in (1, 4)]
         assert predictions(rows[0]) == predictions(rows[1])
         hashes.append(rows[0][0]["order_hash"])
+        told.append((rows[0][0]["protocol"], rows[0][0]["stream_order"]))
         shutil.rmtree(data.results("small"))
 
-    assert len(protocols) == len(set(hashes))
+    assert len(protocols) == len(set(hashes)) == len(set(told))
+    assert [("continual", "stored"), ("continual", "shuffled")] == [told[0], told[-1]]
 
 
 def test_several_seeds_are_streams_of_their_own(data: Locations):
