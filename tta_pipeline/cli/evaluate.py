@@ -1,6 +1,7 @@
 """The verb `evaluate`."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from tta_pipeline.cli.common import ignore_line, parse_settings, plain_errors, p
 
 if TYPE_CHECKING:
     from tta_pipeline.results.evaluation_record import Evaluation
+    from tta_pipeline.util.locations import Locations
 
 _SHOWN = (
     "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
@@ -120,6 +122,7 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
             "for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
+    row = _with_shift_set(row, locations)
     record = publish_record(
         locations.results(row.benchmark),
         kind="evaluations",
@@ -130,6 +133,17 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
     )
     publish_metrics(locations)
     return record.path
+
+
+def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
+    """Return *row* with the shift set of the benchmark that its manifest names, if a file has it with this shift."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.util.partitions import CLEAN
+
+    benchmark = load_all_benchmarks(locations).benchmarks.get(row.benchmark)
+    if benchmark is None or row.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
+        return row
+    return replace(row, **asdict(benchmark.shift_set.facts_of(row.corruption)))
 
 
 def _print_evaluation(row: "Evaluation", *, as_json: bool) -> None:

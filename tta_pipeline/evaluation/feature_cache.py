@@ -24,6 +24,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from tta_pipeline.errors import AdaptationError
+from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import pins_memory
@@ -32,7 +33,6 @@ from tta_pipeline.methods.features import find_classifier
 from tta_pipeline.methods.method import Method
 from tta_pipeline.results.records import software_versions
 from tta_pipeline.util.files import make_cache_folder, read_file, write_atomically
-from tta_pipeline.util.json_values import JsonObject
 
 _FORMAT = 1
 _HEAD_BYTES = 64
@@ -45,15 +45,15 @@ class FeatureCacheEntry:
     cells: DecodedCache
     """Folder and size limit of the cache."""
     _: KW_ONLY
-    determined_by: JsonObject
-    """Everything that determines the features, except the machine's name and software versions, which `path` adds."""
+    fingerprint: Fingerprint
+    """Everything that determines the features, except software versions, which `path` adds."""
     manifest_sha256: str
     num_samples: int
 
     @property
     def path(self) -> Path:
         """File of the features."""
-        decisive = [_FORMAT, self.determined_by, software_versions()]
+        decisive = [_FORMAT, self.fingerprint.sha256, software_versions()]
         identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
         return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
 

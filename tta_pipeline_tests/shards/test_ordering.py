@@ -18,7 +18,6 @@ from tta_pipeline_tests.loading.test_order import ORDERS, index_of
 STREAMED = {
     "as_stored": "3473a108f0c20f52",
     "shuffled": "30cb30e615ab2cb3",
-    "windowed": "cb905a116da0be61",
     "by_class": "a06d7885169f6809",
     "dirichlet": "b9a0a38cf42478a9",
 }
