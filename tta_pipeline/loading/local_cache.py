@@ -382,7 +382,7 @@ def _try_lock(descriptor: int, *, is_free_without: bool) -> bool:
 def _wait_for_lock(path: Path) -> None:
     """Wait until nobody makes *path* any more."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         finally:
