@@ -116,7 +116,7 @@ def test_a_pipe_among_decoded_cells_is_passed(tmp_path: Path):
     """It has the name of what is being written, and nobody writes it."""
     cells = DecodedCache(folder=tmp_path, limit_bytes=1)
     cells.own_folder.mkdir()
-    os.mkfifo(cells.own_folder / f".{'0' * 32}-{'1' * 64}-32.pixels")
+    os.mkfifo(cells.own_folder / f"unfinished-1-{'1' * 64}-32.pixels")
 
     assert [] == list(cells.find_unreferenced(()))
-    cells.make_room(1)
+    cells.files.make_room(1)

@@ -28,7 +28,8 @@ _NOTES = "unpublished"
 _MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
 _PIECE_BYTES = 2**20
-_SEAL_BYTES = 64
+SEAL_BYTES = 64
+"""Bytes by which `seal` makes data longer."""
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
@@ -116,18 +117,24 @@ def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
     """
     with open_file(path) as file:
         require_size(file, path, limit_bytes)
-        stated, digest = file.read(_SEAL_BYTES), hashlib.sha256(bound_to.encode())
+        stated, digest = file.read(SEAL_BYTES), hashlib.sha256(bound_to.encode())
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
         if digest.hexdigest().encode() != stated:
             return None
-        file.seek(_SEAL_BYTES)
+        file.seek(SEAL_BYTES)
         return _read_whole(file, path, limit_bytes)
 
 
 def seal(data: bytes, bound_to: str) -> bytes:
     """Return *data* with the hex sha256 of *bound_to* and *data* in front."""
     return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
+
+
+def unseal(sealed: bytes, bound_to: str) -> bytes | None:
+    """Return the data that `seal` wrapped; None if it has changed or is bound to other text."""
+    data = sealed[SEAL_BYTES:]
+    return data if seal(data, bound_to) == sealed else None
 
 
 def hash_file(path: Path) -> str:
@@ -329,7 +336,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         with opened as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             # The previous holder has unlinked its lock file; a third process would lock a new file of the same name.
-            if not _is_still(path, file.fileno()):
+            if not is_still(path, file.fileno()):
                 continue
             try:
                 yield
@@ -481,7 +488,8 @@ def _marked_alive(folder: Path) -> Iterator[None]:
         marking.join()
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
+def is_still(path: Path, descriptor: int) -> bool:
+    """Return whether *path* is the file or folder that *descriptor* has open, and not another one of the same name."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -213,6 +213,6 @@ def test_features_that_were_read_are_the_last_to_go(cells: DecodedCache):
     os.utime(first.path, (1, 1))
     assert first.read() is not None
 
-    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).make_room(0)
+    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).files.make_room(0)
 
     assert [first.path] == files(cells)

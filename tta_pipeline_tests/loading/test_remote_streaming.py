@@ -4,6 +4,7 @@ import gc
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -243,6 +244,22 @@ def test_a_fault_that_stays_is_one_error(web: Web, adopt: Adopt, fault: str, sai
 
     with pytest.raises(StreamError, match=rf"{web.url}/set/fog/5/fog-5-0000\d\.tar.*{said}"):
         images(found)
+
+
+def test_a_block_that_could_not_be_fetched_is_asked_for_again(shard_set: ShardSet, web: Web, adopt: Adopt):
+    """The same reader has the sample once the server is well."""
+    samples = StoredPixels(adopt(f"{web.url}/set"), 32)
+    with ExitStack() as stack:
+        samples.open(stack)
+        web.commit("503")
+        for _ in range(2):
+            with pytest.raises(StreamError, match="found ClientResponseError 503"):
+                samples.read_file(0)
+        web.commit("503", 0)
+
+        here = StoredPixels(shard_set, 32)
+        here.open(stack)
+        assert here.read_file(0) == samples.read_file(0)
 
 
 def test_a_server_without_ranges_is_refused_before_anything_is_streamed(web: Web, adopt: Adopt):
