@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.data.sources.shard_layouts import LAYOUTS
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(epilog=f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."

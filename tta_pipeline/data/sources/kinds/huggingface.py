@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,14 +12,14 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.images import ARRAYS, read_image_header
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
-from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
+from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, Survey, find_shared_place
 from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import opened_tar
@@ -30,9 +29,6 @@ from tta_pipeline.util.partitions import Cell
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
 _BATCH_SIZE = 256
-_ARRAY_TYPES = ("npy", "pth")
-"""Types of images in shards that are arrays, not image files."""
-_MAX_SAID_BYTES = 2**20 + 1
 _LABELS_AT_ONCE = 2**16
 
 
@@ -346,22 +342,14 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     Raises:
         SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
     """
-    samples: defaultdict[str, Members[int]] = defaultdict(Members)
+    labels: dict[int, int | str] = {}
     with opened_tar(path) as stream:
+        members = GatheredMembers[int, int](keep=int, read=lambda _: stream.read(MAX_LABEL_BYTES))
         for position, entry in enumerate(stream):
             name = parse_member_name(entry.name)
-            if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
-                samples[name.key].images.append((name.extension, position))
-            elif name.role == "class":
-                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-            elif name.role == "json":
-                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-    labels: dict[int, int | str] = {}
-    for key, members in samples.items():
-        try:
-            position, said = members.main_image(), members.parse_label()
-        except ValueError as error:
-            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+            if name.role != "image" or name.extension.rpartition(".")[2] not in ARRAYS:  # arrays are further members
+                members.add(name, position)
+    for key, position, said in members.samples(where=path, error=SourceError):
         if said == LabelContent():
             raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member with the class")
         labels[position] = said.text if said.label is None else said.label
