@@ -57,7 +57,9 @@ def _header_by_signature(data: bytes) -> ImageHeader:
         return _webp_header(data)
     if data.startswith((MAGIC, _ZIP)):
         return _array_header(data)
-    raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
+    raise ValueError(
+        f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP, WebP, .npy or .pth file"
+    )
 
 
 def _jpeg_header(data: bytes) -> ImageHeader:

@@ -326,6 +326,12 @@ def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, cont
     assert not (tmp_path / "it_ran").exists()
 
 
+def test_what_is_no_image_is_told_which_images_are_read():
+    """All six formats are named."""
+    with pytest.raises(ValueError, match=r"expected a JPEG, PNG, BMP, WebP, \.npy or \.pth file"):
+        read_image_header(b"GIF89a")
+
+
 def write_side_by_side(folder: Path) -> None:
     """Write training and validation shards into one folder, under the same keys, as tmbdev's code does."""
     for split, count in (("train", 3), ("val", 2)):
