@@ -645,7 +645,12 @@ def test_the_guide_and_the_help_have_every_layout():
 
 
 @pytest.mark.parametrize(
-    "sample", [{"jpg": jpeg(0), "json": {"label": 3}}, {"input.jpg": jpeg(0), "mask.png": jpeg(1), "output.cls": 3}]
+    "sample",
+    [
+        {"jpg": jpeg(0), "json": {"label": 3}},
+        {"input.jpg": jpeg(0), "mask.png": jpeg(1), "output.cls": 3},
+        {"img": jpeg(0), "cls": 3},
+    ],
 )
 def test_new_benchmark_counts_the_classes_that_adoption_finds(tmp_path: Path, sample: Mapping[str, Any]):
     """It reads the members of a sample in the same way: labels in `.json` members and double extensions too."""

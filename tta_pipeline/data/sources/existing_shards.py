@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.sources.class_folders import WRAPPERS
-from tta_pipeline.data.sources.shard_files import find_shard_files, require_one_set, shards_version
+from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
@@ -65,11 +65,7 @@ class ExistingShards:
         Raises:
             SourceError: there are no shards, or the folder has shards of several sets.
         """
-        files = self.train_files if cell == TRAIN else self.files
-        shards = find_shard_files(self.folder(cell), files)
-        if not files:
-            require_one_set(shards)
-        return shards
+        return find_one_set(self.folder(cell), self.train_files if cell == TRAIN else self.files)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of all cells that exist, reading only headers and label members.

@@ -20,8 +20,6 @@ _MAX_FILE_BYTES = 2**20
 class StatedTotals:
     """What a file beside shards says of them; a fact that it does not say is None or empty."""
 
-    file: str
-    """Name of the file."""
     num_shards: int | None = None
     """Number of all shards in the folder."""
     num_samples: Mapping[str, int] = field(default_factory=dict)
@@ -74,7 +72,6 @@ def _parse_graphcore_metadata(text: str) -> StatedTotals | None:
         return None
     lengths = {f"{split}-": found[f"{split}_length"] for split in splits}
     return StatedTotals(
-        file="metadata.json",
         num_samples={split: length for split, length in lengths.items() if isinstance(length, int)},
         folder_md5=found["checksum"],
         added_later=frozenset({"distributed"}),
@@ -84,7 +81,7 @@ def _parse_graphcore_metadata(text: str) -> StatedTotals | None:
 def _parse_number_of_shards(text: str) -> StatedTotals | None:
     """Return what the `nshards.txt` of CLIP_benchmark's `webdataset_builder.py` says."""
     number = text.strip()
-    return StatedTotals(file="nshards.txt", num_shards=int(number)) if re.fullmatch(r"[0-9]{1,9}", number) else None
+    return StatedTotals(num_shards=int(number)) if re.fullmatch(r"[0-9]{1,9}", number) else None
 
 
 LAYOUTS = (
@@ -152,8 +149,8 @@ REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})
 """Types that a careless reader would execute; no layout may have them."""
 
 
-def find_stated_totals(folder: Path) -> Iterator[StatedTotals]:
-    """Yield what files in *folder* say of the shards beside them."""
+def find_stated_totals(folder: Path) -> Iterator[tuple[str, StatedTotals]]:
+    """Yield the name of each file in *folder* that says something of the shards beside it, and what it says."""
     for layout in LAYOUTS:
         path = folder / layout.totals_file
         if not layout.totals_file or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
@@ -163,4 +160,4 @@ def find_stated_totals(folder: Path) -> Iterator[StatedTotals]:
         except (RecursionError, ValueError):  # another program's file of this name
             continue
         if stated is not None:
-            yield stated
+            yield layout.totals_file, stated

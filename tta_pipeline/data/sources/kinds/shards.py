@@ -18,6 +18,7 @@ from tta_pipeline.data.sources.existing_shards import (
 )
 from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.data.sources.shard_files import find_shard_files
+from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES
 from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.util.files import read_file
@@ -159,7 +160,7 @@ def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | 
     seen = Inspection(place=place)
     with opened_tar(path) as stream:
         for entry in islice(stream, _MAX_SHARD_MEMBERS):
-            seen.add_image(entry, stream)
+            seen.add_image(entry, stream, tuple(f".{kind}" for kind in IMAGE_TYPES))
             if seen.image_size is not None:
                 break
     try:
