@@ -1,5 +1,6 @@
 """The verb `adopt`."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,12 @@ if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command(epilog=f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}.")
+_LAYOUTS = textwrap.fill(
+    f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}.", 76, break_on_hyphens=False, subsequent_indent="  "
+)
+
+
+@click.command(epilog=f"\b\n{_LAYOUTS}")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."
