@@ -49,12 +49,19 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
     return tuple(found)
 
 
-def require_one_set(shards: Sequence[Path]) -> None:
-    """Refuse *shards* whose names belong to several sets, for a user who has not chosen files.
+def find_one_set(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Return the shards in *folder* as `find_shard_files` does; without *files* they must belong to one set.
 
     Raises:
-        SourceError: the names differ in more than their numbers.
+        SourceError: there are no shards, a range in braces has gaps, or the names differ in more than their numbers.
     """
+    shards = find_shard_files(folder, files)
+    if not files:
+        _require_one_set(shards)
+    return shards
+
+
+def _require_one_set(shards: Sequence[Path]) -> None:
     stems = dict.fromkeys(_stem(path) for path in shards)
     if len(stems) > 1:
         patterns = [f"{stem}*.tar" for stem in stems]
