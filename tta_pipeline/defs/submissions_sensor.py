@@ -10,7 +10,6 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.piece_runs import asset_keys, partition_tags, run_config
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import (
-    ENGINES,
     PIECE_TAG,
     SENSOR,
     SUBMISSION_TAG,
@@ -94,7 +93,7 @@ def _claimed_submissions(
     for folder in find_open_folders(locations, benchmark.name):
         try:
             submission = Submission.read(folder)
-            if submission.engine in ENGINES and submission.owner == history and submission.claim(location) == location:
+            if submission.owner == history and submission.claim(location) == location:
                 yield submission
         except SubmissionError as error:
             context.log.error(str(error))  # noqa: TRY400 - the message says all that the user needs
