@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 import tta_pipeline as tta
+from tta_pipeline.cli import main
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline_tests.conftest import Project, write_tree
 
@@ -284,6 +286,18 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         refused = project.run("tta-pipeline", *common, *wrong)
         assert refused.returncode in (1, 2)
         assert says in refused.stderr.replace("\n", " ")
+
+
+def test_random_weights_are_those_of_the_seed(sweep: Project):
+    """Else the number that an author of a method sees without weights would be another one each time."""
+    shards = str(sweep.locations.root / "small" / "shards/contrast/5")
+    asked = ("evaluate", shards, "--model", "torchvision:shufflenet_v2_x0_5", "--weights", "none", "--limit", "8",
+             "--device", "cpu", "--json", "-q")  # fmt: skip
+
+    told = [CliRunner().invoke(main, [*asked, "--seed", seed], catch_exceptions=False) for seed in ("1", "1", "2")]
+
+    one, again, other = (json.loads(each.stdout)["weights_sha256"] for each in told)
+    assert one == again != other
 
 
 def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, project: Project):
