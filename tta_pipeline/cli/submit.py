@@ -337,12 +337,13 @@ class _Submitter:
         from tta_pipeline.defs.resources.queued_runs import persistent_instance
         from tta_pipeline.defs.sync_history import covered_places, sync_history
 
-        places = [place for piece in untold for place in covered_places(self.benchmark, piece)]
+        graph = defs.resolve_asset_graph()
+        places = [place for piece in untold for place in covered_places(graph, self.benchmark, piece)]
         places += [place for of_piece in finished.values() for place in sorted(of_piece)]
         with persistent_instance() as instance:
             num_new = sync_history(
                 instance,
-                defs.resolve_asset_graph(),
+                graph,
                 self.benchmark,
                 self.locations,
                 places=places,
