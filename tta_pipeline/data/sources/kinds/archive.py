@@ -162,6 +162,12 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             remarks=(*found.remarks, *seen.remarks),
         )
 
+    def find_published_set(self, shift_set: ShiftSet) -> str | None:
+        """Return the shift set whose published archives have these names; only their md5 can prove the match."""
+        names = {path.name for path in self.archives}
+        sets = (shift_set, *shipped_sets().values())
+        return next((each.name for each in sets if names <= each.archives.keys()), None)
+
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
         images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
