@@ -83,3 +83,14 @@ def test_a_submission_of_an_unknown_engine_is_refused_in_one_line(tmp_path: Path
         SubmissionError, match="submission 1 of mine is with 'cloud'; expected one of local, ray, slurm"
     ):
         engine_of(replace(made, engine="cloud"))
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENGINES.items() if entry.uses_dagster])
+def test_another_run_launcher_is_refused_with_the_one_that_is_expected(name: str, tmp_path: Path):
+    """Each engine of Dagster's queue names its own, also when the launcher of `dagster.yaml` cannot be loaded."""
+    engine = ENGINES[name].open(tmp_path, None)
+    assert isinstance(engine, QueuedRuns)
+
+    with pytest.raises(SubmissionError, match=rf"of /home is object; expected {engine.launcher}: see docs/how-to.md"):
+        engine.require_launcher(object(), "/home")
+    assert "expected" in engine.advice()
