@@ -329,6 +329,18 @@ def test_a_method_without_a_name_of_its_own_is_not_called_what_it_inherits(shard
     assert "last_class" == tta.evaluate(named, shard_set.folder).method
 
 
+def test_random_weights_are_those_of_the_seed(sweep: Project):
+    """Else the number that an author of a method sees without weights would be another one each time."""
+    shards = str(sweep.locations.root / "small" / "shards/contrast/5")
+    asked = ("evaluate", shards, "--model", "torchvision:shufflenet_v2_x0_5", "--weights", "none", "--limit", "8",
+             "--device", "cpu", "--json", "-q")  # fmt: skip
+
+    told = [CliRunner().invoke(main, [*asked, "--seed", seed], catch_exceptions=False) for seed in ("1", "1", "2")]
+
+    one, again, other = (json.loads(each.stdout)["weights_sha256"] for each in told)
+    assert one == again != other
+
+
 def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, project: Project):
     """Whatever the manifest of a set of somebody's says that its benchmark is called."""
     tta.shard(fog, tmp_path / "..data/fog/5", num_shards=1)

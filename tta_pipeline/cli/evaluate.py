@@ -34,7 +34,8 @@ _SHOWN = (
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a hyperparameter.")
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the method.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the "
+              "method, and of random weights.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
@@ -70,6 +71,8 @@ def evaluate(
       tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
+    import torch
+
     from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.evaluate_shards import evaluate as evaluate_alone
     from tta_pipeline.loading.dataset import open_shards
@@ -84,6 +87,7 @@ def evaluate(
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
     shards, started_at = open_shards(folder), utc_now()
     num_classes = len(shards.classes)
+    torch.manual_seed(seed)
     network = load_model(
         model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
     )

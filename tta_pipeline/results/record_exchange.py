@@ -86,7 +86,7 @@ class Sender:
     def send(self) -> int:
         """Send the records that are not at the URL yet, each after its predictions; return the number of records.
 
-        Records of version 1, which have no hash, and damaged records are not sent.
+        Damaged records are not sent.
 
         Raises:
             StreamError: the URL is not on S3 or Google Cloud Storage, or cannot be listed or written to.

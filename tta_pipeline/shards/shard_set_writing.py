@@ -90,7 +90,9 @@ def write_shards(
     """
     require_replaceable(target.folder, _read_shard_names(target.folder))
     listing = listing.in_memory()
-    if workers and workers.are_worth_starting(sum(image.size_bytes for image in listing.images)):
+    if workers:
+        workers.expect(sum(image.size_bytes for image in listing.images))
+    if workers and workers.are_worth_starting():
         workers.start(write_shard)  # the processes import what they need while the images are put in order
     else:
         workers = None

@@ -163,6 +163,7 @@ EVALUATIONS = (
         f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights shufflenet.safetensors "
         "--mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 --limit 20"
     ),
+    step(f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights none --seed 1 --limit 20"),
     step(f"{EVALUATE} --method norm --record tried"),
     *(
         step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}")
