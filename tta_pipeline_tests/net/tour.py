@@ -239,8 +239,8 @@ CLUSTER = (
 )
 
 CLEANING = (
-    step("tta-pipeline stop-training first"),
-    step("tta-pipeline stop-training own cnn"),
+    step("tta-pipeline stop-training first", 1),
+    step("tta-pipeline stop-training own cnn", 1),
     step("tta-pipeline clean --dry-run"),
     *(step(f"tta-pipeline clean {kind} --dry-run --json", name=f"clean {kind}")
       for kind in ("superseded", "gone", "predictions", "states")),
