@@ -15,14 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tta_pipeline.data.remote_files import (
-    describe_change,
-    fetch_file_facts,
-    gather_bounded,
-    read_range,
-    run_and_wait,
-    start_coroutine,
-)
+from tta_pipeline.data.remote_files import describe_change, fetch_file_facts, read_range
+from tta_pipeline.data.server_requests import run_and_wait, start_coroutine
 from tta_pipeline.data.sources.remote_shards import RemoteCell
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.local_cache import LocalCache
@@ -146,7 +140,7 @@ class RemoteBlocks:
         Raises:
             StreamError: the server cannot be asked.
         """
-        found = run_and_wait(gather_bounded([fetch_file_facts(remote.url) for remote in self._remote]))
+        found = fetch_file_facts([remote.url for remote in self._remote])
         for number, (now, remote) in enumerate(zip(found, self._remote, strict=True)):
             if describe_change(now, remote.facts):
                 yield number

@@ -8,10 +8,10 @@ import re
 import shutil
 import zlib
 from collections.abc import Collection, Sequence
-from itertools import islice
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.braces import expand
 from tta_pipeline.util.files import published_folder, written_file
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -20,7 +20,6 @@ _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
 """The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
-_HUGE_RANGE = re.compile(r"\.\.-?\d{8,}")
 _CHUNK_BYTES = 2**20
 
 
@@ -165,14 +164,12 @@ def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str])
             )
 
 
-def _expanded(pattern: str) -> list[str]:
-    from braceexpand import braceexpand
-
+def _expanded(pattern: str) -> tuple[str, ...]:
     try:
-        names = [] if _HUGE_RANGE.search(pattern) else [*islice(braceexpand(pattern), _MAX_EXPANDED + 1)]
+        names = expand(pattern, most=_MAX_EXPANDED)
     except ValueError as error:
         raise SourceError(f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}") from error
-    if not 0 < len(names) <= _MAX_EXPANDED:
+    if not names:
         raise SourceError(f"{pattern!r} names more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
     return names
 
