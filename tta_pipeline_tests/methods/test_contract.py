@@ -356,7 +356,9 @@ def test_the_documentation_has_every_method():
         )
 
 
-CHOOSING = {type(each) for entry in METHODS.values() for each in entry.presets.values() if each.code_of_choices}
+CHOOSING = list(
+    dict.fromkeys(type(each) for entry in METHODS.values() for each in entry.presets.values() if each.code_of_choices)
+)
 
 
 @pytest.mark.parametrize("settings", CHOOSING, ids=lambda settings: settings.__name__)
