@@ -253,7 +253,7 @@ def test_a_block_that_could_not_be_fetched_is_asked_for_again(shard_set: ShardSe
         samples.open(stack)
         web.commit("503")
         for _ in range(2):
-            with pytest.raises(StreamError, match="found ClientResponseError 503"):
+            with pytest.raises(StreamError, match="found status 503"):
                 samples.read_file(0)
         web.commit("503", 0)
 
