@@ -183,7 +183,7 @@ def _adopt(folder: Path) -> int:
         CLEAN,
         quiet_reporter("", 0),
         benchmark_name="bench",
-        pin_classes=lambda classes: ClassMap(classes=classes),
+        pin_classes=lambda find_classes: ClassMap(classes=find_classes()),
     )
     return published.shard_set.manifest.num_samples
 

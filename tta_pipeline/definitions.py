@@ -15,7 +15,7 @@ from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore, console
 from tta_pipeline.defs.robustness_report import robustness_report
-from tta_pipeline.defs.scope import CellScope, HeldOutScope, Scope, SetScope, StreamScope
+from tta_pipeline.defs.scope import CellScope, evaluated_scopes, experiment_scopes, held_out_scopes, shard_scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.defs.source_model import source_model
 from tta_pipeline.defs.source_split import source_split
@@ -24,7 +24,6 @@ from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.defs.transformed_shards import transformed_shards
 from tta_pipeline.defs.tuning import tuning
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.util.source_code import import_from_here
 
 # Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
@@ -66,54 +65,29 @@ def build_definitions(locations: Locations) -> dg.Definitions:
 
 def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
     cells = CellScope(benchmark=benchmark)
-    for scope in _scopes(benchmark):
+    held_out = tuple(held_out_scopes(benchmark))
+    for scope in (*shard_scopes(benchmark), *held_out):
         yield source_split(scope)
         yield tar_shards(scope)
         yield shard_manifest(scope)
-    for scope in (*_evaluated_scopes(benchmark), *_held_out_scopes(benchmark)):
+    for scope in (*evaluated_scopes(benchmark), *held_out):
         for transform in benchmark.transforms:
             yield transformed_shards(scope, transform)
     yield loader_benchmark(cells)
     for model in benchmark.trained_models:
         yield source_model(cells, model)
-    for streams, experiment in _experiments(benchmark):
+    for streams, experiment in experiment_scopes(benchmark):
         yield evaluation(streams, experiment)
-    if benchmark.held_out:
+    if held_out:
         yield from (tuning(cells, name) for name in benchmark.tuning if name in benchmark.experiments)
     yield robustness_report(cells)
 
 
 def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
-    for scope in _scopes(benchmark):
+    for scope in (*shard_scopes(benchmark), *held_out_scopes(benchmark)):
         yield shard_manifest_checks(scope)
-    for streams, experiment in _experiments(benchmark):
+    for streams, experiment in experiment_scopes(benchmark):
         yield evaluation_checks(streams, experiment)
-
-
-def _scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
-    yield from _evaluated_scopes(benchmark)
-    yield from _held_out_scopes(benchmark)
-    if benchmark.has_train:
-        yield SetScope(benchmark=benchmark, cell=TRAIN)
-
-
-def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
-    yield CellScope(benchmark=benchmark)
-    if benchmark.has_clean:
-        yield SetScope(benchmark=benchmark, cell=CLEAN)
-
-
-def _held_out_scopes(benchmark: Benchmark) -> Iterator[HeldOutScope]:
-    if benchmark.tuning and benchmark.held_out:
-        yield HeldOutScope.of(benchmark)
-
-
-def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], str]]:
-    for name, experiment in benchmark.experiments.items():
-        if experiment.protocol.partitioned_by == "cell":
-            yield from ((scope, name) for scope in _evaluated_scopes(benchmark))
-        else:
-            yield StreamScope(benchmark=benchmark, experiment_name=name), name
 
 
 import_from_here()

@@ -62,10 +62,10 @@ def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
 
 AT_SEAMS = (
     "cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/",
-    "evaluation/evaluator.py",
+    "evaluation/sample_loaders.py",
 )  # fmt: skip
 """Where imports wait inside functions: for a heavy package; in the doctor, since it reports on a broken one; in the
-evaluator for webdataset, which a machine may lack that does not read with it."""
+loaders of samples for webdataset, which a machine may lack that does not read with it."""
 
 
 def test_imports_of_the_package_are_plain_inside_rooms():

@@ -34,6 +34,17 @@ def test_results_come_in_order_from_other_processes():
     assert os.getpid() not in {pid for _, pid in results}
 
 
+def test_a_question_is_no_work():
+    """Only expected work decides whether processes are worth starting, however often one asks."""
+    half = 2**24
+    with Workers(2) as workers, Workers(1) as alone:
+        assert [False] * 3 == [workers.are_worth_starting(half) for _ in range(3)]
+        for each in (workers, alone):
+            each.expect(half)
+        assert [False, True] == [workers.are_worth_starting(more) for more in (0, half)]
+        assert not alone.are_worth_starting(2**40)
+
+
 def test_an_error_is_raised_where_the_work_was_asked_for():
     """And the process does further work."""
     with Workers(1) as workers:

@@ -14,11 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 import tta_pipeline as tta
+from tta_pipeline.cli import main
 from tta_pipeline.results.database.database import publish_metrics
-from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import SMALL, Project, write_tree
+from tta_pipeline_tests.evaluation.test_evaluator import small_model
+from tta_pipeline_tests.methods.own_method import Mirrored
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -284,6 +290,55 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         refused = project.run("tta-pipeline", *common, *wrong)
         assert refused.returncode in (1, 2)
         assert says in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("fogs", ("imagenet_c", 12, "digital", True)), ("others", ("own", None, None, None))],
+)
+def test_a_record_has_the_shift_set_of_the_benchmark_that_its_manifest_names(
+    fog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, expected: tuple[object, ...]
+):
+    """So that it stands beside the results of the file; of shards that no file names, the set is called own."""
+    data = Locations(root=tmp_path / "data")
+    data.benchmark_files.mkdir(parents=True)
+    (data.benchmark_files / f"{file}.yaml").write_text(SMALL)
+    tta.shard(fog, tmp_path / "fogs/contrast/5", num_shards=1)
+    monkeypatch.setenv("TTA_DATA_ROOT", str(data.root))
+    command = ("--model", "timm:resnet18", "--weights", "none", "--record", "mine", "--device", "cpu", "--limit", "4")
+
+    done = CliRunner().invoke(main, ["evaluate", str(tmp_path / "fogs/contrast/5"), *command])
+
+    assert 0 == done.exit_code, done.output
+    columns = "shift_set, shift_position, shift_family, in_mean"
+    (row,) = tta.query(f"SELECT {columns} FROM evaluations", data_root=data.root).to_pylist()
+    assert expected == tuple(row.values())
+
+
+def test_a_method_without_a_name_of_its_own_is_not_called_what_it_inherits(shard_set: ShardSet):
+    """Neither if it was built by its import path nor by hand; nobody published its hyperparameters."""
+    path = "tta_pipeline_tests.methods.own_method"
+    built = tta.build(f"{path}:MIRRORED", small_model(), num_classes=3)
+    by_hand = Mirrored(small_model(), built.hyperparameters, num_classes=3)
+
+    rows = [tta.evaluate(method, shard_set.folder) for method in (built, by_hand)]
+
+    assert [f"{path}:MIRRORED", f"{path}:Mirrored"] == [row.method for row in rows] == [row.experiment for row in rows]
+    assert [None, None] == [row.hyperparameters_origin for row in rows]
+    named = tta.build(f"{path}:LAST_CLASS", small_model(), num_classes=3)
+    assert "last_class" == tta.evaluate(named, shard_set.folder).method
+
+
+def test_random_weights_are_those_of_the_seed(sweep: Project):
+    """Else the number that an author of a method sees without weights would be another one each time."""
+    shards = str(sweep.locations.root / "small" / "shards/contrast/5")
+    asked = ("evaluate", shards, "--model", "torchvision:shufflenet_v2_x0_5", "--weights", "none", "--limit", "8",
+             "--device", "cpu", "--json", "-q")  # fmt: skip
+
+    told = [CliRunner().invoke(main, [*asked, "--seed", seed], catch_exceptions=False) for seed in ("1", "1", "2")]
+
+    one, again, other = (json.loads(each.stdout)["weights_sha256"] for each in told)
+    assert one == again != other
 
 
 def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, project: Project):

@@ -337,6 +337,10 @@ class Benchmark(ConfigModel):
         """Models that assets `source_model` train, by name."""
         return {name: model for name, model in self.models.items() if isinstance(model, TrainedModel)}
 
+    def source_model_asset(self, model: str) -> str:
+        """Return the key, below the benchmark's, of the asset that trains *model*: with its name if there are more."""
+        return f"source_model/{model}" if len(self.trained_models) > 1 else "source_model"
+
 
 def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
     """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines."""

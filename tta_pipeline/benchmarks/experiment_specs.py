@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
 from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
@@ -13,6 +13,7 @@ from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 
 LoaderName = Literal["indexed", "imagefolder", "webdataset"]
+SegmentOrder = SampleOrder | Literal["slow"]
 
 
 class Experiment(ConfigModel):
@@ -115,8 +116,8 @@ class Experiment(ConfigModel):
         return self.seeds or (self.seed,)
 
     @property
-    def stream_order(self) -> str:
-        """Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow.
+    def stream_order(self) -> SegmentOrder:
+        """Order of the samples in a segment.
 
         Mixed cells and several seeds imply a shuffled order.
         """

@@ -6,7 +6,7 @@ without a model, data or torch.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic_core import from_json
 
@@ -22,6 +22,9 @@ _NOT_IN_SETTINGS = (
 )  # fmt: skip
 """Settings that are not in the part `settings`: they have another part, name something that has one, or only list
 other streams."""
+DEFAULTS_VERSION = "1"
+"""Version of the defaults of all other settings. Raise it when a default changes: a setting at its default is not in
+the fingerprint, so that a new setting outdates nothing."""
 
 
 def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> JsonObject:
@@ -35,7 +38,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> Json
     Raises:
         OSError: the list of a subset cannot be read.
     """
-    settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS))
+    settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS), exclude_defaults=True)
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
     return {
@@ -44,8 +47,34 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> Json
             "preset": experiment.preset,
             "hyperparameters": experiment.configured_hyperparameters().model_dump(mode="json"),
         },
-        "settings": {**settings, "seed": seed, "order_is_seeded": experiment.seeds is not None},
+        "settings": {
+            **settings,
+            "defaults": DEFAULTS_VERSION,
+            "seed": seed,
+            "order_is_seeded": experiment.seeds is not None,
+        },
         "image_size": image_size,
+    }
+
+
+def with_defaults(parts: JsonObject) -> JsonObject:
+    """Return *parts* of a fingerprint, with the settings that are at their default, for a person to read."""
+    settings = parts.get("settings")
+    return {**parts, "settings": _complete(settings, default_settings())} if isinstance(settings, Mapping) else parts
+
+
+def default_settings() -> JsonObject:
+    """Return the defaults of all settings that can be in the part `settings`."""
+    usual = Experiment.model_construct(model="", method="")
+    return usual.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS))
+
+
+def _complete(found: JsonObject, defaults: JsonObject) -> JsonObject:
+    return {
+        name: _complete(value, default)
+        if isinstance(value, Mapping) and isinstance(default := defaults.get(name), Mapping)
+        else value
+        for name, value in {**defaults, **found}.items()
     }
 
 

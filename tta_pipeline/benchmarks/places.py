@@ -15,6 +15,11 @@ class Place(NamedTuple):
     segment: Segment
     cell: Cell
 
+    @property
+    def text(self) -> str:
+        """The place in a message."""
+        return f"stream {self.plan.key.key}, {self.cell.key}"
+
 
 def places_of(plan: StreamPlan) -> Iterator[Place]:
     """Yield each cell of *plan*, in order."""

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
+SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet"]
 _CORRELATED = "correlated"
 
 
@@ -26,7 +27,7 @@ class Protocol(ConfigModel):
     corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
     shuffled (SAR). slow: each image once per corruption, while the severity rises and falls sample by sample.
     """
-    order: Literal["stored", "shuffled", "by_class", "dirichlet"] = "stored"
+    order: SampleOrder = "stored"
     """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated."""
     delta: float | None = Field(default=None, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""

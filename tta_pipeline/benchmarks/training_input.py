@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
 
+Augmentation = Literal["none", "simple", "full"]
+
 
 class RandAugment(ConfigModel):
     """`RandAugment` of torchvision.transforms.v2, after crop and flip (Cubuk et al. 2020)."""
@@ -38,7 +40,7 @@ class AugMix(ConfigModel):
 class TrainingInputSettings(ConfigModel):
     """Loader, order and augmentation of the images that a training reads."""
 
-    augmentation: Literal["none", "simple", "full"] = "simple"
+    augmentation: Augmentation = "simple"
     """none: the centre crop, as for evaluation, or the unchanged image if it has the size already; simple: a random
     crop after resizing, or after padding by an eighth if the image has the size already, and a random flip; full: a
     random crop of 8 to 100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""

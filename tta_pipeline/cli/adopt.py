@@ -1,17 +1,24 @@
 """The verb `adopt`."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.data.sources.shard_layouts import LAYOUTS
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+_LAYOUTS = textwrap.fill(
+    f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}.", 76, break_on_hyphens=False, subsequent_indent="  "
+)
+
+
+@click.command(epilog=f"\b\n{_LAYOUTS}")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."

@@ -9,8 +9,8 @@ from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
 from tta_pipeline.data.sources.existing_shards import read_class_names
 from tta_pipeline.data.sources.shard_files import (
     COMPRESSED_SUFFIXES,
+    find_one_set,
     find_shard_files,
-    require_one_set,
     select_names,
     unpack,
     unpacked_path,
@@ -84,9 +84,7 @@ def _folders(root: Path, files: Sequence[str]) -> list[Path]:
 
 def _shards(folder: Path, files: Sequence[str], *, unpacks: bool) -> tuple[Path, ...]:
     """Return the shards of the one set in *folder*, unpacked first if *unpacks*."""
-    shards = find_shard_files(folder, files)
-    if not files:
-        require_one_set(shards)
+    shards = find_one_set(folder, files)
     for shard in shards if unpacks else ():
         if unpacked_path(shard) != shard:
             unpack(shard, unpacked_path(shard))

@@ -55,13 +55,14 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
         )
     shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_for_benchmark(found, locations, CLEAN))
     loaded = load_benchmark_model(found, model, locations)
+    tell = ignore_line if is_quiet else say
     reporter = quiet_reporter if is_quiet else log_reporter(say)
-    with leased_device(device, ignore_line if is_quiet else say) as leased:
+    with leased_device(device, tell) as leased:
         fits = check_normalisation(
             loaded, shard_set, image_size=found.image_size, limit=limit, seed=seed, device=leased,
             num_threads=default_decode_threads(),
             advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
         )  # fmt: skip
     print_table_as(Table(columns=COLUMNS, rows=fits.rows), form)
-    say(f"{model}: {fits.verdict}")
+    tell(f"{model}: {fits.verdict}")
     sys.exit(1 if fits.better else 0)

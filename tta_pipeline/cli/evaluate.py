@@ -1,6 +1,7 @@
 """The verb `evaluate`."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from tta_pipeline.cli.common import ignore_line, parse_settings, plain_errors, p
 
 if TYPE_CHECKING:
     from tta_pipeline.results.evaluation_record import Evaluation
+    from tta_pipeline.util.locations import Locations
 
 _SHOWN = (
     "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
@@ -32,7 +34,8 @@ _SHOWN = (
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a hyperparameter.")
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the method.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the "
+              "method, and of random weights.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
@@ -68,6 +71,8 @@ def evaluate(
       tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
+    import torch
+
     from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.evaluate_shards import evaluate as evaluate_alone
     from tta_pipeline.loading.dataset import open_shards
@@ -82,6 +87,7 @@ def evaluate(
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
     shards, started_at = open_shards(folder), utc_now()
     num_classes = len(shards.classes)
+    torch.manual_seed(seed)
     network = load_model(
         model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
     )
@@ -120,6 +126,7 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
             "for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
+    row = _with_shift_set(row, locations)
     record = publish_record(
         locations.results(row.benchmark),
         kind="evaluations",
@@ -130,6 +137,17 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
     )
     publish_metrics(locations)
     return record.path
+
+
+def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
+    """Return *row* with the shift set of the benchmark that its manifest names, if a file has it with this shift."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.util.partitions import CLEAN
+
+    benchmark = load_all_benchmarks(locations).benchmarks.get(row.benchmark)
+    if benchmark is None or row.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
+        return row
+    return replace(row, **asdict(benchmark.shift_set.facts_of(row.corruption)))
 
 
 def _print_evaluation(row: "Evaluation", *, as_json: bool) -> None:

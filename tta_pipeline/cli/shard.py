@@ -36,7 +36,6 @@ for probe in sys.argv[2:]:
 
 def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     """Use the values in the YAML file at *path* as defaults of the options."""
-    del parameter
     if path is None:
         return
     from tta_pipeline.errors import BenchmarkFileError
@@ -45,7 +44,9 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     names = {
         flag.removeprefix("--").replace("-", "_"): str(option.name)
         for option in context.command.params
-        for flag in (option.opts if isinstance(option, click.Option) else [str(option.name)])
+        if option is not parameter
+        for flag in option.opts
+        if flag.startswith("--") or isinstance(option, click.Argument)
     }
     try:
         content = read_document(path)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,13 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import match_cell
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import PipelineError, SourceError
 from tta_pipeline.shards.conversion import Conversion
+from tta_pipeline.shards.manifest import WRITER_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.files import temporary_folder
+from tta_pipeline.util.locations import CLASS_MAP_FILE
 from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, Step, quiet_reporter
@@ -58,7 +60,7 @@ def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[P
         if workers.are_worth_starting(order.source.one_pass_bytes):
             workers.start(write_cell)  # the workers import their modules while the archives are read
         context = _source_context(order, spill_root, progress)
-        with order.source.opened_whole(context, order.prefixes) as (source, found):
+        with order.source.opened_whole(context, order.prefixes) as (source, found), _keeping_no_unused_map(order):
             if not found:
                 raise SourceError(
                     f"found no cell of {order.shift_set.name} in {_where(order.source)}; expected "
@@ -68,6 +70,22 @@ def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[P
             every = _convert_all(_make_conversion(order, source, found, progress), found, workers)
             for number, published in enumerate(every, start=1):
                 yield Step(number, len(found), published)
+
+
+@contextmanager
+def _keeping_no_unused_map(order: ShardRequest) -> Iterator[None]:
+    """Remove the class map that was pinned in the block if an error comes before any shards: no set has its labels.
+
+    Otherwise the next run, with another class map, would be refused because of it.
+    """
+    path = order.output / CLASS_MAP_FILE
+    was_pinned = path.exists()
+    try:
+        yield
+    except PipelineError:
+        if not was_pinned and not any(order.output.rglob(WRITER_FILE)):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _spill_root(order: ShardRequest) -> AbstractContextManager[Path]:
@@ -109,7 +127,7 @@ def _make_conversion(order: ShardRequest, source: Source, found: Sequence[Cell],
 
 def _class_map(order: ShardRequest, source: Source, *, is_one_set: bool) -> ClassMap:
     """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none."""
-    path, find_classes = order.output / "class_map.json", partial(_classes, order, source)
+    path, find_classes = order.output / CLASS_MAP_FILE, partial(_classes, order, source)
     if is_one_set:
         return read_pinned_class_map(path) or class_map_of_found(find_classes(), where=path)
     return pin_class_map(path, find_classes)

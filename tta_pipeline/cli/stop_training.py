@@ -3,8 +3,9 @@
 import click
 
 from tta_pipeline.cli.common import plain_errors
-from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.errors import BenchmarkFileError, EvaluationError
+from tta_pipeline.util.files import is_visibly_locked
+from tta_pipeline.util.locations import STOP_FILE, TRAINING_LOCK, Locations
 
 
 @click.command("stop-training")
@@ -32,7 +33,10 @@ def stop_training(*, benchmark: str, model: str | None) -> None:
             f"{benchmark} trains {', '.join(trained) or 'no model'}; found {model}, expected the name of one of these"
         )
     folder = locations.training(benchmark, chosen)
-    if not folder.is_dir():
-        raise BenchmarkFileError(f"{folder} does not exist; expected a training of {chosen} that has begun")
+    if not is_visibly_locked(folder / TRAINING_LOCK):
+        raise EvaluationError(
+            f"no training of {chosen} is under way in {folder}; expected one to end: materialize its source_model to "
+            "begin a training, or to go on with one that was cancelled or killed"
+        )
     (folder / STOP_FILE).touch()
     click.echo(f"{chosen} of {benchmark} ends after its present epoch")

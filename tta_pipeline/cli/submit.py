@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import parse_settings, plain_errors, print_table, say, say_left_out
+from tta_pipeline.cli.engines import DEFAULT, ENGINES, EngineEntry, engine_of, names_of
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 _FinishedPlaces = Mapping["Piece", frozenset[tuple[str, str]]]
 """For each piece, the places that it has finished."""
-_ENGINES = ("local", "ray", "slurm")
+_CONFIGS = "; ".join(f"{name}: {entry.config}" for name, entry in ENGINES.items() if entry.config)
 _DEVICES_OF_A_CLUSTER = 4
-_POLL_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
-"""Seconds between two queries of an engine; Slurm is asked less often, since it serves all users of the cluster."""
 _SYNC_EVERY_S = 30.0
 """Seconds after which a watching submitter updates the database and Dagster's history again."""
 
@@ -38,16 +37,18 @@ _SYNC_EVERY_S = 30.0
 @click.option("--experiments", metavar="NAMES", help="Only these experiments, separated by commas; default: all.")
 @click.option("--by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption", show_default=True,
               help="The most that a piece covers: a corruption, a cell, or one stream of one experiment.")  # fmt: skip
-@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Engine that starts the pieces; default: "
-              "local. --status and --cancel ask the engine of the submission.")  # fmt: skip
+@click.option("--engine", "engine_name", type=click.Choice(tuple(ENGINES)), help="What starts the pieces: "
+              f"{'; '.join(f'{name}, {entry.what}' for name, entry in ENGINES.items())}. Default: {DEFAULT}; --status "
+              "and --cancel ask the engine of the submission.")  # fmt: skip
 @click.option("--devices", "num_devices", type=click.IntRange(1, 100_000), help="Number of pieces that compute at "
-              "a time; default: the devices here, or 4 on a cluster; dagster.yaml limits local and ray.")  # fmt: skip
+              f"a time; default: the devices here, or {_DEVICES_OF_A_CLUSTER} on a cluster; dagster.yaml limits "
+              f"{names_of(lambda entry: entry.uses_dagster)}.")  # fmt: skip
 @click.option("--device", help="Kind of device that computes, such as cuda or cpu; default: the kind found here; for "
-              "slurm and ray: cuda.")  # fmt: skip
+              f"{names_of(lambda entry: entry.is_elsewhere)}: cuda.")  # fmt: skip
 @click.option("--compute", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the resource compute, "
               "such as stage_folder='$TMPDIR'.")  # fmt: skip
 @click.option("--config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="YAML file for slurm: options of sbatch, lines before each piece, a container.")  # fmt: skip
+              help=f"YAML file for {_CONFIGS}.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Report progress until the work ends; Ctrl-C leaves it running.")
 @click.option("--status", "asks_status", is_flag=True, help="Show the progress of a submission.")
@@ -89,6 +90,11 @@ def submit(
         raise click.UsageError("--number is given without --status or --cancel: leave it out to submit")
     if dry_run and asks:
         raise click.UsageError("--dry-run is given with --status or --cancel: leave one out")
+    if config_path and not asks and not ENGINES[engine_name or DEFAULT].config:
+        raise click.UsageError(
+            f"--config is given with the engine {engine_name or DEFAULT}, which reads no file: leave it out, or name "
+            f"an --engine that does: {names_of(lambda entry: entry.config)}"
+        )
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
     benchmark = loaded.benchmark(benchmark_name)
@@ -97,7 +103,8 @@ def submit(
     submitter = _Submitter(
         benchmark=benchmark,
         locations=locations,
-        engine_name=submission.engine if submission else engine_name or "local",
+        engine_name=submission.engine if submission else engine_name or DEFAULT,
+        entry=engine_of(submission) if submission else ENGINES[engine_name or DEFAULT],
         num_devices=num_devices,
         config_path=config_path,
     )
@@ -141,6 +148,7 @@ class _Submitter:
     benchmark: "Benchmark"
     locations: Locations
     engine_name: str
+    entry: EngineEntry
     num_devices: int | None
     config_path: Path | None
 
@@ -149,7 +157,7 @@ class _Submitter:
         """Largest number of pieces that compute at the same time."""
         if self.num_devices:
             return self.num_devices
-        if self.engine_name != "local":
+        if self.entry.is_elsewhere:
             return _DEVICES_OF_A_CLUSTER
         from tta_pipeline.evaluation.device.devices import device_facts
 
@@ -158,17 +166,13 @@ class _Submitter:
     @cached_property
     def engine(self) -> "Engine":
         """The engine of the user's choice."""
-        # Only Slurm needs the number; counting the devices here would import torch before anything is cancelled.
-        num_devices = self.max_running if self.engine_name == "slurm" else 1
-        return _engine(
-            self.engine_name, data_root=self.locations.root, num_devices=num_devices, config_path=self.config_path
-        )
+        return self.entry.open(self.locations.root, self.config_path)
 
     def device_kind(self, asked: str | None) -> str:
         """Return the kind of device that computes; on a cluster, this machine need not have one."""
         from tta_pipeline.evaluation.device.devices import CLUSTER_DEVICE_KIND, device_type
 
-        return asked or (device_type("auto") if self.engine_name == "local" else CLUSTER_DEVICE_KIND)
+        return asked or (CLUSTER_DEVICE_KIND if self.entry.is_elsewhere else device_type("auto"))
 
     def submit(
         self, experiments: tuple[str, ...], *, by: "Cut", device: str | None, compute: JsonObject, dry_run: bool
@@ -219,7 +223,7 @@ class _Submitter:
         from tta_pipeline.extras.cluster.submission import find_open_submissions
 
         for submission in find_open_submissions(self.locations, self.benchmark.name):
-            engine = _engine(submission.engine, data_root=self.locations.root, num_devices=1, config_path=None)
+            engine = engine_of(submission).open(self.locations.root, None)
             overview = Overview(submission=submission, states=engine.states(submission))
             yield from overview.active
             if not overview.is_over:
@@ -238,7 +242,7 @@ class _Submitter:
             compute=compute,
             owner=self.engine.owner(),
         )
-        self.engine.start(submission)
+        self.engine.start(submission, num_devices=self.max_running)
         name = self.benchmark.name
         say(
             f"submitted {len(pieces):,} pieces as submission {submission.number} of {name}, in {submission.folder}\n"
@@ -261,7 +265,7 @@ class _Submitter:
                     self._sync_results(overview)
                     told = time.monotonic()
                 said = lines
-                time.sleep(_POLL_EVERY_S[self.engine_name])
+                time.sleep(self.entry.poll_every_s)
                 overview = self._poll(submission) or overview
         except KeyboardInterrupt:
             say(f"it keeps running; to watch it again: tta-pipeline submit {self.benchmark.name} --status --watch")
@@ -271,7 +275,7 @@ class _Submitter:
         try:
             return self._overview(submission)
         except SubmissionError as error:
-            say(f"{error}; asking again in {_POLL_EVERY_S[self.engine_name]:.0f} s")
+            say(f"{error}; asking again in {self.entry.poll_every_s:.0f} s")
             return None
 
     def print_status(self, submission: "Submission") -> int:
@@ -325,7 +329,7 @@ class _Submitter:
         from tta_pipeline.results.database.database import publish_metrics
 
         publish_metrics(self.locations)
-        untold = overview.done if self.engine_name == "slurm" else ()
+        untold = () if self.entry.uses_dagster else overview.done
         finished = finished or {}
         if not untold and not any(finished.values()):
             return
@@ -333,12 +337,13 @@ class _Submitter:
         from tta_pipeline.defs.resources.queued_runs import persistent_instance
         from tta_pipeline.defs.sync_history import covered_places, sync_history
 
-        places = [place for piece in untold for place in covered_places(self.benchmark, piece)]
+        graph = defs.resolve_asset_graph()
+        places = [place for piece in untold for place in covered_places(graph, self.benchmark, piece)]
         places += [place for of_piece in finished.values() for place in sorted(of_piece)]
         with persistent_instance() as instance:
             num_new = sync_history(
                 instance,
-                defs.resolve_asset_graph(),
+                graph,
                 self.benchmark,
                 self.locations,
                 places=places,
@@ -357,16 +362,6 @@ def _mark_if_over(overview: "Overview") -> None:
 def _say_all(lines: tuple[str, ...]) -> None:
     for line in lines:
         say(line)
-
-
-def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path | None) -> "Engine":
-    if name == "slurm":
-        from tta_pipeline.extras.cluster.slurm import Slurm, read_slurm_config
-
-        return Slurm(config=read_slurm_config(config_path), data_root=data_root, num_devices=num_devices)
-    from tta_pipeline.defs.resources.queued_runs import QueuedRuns
-
-    return QueuedRuns(engine=name, tell=say)
 
 
 def _validate_compute(compute: JsonObject) -> JsonObject:

@@ -19,6 +19,9 @@ _ZIP = b"PK\x03\x04"
 ARRAYS = frozenset({"npy", "pth"})
 """Encodings that `read_array` reads; `decode_with_pillow` decodes the others."""
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
+_PNG_LEVEL = 1
+"""PNG compression level: all are lossless; a higher level takes ten times as long and saves a few per cent."""
 # Cameras and editors append padding, so the end mark may be this far before the end of the file.
 _TRAILER_BYTES = 4096
 MAX_PIXELS = 50_000_000
@@ -57,7 +60,9 @@ def _header_by_signature(data: bytes) -> ImageHeader:
         return _webp_header(data)
     if data.startswith((MAGIC, _ZIP)):
         return _array_header(data)
-    raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
+    raise ValueError(
+        f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP, WebP, .npy or .pth file"
+    )
 
 
 def _jpeg_header(data: bytes) -> ImageHeader:
@@ -153,6 +158,14 @@ def decode_with_pillow(data: bytes) -> Image.Image:
             return image.convert("RGB")
     except (OSError, SyntaxError) as error:
         raise ValueError(f"a damaged image ({error}); expected one that can be decoded") from error
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Return *image* as a PNG file, without loss for every mode that PNG has; any other mode becomes RGB."""
+    buffer = io.BytesIO()
+    savable = image if image.mode in _PNG_MODES else image.convert("RGB")
+    savable.save(buffer, "PNG", compress_level=_PNG_LEVEL)
+    return buffer.getvalue()
 
 
 def _require(intact: object, encoding: str, data: bytes, expected: str) -> None:

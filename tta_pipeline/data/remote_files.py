@@ -1,8 +1,7 @@
-"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, and reading byte ranges.
+"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, reading ranges, and writing objects.
 
-A URL is opened only by the library of its scheme, without chain, pipe or shell, and contains no secret. Keys, profiles
-and endpoints come from the usual places of these libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings,
-and for hf the variables HF_TOKEN and HF_ENDPOINT. Redirects to another host are not followed; see `redirects`.
+A URL names a file without chain, pipe or shell, and contains no secret. The Hub's token and address come from HF_TOKEN
+and HF_ENDPOINT; for other keys and for redirects see `server_requests`. Every read has a limit.
 """
 
 import asyncio
@@ -10,40 +9,38 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import wait
-from functools import cache
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from tta_pipeline.data.redirects import redirect_problem
+from tta_pipeline.data.server_requests import (
+    FileFacts,
+    NoAnswerError,
+    WebAnswer,
+    ask_patiently,
+    gather_bounded,
+    open_file_system,
+    open_web_answer,
+    run_and_wait,
+)
 from tta_pipeline.errors import StreamError
+from tta_pipeline.util.braces import expand
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
 MAX_WHOLE_FILE_BYTES = 2**32
 """Most bytes of a file that is read whole; the index of a shard set with ten million samples has 1.5e9."""
-_HUGE_RANGE = re.compile(r"\d{6}\.\.|\.\.-?\d{6}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
 _REFUSED_OF_HUB = re.compile(_REFUSED.pattern.replace("@", ""))  # hf://datasets/owner/name@revision
-_PAUSES_S = (0.0, 0.2, 1.0, 3.0)
-"""Pause before each attempt to read; the first attempt is immediate."""
-_CONNECT_S = 10.0
-_SILENCE_S = 30.0
-"""Seconds without a byte after which a connection counts as dropped."""
-_LISTEN_S = 0.5
-"""Longest wait for a result before Python checks for a signal."""
-_BUSY = (408, 425, 429)
-"""Status codes below 500 that ask the client to retry."""
-_NUM_AT_ONCE = 16
+_MOST_LISTING_BYTES = 2**26
+_MOST_LISTED = 100_000
 _PIECE_BYTES = 2**22
 _NUM_PIECES_AHEAD = 4
-_IS_HUB = "is_hub"
-_PARTIAL = 206
-_CONTENT_RANGE = re.compile(r"bytes \d+-\d+/(\d+)")
+_LINK = re.compile(r"""<a\s(?:[^>]*?\s)?href=["']([^"']+)""", re.IGNORECASE)
 
 Result = TypeVar("Result")
 
@@ -52,23 +49,8 @@ class NoSuchFileError(StreamError):
     """A server says that it has no such file."""
 
 
-class FileFacts(NamedTuple):
-    """A server's facts about a file; if one of them changes, the file has changed."""
-
-    size_bytes: int
-    """Size of the whole file; -1 if unknown."""
-    tag: str
-    """The ETag or, without it, the time of the last change; empty if the server gives neither."""
-
-
-class _Answer(NamedTuple):
-    """Bytes of a file, and the server's facts about the whole file."""
-
-    data: bytes
-    facts: FileFacts
-    num_bytes: int
-    """Number of bytes of the answer; *data* is empty if the answer is longer than requested."""
-    is_range: bool = True
+class TooLargeError(StreamError):
+    """A file is larger than what is read whole."""
 
 
 def scheme_of(location: str) -> str:
@@ -109,119 +91,119 @@ def expand_braces(location: str) -> tuple[str, ...]:
     Raises:
         StreamError: the braces are not closed, or expand to more than 10,000 locations.
     """
-    from braceexpand import braceexpand
-
     if "://" not in location:
         return (location,)
     try:
-        found = () if _HUGE_RANGE.search(location) else tuple(islice(braceexpand(location), _MAX_EXPANDED + 1))
-    except ValueError:  # the braces are unbalanced
+        found = expand(location, most=_MAX_EXPANDED)
+    except ValueError:
         raise StreamError("found a URL with unbalanced braces; expected {a,b} or {1..5}: close them") from None
-    if not 0 < len(found) <= _MAX_EXPANDED:
+    if not found:
         raise StreamError(f"found braces for more than {_MAX_EXPANDED} locations; expected one per cell: correct them")
     return found
 
 
-def run_and_wait(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run *work* on fsspec's thread and return its result; an exception in this thread cancels *work*."""
-    future = start_coroutine(work)
-    try:
-        while not future.done():
-            # A signal just before a wait begins does not interrupt it, so an endless wait could miss Ctrl-C.
-            wait([future], timeout=_LISTEN_S)
-        result: Result = future.result()
-        return result
-    finally:
-        future.cancel()
-
-
-def start_coroutine(work: Coroutine[Any, Any, Result]) -> Any:
-    """Start *work* on fsspec's thread and return its future."""
-    from fsspec.asyn import get_loop
-
-    return asyncio.run_coroutine_threadsafe(work, get_loop())
-
-
-async def gather_bounded(works: list[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Run *works* with at most 16 at once and return their results; the first error cancels the others."""
-    places = asyncio.Semaphore(_NUM_AT_ONCE)
-
-    async def placed(work: Coroutine[Any, Any, Result]) -> Result:
-        async with places:
-            return await work
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(placed(work)) for work in works]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-async def read_range(url: str, start: int = 0, end: int | None = None, *, facts: FileFacts | None = None) -> bytes:
+async def read_range(url: str, start: int, end: int, *, facts: FileFacts | None = None) -> bytes:
     """Return the bytes of the file at *url* from *start* to *end*; retry a few times after temporary failures.
 
     Args:
         url: Address of the file.
         start: First byte.
-        end: End of the range, exclusive; None: the end of the file.
+        end: End of the range, exclusive.
         facts: Facts that the file must have; None: they are not compared.
 
     Raises:
         StreamError: the bytes cannot be read, or the file on the server has changed.
     """
-    expected = "an object" if end is None else f"{end - start} bytes from byte {start} on"
 
-    def problem(answer: _Answer) -> str:
-        is_wrong = answer.num_bytes > MAX_WHOLE_FILE_BYTES if end is None else len(answer.data) != end - start
-        return f"{answer.num_bytes} bytes" if is_wrong else ""
+    async def ask() -> tuple[bytes, FileFacts]:
+        data, first, found = await _read_once(url, start, end)
+        if len(data) != end - start:
+            raise NoAnswerError(f"{len(data)} bytes")
+        if first not in (start, None):
+            raise NoAnswerError(f"bytes from byte {first} on")
+        return data, found
 
-    answer = await _request_range(url, start, end, problem=problem, expected=expected)
+    data, found = await _ask(url, ask, expected=f"{end - start} bytes from byte {start} on")
     if facts is not None:
-        require_same_file(url, answer.facts, facts)
-    return answer.data
+        require_same_file(url, found, facts)
+    return data
 
 
-async def copy_file(url: str, facts: FileFacts, target: Path) -> None:
-    """Copy the file at *url* to *target* in pieces; several pieces are read at once.
+async def read_whole(url: str, *, limit_bytes: int) -> bytes:
+    """Return the content of the file at *url*; retry a few times after temporary failures.
 
     Raises:
-        StreamError: a piece cannot be read, or the file on the server differs from *facts*.
+        NoSuchFileError: the server has no such file.
+        TooLargeError: the file has more than *limit_bytes*.
+        StreamError: the file cannot be read.
     """
-    starts = iter(range(0, facts.size_bytes, _PIECE_BYTES))
+
+    async def ask() -> bytes:
+        if _is_bucket(url):
+            data = await _read_object(url, 0, limit_bytes + 1)
+            if len(data) > limit_bytes:
+                raise too_large
+            return data
+        async with _open_web_answer(url) as answer:
+            if (answer.length or 0) > limit_bytes:
+                raise too_large
+            return await answer.read(limit_bytes)
+
+    too_large = TooLargeError(f"{url}: found more than {limit_bytes} bytes; expected a smaller file: check the address")
+    return await _ask(url, ask, expected=f"an object of at most {limit_bytes} bytes")
+
+
+async def read_in_pieces(
+    read: Callable[[int, int], Coroutine[Any, Any, bytes]], size_bytes: int, take: Callable[[bytes], object]
+) -> None:
+    """Read a file in pieces, several at once, and give them to *take*, in order, in a thread.
+
+    Args:
+        read: Returns the bytes from a start to an end.
+        size_bytes: Size of the file.
+        take: Writes a piece, or hashes it; meanwhile the next pieces are read.
+
+    Raises:
+        Exception: *read* or *take* raised it.
+    """
+    starts = iter(range(0, size_bytes, _PIECE_BYTES))
     reading: deque[asyncio.Task[bytes]] = deque()
 
     def read_ahead(num_pieces: int) -> None:
         for start in islice(starts, num_pieces):
-            end = min(start + _PIECE_BYTES, facts.size_bytes)
-            reading.append(group.create_task(read_range(url, start, end, facts=facts)))
+            reading.append(group.create_task(read(start, min(start + _PIECE_BYTES, size_bytes))))
 
     try:
         async with asyncio.TaskGroup() as group:
-            with target.open("wb") as out:
-                read_ahead(_NUM_PIECES_AHEAD)
-                while reading:
-                    await asyncio.to_thread(out.write, await reading.popleft())
-                    read_ahead(1)
+            read_ahead(_NUM_PIECES_AHEAD)
+            while reading:
+                await asyncio.to_thread(take, await reading.popleft())
+                read_ahead(1)
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
-async def fetch_file_facts(url: str) -> FileFacts:
-    """Return the server's facts about the file at *url*; for web URLs, from a request for its first byte.
+def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
+    """Return the servers' facts about the files at *urls*; for web URLs, from requests for the first byte.
 
     Raises:
-        StreamError: the file does not exist, or the server does not give its size or serves no ranges.
+        StreamError: a file does not exist, or its server does not give its size or serves no ranges.
     """
-    if urlsplit(url).scheme in ("s3", "gs"):
-        return await _retry(url, lambda: _object_facts(url), problem=lambda _: "", expected="an object")
+    return run_and_wait(gather_bounded([_fetch_facts(url) for url in urls]))
 
-    def problem(answer: _Answer) -> str:
-        if answer.is_range and answer.facts.size_bytes >= 0:
-            return ""
-        return f"{answer.num_bytes} bytes instead of a range"
 
-    return (await _request_range(url, 0, 1, problem=problem, expected="a range")).facts
+async def _fetch_facts(url: str) -> FileFacts:
+    if _is_bucket(url):
+        return await _ask(url, lambda: _object_facts(url), expected="an object")
+
+    async def ask() -> FileFacts:
+        async with _open_web_answer(url, 0, 1) as answer:
+            if not answer.is_range or answer.facts.size_bytes < 0:
+                raise NoAnswerError(f"{answer.length} bytes instead of a range")
+            await answer.read(1)  # the connection is then free for the next request
+            return answer.facts
+
+    return await _ask(url, ask, expected="a range")
 
 
 async def list_folder(url: str) -> tuple[str, ...]:
@@ -230,15 +212,20 @@ async def list_folder(url: str) -> tuple[str, ...]:
     Raises:
         StreamError: the folder cannot be listed.
     """
+    below = unquote(_path_of(url))
 
-    async def names() -> tuple[str, ...]:
+    async def names() -> Sequence[str]:
+        if _is_bucket(url):
+            listed = await _bucket(url)._ls(f"{url}/", detail=False)  # noqa: SLF001 - so fsspec names coroutines
+            return [str(name) for name in listed]
         if urlsplit(url).scheme == "hf":
-            answer = await _http_answer(_hub_address(url, listing=True), 0, None, is_hub=True)
-            return tuple(entry["path"] for entry in json.loads(answer.data) if entry["type"] == "file")
-        file_system = _file_system(urlsplit(url).scheme)
-        return tuple(await file_system._ls(f"{url}/", detail=False))  # noqa: SLF001 - so fsspec names coroutines
+            return await _list_hub(url)
+        async with _open_web_answer(f"{url}/") as answer:
+            data = await answer.read(_MOST_LISTING_BYTES)
+        links = (urljoin(f"{url}/", link) for link in _LINK.findall(data.decode("utf-8", "ignore")))
+        return [path for path in map(_path_of, links) if unquote(path.rstrip("/")).startswith(f"{below}/")]
 
-    found = await _retry(url, names, problem=lambda _: "", expected="a folder that can be listed")
+    found = await _ask(url, names, expected="a folder that can be listed")
     return tuple(sorted({unquote(name).rstrip("/").rpartition("/")[2] for name in found}))
 
 
@@ -248,14 +235,14 @@ async def list_recursively(url: str) -> tuple[str, ...]:
     Raises:
         StreamError: the bucket does not exist or cannot be listed.
     """
-    scheme, _, place = url.partition("://")
+    place = url.partition("://")[2]
 
     async def paths() -> tuple[str, ...]:
-        file_system = _file_system(scheme)
-        file_system.invalidate_cache()
-        return tuple(await file_system._find(place))  # noqa: SLF001 - so fsspec names coroutines
+        bucket = _bucket(url)
+        bucket.invalidate_cache()
+        return tuple(await bucket._find(place))  # noqa: SLF001 - so fsspec names coroutines
 
-    found = await _retry(url, paths, problem=lambda _: "", expected="a bucket that can be listed")
+    found = await _ask(url, paths, expected="a bucket that can be listed")
     return tuple(sorted(path.removeprefix(f"{place}/") for path in found if path.startswith(f"{place}/")))
 
 
@@ -267,9 +254,9 @@ async def write_file(url: str, data: bytes) -> None:
     """
 
     async def write() -> None:
-        await _file_system(urlsplit(url).scheme)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
+        await _bucket(url)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
 
-    await _retry(url, write, problem=lambda _: "", expected="a bucket that can be written to")
+    await _ask(url, write, expected="a bucket that can be written to")
 
 
 def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:
@@ -291,91 +278,83 @@ def describe_change(found: FileFacts, expected: FileFacts) -> str:
     return ""
 
 
-async def _request_range(
-    url: str, start: int, end: int | None, *, problem: Callable[[_Answer], str], expected: str
-) -> _Answer:
-    scheme = urlsplit(url).scheme
-    address = _hub_address(url) if scheme == "hf" else _quote_path(url) if scheme.startswith("http") else url
-
-    async def ask() -> _Answer:
-        if scheme in ("s3", "gs"):
-            return await _object_answer(address, start, end)
-        return await _http_answer(address, start, end, is_hub=scheme == "hf")
-
-    return await _retry(url, ask, problem=problem, expected=expected)
-
-
-async def _retry(
-    url: str, ask: Callable[[], Awaitable[Result]], *, problem: Callable[[Result], str], expected: str
-) -> Result:
-    found = ""
-    for pause_s in _PAUSES_S:
-        await asyncio.sleep(pause_s)
-        try:
-            answer = await ask()
-        except StreamError:
-            raise
-        except FileNotFoundError:
+async def _ask(url: str, ask: Callable[[], Awaitable[Result]], *, expected: str) -> Result:
+    try:
+        return await ask_patiently(ask)
+    except NoAnswerError as error:
+        if error.is_missing:
             raise NoSuchFileError(
                 f"{url}: found FileNotFoundError; expected {expected}: check the address, and the rights to read it"
             ) from None
-        except Exception as error:  # noqa: BLE001 - each library has its own errors
-            # Report only the type of the error: its text may contain headers and signed URLs.
-            found = _kind(error)
-            if _is_final(error):
-                break
-        else:
-            found = problem(answer)
-            if not found:
-                return answer
-    raise StreamError(
-        f"{url}: found {found}; expected {expected}: check the address, the rights to read it, and whether the server "
-        "serves ranges"
-    )
+        raise StreamError(
+            f"{url}: found {error}; expected {expected}: check the address, the rights to read it, and whether the "
+            "server serves ranges"
+        ) from None
 
 
-async def _http_answer(address: str, start: int, end: int | None, *, is_hub: bool) -> _Answer:
-    asked = {**(_hub_headers() if is_hub else {}), "Accept-Encoding": "identity"}
-    if end is not None:
-        asked["Range"] = f"bytes={start}-{end - 1}"
-    session = await _file_system("https").set_session()
-    async with session.get(address, headers=asked, trace_request_ctx={_IS_HUB: is_hub}) as response:
-        if response.status == 404:
-            raise FileNotFoundError(address)
-        response.raise_for_status()
-        is_range = response.status == _PARTIAL
-        length = response.content_length
-        whole = _CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
-        size_bytes = int(whole[1]) if whole else length if length is not None and not is_range else -1
-        tag = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
-        facts = FileFacts(size_bytes, tag)
-        most = MAX_WHOLE_FILE_BYTES if end is None else end - start
-        if length is not None and length > most:
-            # A server that ignores ranges would send the whole file for each of its parts.
-            response.close()
-            return _Answer(b"", facts, length, is_range)
-        data = bytearray()
-        async for chunk in response.content.iter_any():
-            data += chunk
-            if len(data) > most:
-                response.close()
-                return _Answer(b"", facts, len(data), is_range)
-        return _Answer(bytes(data), facts, len(data), is_range)
+async def _read_once(url: str, start: int, end: int) -> tuple[bytes, int | None, FileFacts]:
+    """Return the bytes from *start* to *end*, the first byte that the server says it sent, and its facts."""
+    if _is_bucket(url):
+        return await _read_object(url, start, end), start, FileFacts(-1, "")
+    async with _open_web_answer(url, start, end) as answer:
+        return await answer.read(end - start), answer.start, answer.facts
 
 
-async def _object_answer(address: str, start: int, end: int | None) -> _Answer:
-    span = {} if end is None else {"start": start, "end": end}
-    file_system = _file_system(urlsplit(address).scheme)
-    data: bytes = await file_system._cat_file(address, **span)  # noqa: SLF001 - so fsspec names coroutines
-    return _Answer(data, FileFacts(-1, ""), len(data))
+def _open_web_answer(url: str, start: int = 0, end: int | None = None) -> AbstractAsyncContextManager[WebAnswer]:
+    """Ask a web server or the Hub for the file at *url*, or its bytes from *start* to *end*."""
+    headers = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+    if urlsplit(url).scheme == "hf":
+        return open_web_answer(_hub_address(url), headers | _hub_headers(), is_hub=True)
+    return open_web_answer(_quote_path(url), headers)
 
 
-async def _object_facts(address: str) -> FileFacts:
-    file_system = _file_system(urlsplit(address).scheme)
-    file_system.invalidate_cache()
-    info = await file_system._info(address)  # noqa: SLF001 - so fsspec names coroutines
+async def _list_hub(url: str) -> list[str]:
+    """Return the paths of the files in a folder of the Hub, which lists a thousand on a page."""
+    address, paths = _hub_address(url, listing=True), list[str]()
+    while address and len(paths) < _MOST_LISTED:
+        async with open_web_answer(address, _hub_headers(), is_hub=True) as answer:
+            data, following = await answer.read(_MOST_LISTING_BYTES), answer.next_page
+        if following and (problem := redirect_problem(address, following, is_hub=True)):
+            raise StreamError(f"{url}: found {problem}")
+        paths += [entry["path"] for entry in json.loads(data) if entry["type"] == "file"]
+        address = following
+    return paths
+
+
+def _is_bucket(url: str) -> bool:
+    return urlsplit(url).scheme in ("s3", "gs")
+
+
+def _bucket(url: str) -> Any:
+    return open_file_system(urlsplit(url).scheme)
+
+
+async def _read_object(url: str, start: int, end: int) -> bytes:
+    """Return the bytes of an object from *start* to *end*, fewer if it ends earlier.
+
+    A range also limits what is read of an object that is larger than expected.
+    """
+    try:
+        data: bytes = await _bucket(url)._cat_file(url, start=start, end=end)  # noqa: SLF001 - so fsspec names coroutines
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError:  # an empty object has no range, and each library says so in another way
+        if start or (await _object_facts(url)).size_bytes:
+            raise
+        return b""
+    return data
+
+
+async def _object_facts(url: str) -> FileFacts:
+    bucket = _bucket(url)
+    bucket.invalidate_cache()
+    info = await bucket._info(url)  # noqa: SLF001 - so fsspec names coroutines
     tag = next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "LastModified") if info.get(name)), "")
     return FileFacts(int(info["size"]), tag)
+
+
+def _path_of(url: str) -> str:
+    return urlsplit(url).path
 
 
 def _quote_path(url: str) -> str:
@@ -401,53 +380,3 @@ def _hub_address(url: str, *, listing: bool = False) -> str:
 def _hub_headers() -> dict[str, str]:
     token = os.environ.get("HF_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _file_system(scheme: str) -> Any:
-    try:
-        import fsspec
-
-        if scheme not in ("http", "https"):
-            return fsspec.filesystem(scheme)
-        from aiohttp import ClientTimeout
-
-        timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
-        settings = {"timeout": timeout, "trust_env": True, "trace_configs": _redirect_hooks()}
-        return fsspec.filesystem(scheme, client_kwargs=settings)
-    except ImportError as error:
-        raise StreamError(
-            f"found no library for {scheme}:// ({error.name or error}); expected aiohttp for http, s3fs for s3, gcsfs "
-            "for gs: pip install 'tta_pipeline[remote]'"
-        ) from None
-
-
-@cache
-def _redirect_hooks() -> list[Any]:
-    """Return the aiohttp hook that checks redirects; always the same list, since fsspec caches clients by it."""
-    from aiohttp import TraceConfig
-
-    watched = TraceConfig()
-    watched.on_request_redirect.append(_refuse_foreign_redirect)
-    return [watched]
-
-
-async def _refuse_foreign_redirect(session: Any, context: Any, redirect: Any) -> None:
-    """Refuse a redirect to another host before anything is sent there."""
-    del session
-    here, headers = str(redirect.url), redirect.response.headers
-    there = urljoin(here, headers.get("Location") or headers.get("URI") or "")
-    asked = context.trace_request_ctx or {}
-    if problem := redirect_problem(here, there, is_hub=asked.get(_IS_HUB, False)):
-        redirect.response.close()
-        raise StreamError(f"{here.partition('?')[0]}: found {problem}")
-
-
-def _kind(error: Exception) -> str:
-    status = getattr(error, "status", None)
-    return " ".join([type(error).__name__, *([str(status)] if isinstance(status, int) else [])])
-
-
-def _is_final(error: Exception) -> bool:
-    status = getattr(error, "status", None)
-    refused = isinstance(status, int) and 400 <= status < 500 and status not in _BUSY
-    return refused or isinstance(error, PermissionError)

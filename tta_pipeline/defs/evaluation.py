@@ -19,15 +19,13 @@ from tta_pipeline.defs.normalisation_check import (
     has_normalisation_check,
     normalisation_report,
 )
-from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks
+from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.scope import Scope, SetScope, source_model_key, tuning_key
+from tta_pipeline.defs.scope import Scope, SetScope, asset_key
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.evaluation.runner import ExperimentRunner
 
@@ -189,7 +187,7 @@ class _Reporter:
         )
 
     def _cell_metadata(self, row: Evaluation) -> dict[str, Any]:
-        from tta_pipeline.report.pictures import reliability_diagram, sample_row, timeline
+        from tta_pipeline.report.pictures import encode_png, reliability_diagram, sample_row, timeline
 
         results = self._results
         cell = Cell(corruption=row.corruption, severity=row.severity)
@@ -205,9 +203,9 @@ class _Reporter:
             "record": dg.MetadataValue.json(
                 {name: value for name, value in row.facts().items() if name not in _LONG_FIELDS}
             ),
-            "samples": _picture("first samples with their predictions", samples),
-            "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
-            "timeline": _picture("where the time of each batch went", timeline(row)),
+            "samples": picture("first samples with their predictions", encode_png(samples)),
+            "calibration": picture("accuracy at each confidence", encode_png(reliability_diagram(row))),
+            "timeline": picture("where the time of each batch went", encode_png(timeline(row))),
         }
 
     def _publish_if_due(self) -> None:
@@ -230,12 +228,6 @@ def _summary(row: Evaluation) -> str:
         for group, names in _GROUPS.items()
     ]
     return "\n".join(["| | |", "|---|---|", *lines])
-
-
-def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
-    from tta_pipeline.report.pictures import as_data_uri, encode_png
-
-    return dg.MetadataValue.md(f"![{what}]({as_data_uri(encode_png(image))})")
 
 
 def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
@@ -269,11 +261,11 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
     cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
     others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
-        others.append(source_model_key(benchmark, spec.model))
+        others.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))
     if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     if tuned_as := spec.tuned_as(experiment_name):
-        others.append(tuning_key(benchmark, tuned_as))
+        others.append(asset_key(benchmark, "tuning", tuned_as))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 
 

@@ -14,8 +14,8 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
-from tta_pipeline.defs.scope import CellScope, Scope, SetScope, source_model_key
-from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
+from tta_pipeline.defs.scope import StreamScope, asset_key, evaluated_scopes, experiment_scopes, shard_scopes
+from tta_pipeline.util.partitions import WHOLE, StreamKey
 
 
 class BenchmarkJob(UnresolvedAssetJobDefinition):
@@ -66,32 +66,32 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 
 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
-    evaluated = _evaluated_scopes(benchmark)
-    scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
     # Images already on disk are an observable source, which a run that materializes cannot include.
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     return [
-        *(scope.key(name) for scope in scopes for name in names),
-        *(scope.key("transformed_shards", name) for scope in evaluated for name in benchmark.transforms),
+        *(scope.key(name) for scope in shard_scopes(benchmark) for name in names),
+        *(
+            scope.key("transformed_shards", name)
+            for scope in evaluated_scopes(benchmark)
+            for name in benchmark.transforms
+        ),
     ]
 
 
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
-    cells = CellScope(benchmark=benchmark)
     return [
-        *(source_model_key(benchmark, model) for model in benchmark.trained_models),
+        *(asset_key(benchmark, benchmark.source_model_asset(model)) for model in benchmark.trained_models),
         *(
             scope.key("evaluation", name)
-            for name in benchmark.experiments_by_cell
-            for scope in _evaluated_scopes(benchmark)
+            for scope, name in experiment_scopes(benchmark)
+            if not isinstance(scope, StreamScope)
         ),
-        cells.key("robustness_report"),
+        asset_key(benchmark, "robustness_report"),
     ]
 
 
 def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
     """Return the keys of the experiments over streams by job: one job for each set of severities."""
-    cells = CellScope(benchmark=benchmark)
     every = tuple(StreamKey(severity=severity) for severity in sorted(benchmark.severities))
     found: dict[str, list[dg.AssetKey]] = defaultdict(list)
     for experiment in benchmark.experiments_of_streams:
@@ -99,10 +99,5 @@ def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
         name = (
             "evaluate_streams" if keys in (every, (WHOLE,)) else f"evaluate_streams_{'_'.join(key.key for key in keys)}"
         )
-        found[name].append(cells.key("evaluation", experiment))
+        found[name].append(asset_key(benchmark, "evaluation", experiment))
     return found
-
-
-def _evaluated_scopes(benchmark: Benchmark) -> list[Scope[Cell]]:
-    clean = [SetScope(benchmark=benchmark, cell=CLEAN)] if benchmark.has_clean else []
-    return [CellScope(benchmark=benchmark), *clean]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.util.partitions import Cell
@@ -48,10 +48,9 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
     It is in a group of its own, so that materializing a whole benchmark does not start hours of measurements.
     """
 
-    @dg.asset(
-        key=scope.key("loader_benchmark"),
+    @scope.asset(
+        "loader_benchmark",
         group_name=f"{scope.benchmark.dagster_name}_loaders",
-        partitions_def=scope.partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
         deps=[scope.key("shard_manifest")],
         kinds={"pytorch"},
@@ -63,9 +62,7 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
         with metrics.publishing(context.log), PartitionRun(context, scope) as run:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_measure(context, config, scope, store, metrics, cell=cell))
+            run.report_each(lambda cell: _measure(context, config, scope, store, metrics, cell=cell))
             yield run.result()
 
     return asset
@@ -117,7 +114,6 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
 
 def _report(found: "LoaderResults", *, data_version: str) -> PartitionReport:
     from tta_pipeline.report.figure_style import as_png
-    from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.tables import Table, as_markdown
     from tta_pipeline.report.time_figures import loader_bars
 
@@ -131,7 +127,7 @@ def _report(found: "LoaderResults", *, data_version: str) -> PartitionReport:
             "num_samples": fastest.num_samples,
             "images_per_s": {row.loader: row.images_per_s for row in rows},
             "loaders": dg.MetadataValue.md(as_markdown(table)),
-            "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(as_png(loader_bars(rows)))})"),
+            "chart": picture("images/s of each loader", as_png(loader_bars(rows))),
         },
         data_version=data_version,
     )

@@ -1,18 +1,16 @@
 """Sensor for new cells: a new (corruption, severity) folder, or a new or changed archive or array."""
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.piece_runs import RANGE_END, RANGE_START
+from tta_pipeline.benchmarks.cell_ranges import cell_ranges
+from tta_pipeline.defs.piece_runs import range_tags
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 
 _INTERVAL_S = 60
 Stamps = dict[str, list[list[int]]]
@@ -52,8 +50,8 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
         if not ripe:
             return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
         requests = [dg.RunRequest(asset_selection=[source])]
-        for start, end in cell_ranges(benchmark, ripe):
-            tags = {RANGE_START: start.key, RANGE_END: end.key}
+        for found_together in cell_ranges(benchmark, dict.fromkeys(ripe)):
+            tags = range_tags([cell.key for cell in found_together])
             requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
         return dg.SensorResult(run_requests=requests)
 
@@ -66,29 +64,6 @@ def source_stamps(benchmark: Benchmark) -> Stamps:
     known = {path: _stamp(path) for paths in places.values() for path in paths}
     found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
     return {key: there for key, there in found.items() if there and len(there) == len(places[key])}
-
-
-def cell_ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield the first and last cell of ranges that together hold exactly *cells*; not always the fewest ranges.
-
-    Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
-    """
-    stretches = {
-        corruption: tuple(_severity_ranges(benchmark, corruption, cells)) for corruption in benchmark.corruptions
-    }
-    for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):
-        first, *_, last = [*(names := list(neighbours)), names[-1]]
-        for low, high in severities:
-            yield Cell(corruption=first, severity=low), Cell(corruption=last, severity=high)
-
-
-def _severity_ranges(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each sequence of severities, consecutive in the benchmark, of *corruption* in *cells*."""
-    has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
-    for is_in, places in groupby(range(len(has)), key=has.__getitem__):
-        if is_in:
-            first, *_, last = [*(found := list(places)), found[-1]]
-            yield benchmark.severities[first], benchmark.severities[last]
 
 
 def _stamps_of_sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:

@@ -1,16 +1,16 @@
 """The Dagster run of a piece of a submission: its asset keys, partitions and configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.in_process import materialize_in_process
+from tta_pipeline.defs.scope import asset_key
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.util.json_values import JsonObject
-
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
@@ -18,14 +18,9 @@ def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
     return [asset_key(benchmark, asset) for asset in piece.assets]
 
 
-def asset_key(benchmark: Benchmark, asset: str) -> dg.AssetKey:
-    """Return the full key of *asset*, whose name is relative to *benchmark*."""
-    return dg.AssetKey([*benchmark.name.split("/"), *asset.split("/")])
-
-
-def partition_tags(piece: Piece) -> Mapping[str, str]:
-    """Return the run tags with the partition range of *piece*; empty if it has no partitions."""
-    return {RANGE_START: piece.keys[0], RANGE_END: piece.keys[-1]} if piece.keys else {}
+def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
+    """Return the run tags with the partition range from the first to the last of *keys*; empty if there are none."""
+    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
 
 
 def run_config(submission: Submission, piece: Piece) -> JsonObject:
@@ -53,5 +48,5 @@ def materialize_piece(
             asset_keys(benchmark, piece),
             instance=instance,
             run_config=run_config(submission, piece),
-            tags=partition_tags(piece),
+            tags=range_tags(piece.keys),
         )

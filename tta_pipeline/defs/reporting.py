@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.defs.scope import Scope, attach_signature, partition_of
@@ -52,9 +53,7 @@ class PartitionRun(Generic[K]):
     ::
 
         with PartitionRun(context, scope) as run:
-            for key in run.keys:
-                with run.reporting(key) as report:
-                    report(...)
+            run.report_each(function)
             yield run.result()
     """
 
@@ -79,6 +78,12 @@ class PartitionRun(Generic[K]):
         # A run over one partition returns its report, see `result`.
         for key, report in self._reports.items() if len(self.keys) > 1 else ():
             _log_materialization(self._context, partition_of(key), report)
+
+    def report_each(self, work: Callable[[K], PartitionReport]) -> None:
+        """Do *work* in each partition, and report it; see `reporting`."""
+        for key in self.keys:
+            with self.reporting(key) as report:
+                report(work(key))
 
     @contextmanager
     def reporting(self, key: K) -> Iterator[Callable[[PartitionReport], None]]:
@@ -240,6 +245,19 @@ def _log_materialization(context: dg.AssetExecutionContext, partition: str | Non
     )
 
 
+def picture(what: str, png: bytes) -> dg.MarkdownMetadataValue:
+    """Return a picture that the web UI shows; *what* says in words what it shows."""
+    from tta_pipeline.report.pictures import as_data_uri
+
+    return dg.MetadataValue.md(f"![{what}]({as_data_uri(png)})")
+
+
+def known_version(record: dg.EventLogRecord | None) -> str | None:
+    """Return the data version in *record* of a history; None if there is none."""
+    version = extract_data_version_from_entry(record.event_log_entry) if record else None
+    return version and version.value
+
+
 def version_tags(
     instance: dg.DagsterInstance,
     graph: AssetGraph,
@@ -260,8 +278,7 @@ def version_tags(
         record = instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
         )
-        version = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
-        tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = version or "INITIAL"
+        tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = known_version(record) or "INITIAL"
         tags[f"dagster/input_event_pointer/{dependency.to_user_string()}"] = (
             str(record.storage_id) if record else "NULL"
         )

@@ -3,23 +3,16 @@
 import dagster as dg
 
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, SetScope
-from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.defs.scope import CellScope, experiment_scopes
 
 
 def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
     """Return the asset of the report."""
-    clean = SetScope(benchmark=scope.benchmark, cell=CLEAN)
-    scopes = (scope, clean) if scope.benchmark.has_clean else (scope,)
 
-    @dg.asset(
-        key=scope.key("robustness_report"),
-        group_name=scope.group(),
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        deps=[
-            *(each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments_by_cell),
-            *(scope.key("evaluation", name) for name in scope.benchmark.experiments_of_streams),
-        ],
+    @scope.asset(
+        "robustness_report",
+        is_whole=True,
+        deps=[each.key("evaluation", name) for each, name in experiment_scopes(scope.benchmark)],
         kinds={"html"},
         code_version="2",
         description="The whole benchmark as pages that a browser reads from disk: which method wins, where, at what "

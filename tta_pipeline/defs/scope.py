@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
@@ -42,7 +42,7 @@ class Scope(ABC, Generic[K_co]):
 
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/<parts>`."""
-        return dg.AssetKey([*self.benchmark.name.split("/"), *parts])
+        return asset_key(self.benchmark, *parts)
 
     def group(self) -> str:
         """Return the group of its assets; see `Benchmark.group_of` for the groups of experiments."""
@@ -52,14 +52,24 @@ class Scope(ABC, Generic[K_co]):
         """Return the dependency on all parts of the asset *key* that a partition of this scope needs."""
         return dg.AssetDep(key)
 
-    def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with the options of all assets."""
-        decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
-            key=self.key(*parts),
-            partitions_def=self.partitions,
+    def asset(
+        self, *parts: str, is_whole: bool = False, **options: Any
+    ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with the options of all assets.
+
+        Args:
+            *parts: Parts of the key below the benchmark's.
+            is_whole: Whether the asset is about the whole benchmark, and has no partitions.
+            **options: Further options of `dg.asset`.
+        """
+        partitions = None if is_whole else self.partitions
+        defaults = {
+            "group_name": self.group(),
             # Unpartitioned assets need it too: only then can one command run a whole benchmark over a range.
-            backfill_policy=backfill_policy() if self.partitions else dg.BackfillPolicy.single_run(),
-            **{"group_name": self.group(), **options},
+            "backfill_policy": backfill_policy() if partitions else dg.BackfillPolicy.single_run(),
+        }
+        decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+            key=self.key(*parts), partitions_def=partitions, **{**defaults, **options}
         )
         return lambda function: decorator(attach_signature(function))
 
@@ -114,7 +124,7 @@ class HeldOutScope(CellScope):
 
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/held_out/<parts>`."""
-        return dg.AssetKey([*self.benchmark.name.split("/"), "held_out", *parts])
+        return asset_key(self.benchmark, "held_out", *parts)
 
     def group(self) -> str:
         """Return the group `<benchmark>_held_out`: a run over a range of cells cannot have other partitions."""
@@ -138,7 +148,7 @@ class SetScope(Scope[Cell]):
 
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/clean/<parts>`."""
-        return dg.AssetKey([*self.benchmark.name.split("/"), self.cell.corruption, *parts])
+        return asset_key(self.benchmark, self.cell.corruption, *parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,15 +201,38 @@ def backfill_policy() -> dg.BackfillPolicy:
     return dg.BackfillPolicy.multi_run(cells) if cells else dg.BackfillPolicy.single_run()
 
 
-def source_model_key(benchmark: Benchmark, model: str) -> dg.AssetKey:
-    """Return `<benchmark>/source_model`, or `<benchmark>/source_model/<model>` where several are trained."""
-    which = [model] if len(benchmark.trained_models) > 1 else []
-    return dg.AssetKey([*benchmark.name.split("/"), "source_model", *which])
+def asset_key(benchmark: Benchmark, *parts: str) -> dg.AssetKey:
+    """Return the full key of an asset of *benchmark*; *parts* lie below the benchmark's, and may hold slashes."""
+    return dg.AssetKey("/".join((benchmark.name, *parts)).split("/"))
 
 
-def tuning_key(benchmark: Benchmark, experiment_name: str) -> dg.AssetKey:
-    """Return `<benchmark>/tuning/<experiment>`."""
-    return dg.AssetKey([*benchmark.name.split("/"), "tuning", experiment_name])
+def evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
+    """Yield the scopes of images that experiments evaluate: the cells, and the clean images if there are any."""
+    yield CellScope(benchmark=benchmark)
+    if benchmark.has_clean:
+        yield SetScope(benchmark=benchmark, cell=CLEAN)
+
+
+def shard_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
+    """Yield the scopes of images of which `shard_everything` makes shards."""
+    yield from evaluated_scopes(benchmark)
+    if benchmark.has_train:
+        yield SetScope(benchmark=benchmark, cell=TRAIN)
+
+
+def held_out_scopes(benchmark: Benchmark) -> Iterator[HeldOutScope]:
+    """Yield the scope of the held-out cells if something is tuned on them."""
+    if benchmark.tuning and benchmark.held_out:
+        yield HeldOutScope.of(benchmark)
+
+
+def experiment_scopes(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], str]]:
+    """Yield each experiment in each scope that it has an asset for."""
+    for name, experiment in benchmark.experiments.items():
+        if experiment.protocol.partitioned_by == "cell":
+            yield from ((scope, name) for scope in evaluated_scopes(benchmark))
+        else:
+            yield StreamScope(benchmark=benchmark, experiment_name=name), name
 
 
 def partition_of(key: PartitionKey) -> str | None:

@@ -44,9 +44,7 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
         with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
+            run.report_each(lambda cell: _publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
             yield run.result()
 
     return asset

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.defs.launching import launch_training
-from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, SetScope, source_model_key
+from tta_pipeline.defs.scope import CellScope, SetScope
 from tta_pipeline.util.partitions import CLEAN, TRAIN
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
     train, clean = (SetScope(benchmark=benchmark, cell=cell) for cell in (TRAIN, CLEAN))
     validates_on_clean = benchmark.has_clean and not settings.held_out
 
-    @dg.asset(
-        key=source_model_key(benchmark, model),
-        group_name=scope.group(),
-        backfill_policy=dg.BackfillPolicy.single_run(),
+    @scope.asset(
+        benchmark.source_model_asset(model),
+        is_whole=True,
         deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",
@@ -45,9 +44,7 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
 
         training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
         with metrics.publishing(context.log), PartitionRun(context, train) as run:
-            for key in run.keys:
-                with run.reporting(key) as report:
-                    report(_train_and_record(context, training, metrics, compute))
+            run.report_each(lambda _: _train_and_record(context, training, metrics, compute))
             yield run.result()
 
     return asset
@@ -79,19 +76,18 @@ def _train_and_record(
 
 def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
     from tta_pipeline.report.figure_style import as_png
-    from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.training_figures import learning_curves_of_run
     from tta_pipeline.results.training_record import TrainingRun
 
     learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
     against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
     run: Mapping[str, Any] = facts.run
-    picture = as_data_uri(as_png(learning_curves_of_run(TrainingRun.from_facts(facts.run))))
+    curves = as_png(learning_curves_of_run(TrainingRun.from_facts(facts.run)))
     return PartitionReport(
         summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
         metadata={
             **{name: run[name] for name in _SHOWN if run[name] is not None},
-            "learning_curves": dg.MetadataValue.md(f"![error and loss of each epoch]({picture})"),
+            "learning_curves": picture("error and loss of each epoch", curves),
             "path": dg.MetadataValue.path(training.path),
         },
         data_version=facts.weights_sha256,

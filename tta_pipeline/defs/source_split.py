@@ -28,9 +28,7 @@ def _generated_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_generate(scope, store.locations, cell))
+            run.report_each(lambda cell: _generate(scope, store.locations, cell))
             yield run.result()
 
     return asset

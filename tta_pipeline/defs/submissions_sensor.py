@@ -7,10 +7,9 @@ from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.piece_runs import asset_keys, partition_tags, run_config
+from tta_pipeline.defs.piece_runs import asset_keys, range_tags, run_config
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import (
-    ENGINES,
     PIECE_TAG,
     SENSOR,
     SUBMISSION_TAG,
@@ -94,7 +93,7 @@ def _claimed_submissions(
     for folder in find_open_folders(locations, benchmark.name):
         try:
             submission = Submission.read(folder)
-            if submission.engine in ENGINES and submission.owner == history and submission.claim(location) == location:
+            if submission.owner == history and submission.claim(location) == location:
                 yield submission
         except SubmissionError as error:
             context.log.error(str(error))  # noqa: TRY400 - the message says all that the user needs
@@ -134,7 +133,7 @@ def _request(benchmark: Benchmark, submission: Submission, number: int) -> dg.Ru
         asset_selection=asset_keys(benchmark, piece),
         run_config=run_config(submission, piece),
         tags={
-            **partition_tags(piece),
+            **range_tags(piece.keys),
             SUBMISSION_TAG: submission.key,
             PIECE_TAG: str(number),
             MAX_RETRIES_TAG: str(NUM_TRIES - 1),

@@ -4,7 +4,6 @@ The files are the source of truth: manifests, weights and result records.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +13,8 @@ from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.evaluation import data_version_of
-from tta_pipeline.defs.piece_runs import asset_key
-from tta_pipeline.defs.reporting import version_tags
+from tta_pipeline.defs.reporting import known_version, version_tags
+from tta_pipeline.defs.scope import asset_key
 from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS, AssetName, Piece
@@ -65,23 +64,19 @@ def sync_history(
     return num_new
 
 
-def covered_places(benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yield every place that a run of *piece* covered; its range may hold more keys than the piece names."""
-    return product(piece.assets, _partitions(benchmark, piece))
+def covered_places(graph: AssetGraph, benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yield every place that a run of *piece* covered; its range may hold more keys than the piece names.
 
-
-def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str]:
-    cells = {cell.key for cell in benchmark.cells}
-    if not piece.keys or not {piece.keys[0], piece.keys[-1]} <= cells:
-        return piece.keys or ("",)
-    first, last = (parse_key(key, benchmark.cells) for key in (piece.keys[0], piece.keys[-1]))
-    corruptions = benchmark.corruptions[
-        benchmark.corruptions.index(first.corruption) : benchmark.corruptions.index(last.corruption) + 1
-    ]
-    severities = benchmark.severities[
-        benchmark.severities.index(first.severity) : benchmark.severities.index(last.severity) + 1
-    ]
-    return [f"{corruption}|{severity}" for corruption in corruptions for severity in severities]
+    Assets and keys that the benchmark file no longer defines are left out.
+    """
+    for asset in piece.assets:
+        key = asset_key(benchmark, asset)
+        partitions = graph.get(key).partitions_def if graph.has(key) else None
+        if not piece.keys:
+            yield asset, ""
+        elif partitions and all(partitions.has_partition_key(each) for each in (piece.keys[0], piece.keys[-1])):
+            covered = partitions.get_partition_keys_in_range(dg.PartitionKeyRange(piece.keys[0], piece.keys[-1]))
+            yield from ((asset, each) for each in covered)
 
 
 def _find_output(benchmark: Benchmark, locations: Locations, asset: str, partition: str | None) -> _Output | None:
@@ -162,8 +157,7 @@ def _report_if_new(
 ) -> bool:
     """Report *made* unless the newest data version in *instance* is the same; return whether it was reported."""
     record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)
-    known = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
-    if known == made.data_version:
+    if known_version(record) == made.data_version:
         return False
     instance.report_runless_asset_event(
         dg.AssetMaterialization(

@@ -44,9 +44,7 @@ def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
             store.workers() as workers,
             conversion.session(run.keys) as session,
         ):
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_write(context, conversion, session.task(cell), workers))
+            run.report_each(lambda cell: _write(context, conversion, session.task(cell), workers))
             yield run.result()
 
     return asset
@@ -63,9 +61,7 @@ def _linked_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_link(scope, store.locations, cell))
+            run.report_each(lambda cell: _link(scope, store.locations, cell))
             yield run.result()
 
     return asset

@@ -34,9 +34,7 @@ def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
         with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_transform(context, scope, name, store, metrics, cell=cell, workers=workers))
+            run.report_each(lambda cell: _transform(context, scope, name, store, metrics, cell=cell, workers=workers))
             yield run.result()
 
     return asset

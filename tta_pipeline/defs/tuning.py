@@ -11,9 +11,10 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.in_process import materialize_in_process
+from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.resources.queued_runs import persistent_instance
-from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, source_model_key, tuning_key
+from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.partitions import CLEAN
@@ -36,10 +37,11 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
     """Return the asset of the hyperparameters chosen for *experiment_name*."""
     benchmark = scope.benchmark
 
-    @dg.asset(
-        key=tuning_key(benchmark, experiment_name),
+    @scope.asset(
+        "tuning",
+        experiment_name,
+        is_whole=True,
         group_name=f"{benchmark.dagster_name}_tuning",
-        backfill_policy=dg.BackfillPolicy.single_run(),
         deps=_dependencies(benchmark, experiment_name),
         kinds={"pytorch"},
         code_version="1",
@@ -68,7 +70,7 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
                 record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
         except PipelineError as error:
             raise dg.Failure(description=str(error), metadata={"fault": type(error).__name__}) from error
-        return _result(context, record, picture=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
+        return _result(context, record, path=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
 
     return asset
 
@@ -87,7 +89,7 @@ def materialize_tuning(
     Raises:
         SubmissionError: no persistent history is configured.
     """
-    key = tuning_key(benchmark, experiment_name)
+    key = asset_key(benchmark, "tuning", experiment_name)
     config = TuningConfig(grid=list(grid), budget=budget or 0)
     with persistent_instance() as instance:
         result = materialize_in_process(
@@ -103,17 +105,16 @@ def materialize_tuning(
     return result.success
 
 
-def _result(context: dg.AssetExecutionContext, record: "Record", *, picture: Path) -> dg.MaterializeResult[Any]:
-    """Draw the *picture* of the error over the grid, and return the result that the web UI shows."""
+def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) -> dg.MaterializeResult[Any]:
+    """Draw the error over the grid into *path*, and return the result that the web UI shows."""
     from tta_pipeline.report.figure_style import as_png
-    from tta_pipeline.report.pictures import as_data_uri
     from tta_pipeline.report.tuning_figures import error_over_grid
 
     run = record.tuning
     assert run is not None, "the search returns the record of a tuning"
     png = as_png(error_over_grid(run))
-    write_atomically(picture, png)
-    context.log.info(f"chosen: {run.chosen}, error {run.error:.1%} on {', '.join(run.shifts)}; picture: {picture}")
+    write_atomically(path, png)
+    context.log.info(f"chosen: {run.chosen}, error {run.error:.1%} on {', '.join(run.shifts)}; picture: {path}")
     return dg.MaterializeResult(
         metadata={
             "chosen": dg.MetadataValue.json(dict(run.values)),
@@ -122,8 +123,8 @@ def _result(context: dg.AssetExecutionContext, record: "Record", *, picture: Pat
             "num_combinations": run.num_combinations,
             "cells": ", ".join(run.cells),
             "grid": dg.MetadataValue.json(run.grid_values),
-            "error_over_grid": dg.MetadataValue.md(f"![error over the grid]({as_data_uri(png)})"),
-            "picture": dg.MetadataValue.path(picture),
+            "error_over_grid": picture("error over the grid", png),
+            "picture": dg.MetadataValue.path(path),
             "record": dg.MetadataValue.path(record.path),
         },
         data_version=dg.DataVersion(record.sha256),
@@ -134,7 +135,7 @@ def _dependencies(benchmark: Benchmark, experiment_name: str) -> list[dg.AssetKe
     spec, held_out = benchmark.experiments[experiment_name], HeldOutScope.of(benchmark)
     found = [held_out.key("transformed_shards", spec.shards) if spec.shards else held_out.key("shard_manifest")]
     if isinstance(benchmark.models[spec.model], TrainedModel):
-        found.append(source_model_key(benchmark, spec.model))
+        found.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))
     if benchmark.uses_clean_images(experiment_name):
         found.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     return found

@@ -2,44 +2,37 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.device.arithmetic import Precision
+from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
-from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import machine_facts
+from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,
-    concatenate_scores,
     count_classes,
     finite_mean,
-    select_samples,
 )
+from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.json_values import JsonObject
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
 """Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the
 most common label."""
-_NO_SET = "own"
-"""Shift set in the record of shards that no benchmark file names."""
 NUM_PREVIEWED = 10
 """Number of samples shown with their predictions."""
 
@@ -52,142 +45,9 @@ class CellResult:
     samples: SamplePredictions
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredPass:
-    """One pass with the method's counters."""
-
-    collected: Pass
-    counters: Mapping[str, int]
-
-
-def merge_parts(parts: Sequence[MeasuredPass]) -> MeasuredPass:
-    """Merge consecutive *parts* of a stream into one pass."""
-    if len(parts) == 1:
-        return parts[0]
-    passes = [part.collected for part in parts]
-    return MeasuredPass(
-        collected=Pass(
-            samples=concatenate_scores([each.samples for each in passes]),
-            batches=tuple(batch for each in passes for batch in each.batches),
-            wall_s=sum(each.wall_s for each in passes),
-        ),
-        counters={name: sum(part.counters[name] for part in parts) for name in parts[0].counters},
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """An evaluated stream: the pass over its samples, and the circumstances of the pass."""
-
-    opened: OpenStream
-    measured: MeasuredPass
-    device: torch.device
-    """The device that computed."""
-    loader: str
-    """The loader of the samples, or `features` if they were read in place of images."""
-    frozen_layers: str | None
-    """Description of the norm layers that the method left as they were; see `describe_frozen_layers`."""
-    num_threads: int
-    """Number of decoding threads."""
-    num_processes: int = 1
-    pipeline_setup_s: float
-    """Seconds that the construction of the stream took."""
-    load_average: float | None
-    """Load of the machine before the pass."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """The facts about a model in a record."""
-
-    model: str
-    """Its name in the benchmark file."""
-    architecture: str
-    weights: str
-    weights_sha256: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @classmethod
-    def of(cls, model: LoadedModel) -> Self:
-        """Return the facts about *model*."""
-        return cls(
-            model=model.name, architecture=model.architecture, weights=model.weights,
-            weights_sha256=model.weights_sha256, mean=model.mean, std=model.std,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """What is evaluated, known before the pass: a segment of a stream, and all that decides its predictions."""
-
-    benchmark: str
-    experiment: str
-    stream: str
-    position: int = 0
-    visit: int | None = None
-    """Number of the visit in a recurring stream, from 1; None in other streams."""
-    seed: int
-    fingerprint: Fingerprint
-    code_sha256: str | None
-    """sha256 of the method's source; None if it has no file."""
-    model: ModelFacts
-    method: str
-    protocol: str
-    subset: str
-    settings: JsonObject
-    """The experiment as it is recorded, with all hyperparameters."""
-    batch_size: int
-    precision: Precision
-    compile: str = "off"
-    origin: str | None
-    """Origin of the hyperparameters; None if it is unknown."""
-    tuning: str | None = None
-    shift_set: ShiftSet | None = None
-    """Set of the shift; None if a manifest alone names it."""
-    streams_per_device: int = 1
-    """Number of runs that could share the device, if it is no CPU."""
-
-    def shift_facts(self, shift: str) -> dict[str, object]:
-        """Return the fields of a record that say what *shift* is in its set."""
-        if self.shift_set:
-            return asdict(self.shift_set.facts_of(shift))
-        return {"shift_set": _NO_SET, "shift_position": None, "shift_family": None, "in_mean": None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellShare:
-    """Share of one cell in a stream of several cells, by number of samples."""
-
-    num_before: int
-    """Number of samples in the preceding cells."""
-    num_own: int
-    num_all: int
-
-    def of(self, total: float) -> float:
-        """Return the cell's share of *total*."""
-        return total * self.num_own / self.num_all
-
-    def of_count(self, total: int) -> int:
-        """Return the cell's share of *total* as a whole number; the shares of all cells add up to *total*."""
-        return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CellOfPass:
-    """The part of a pass that one cell has."""
-
-    number: int
-    """Position of the cell in the stream."""
-    scores: SampleScores[npt.NDArray[Any]]
-    positions: npt.NDArray[np.int64]
-    """Positions of the samples in the cell, shape (M,)."""
-    share: CellShare
-
-
 def build_records(subject: Subject, measurement: Measurement) -> Iterator[CellResult]:
     """Yield the result of each cell; a stream's cost is divided among its cells in proportion to their samples."""
-    for cell in _cells_of_pass(measurement):
+    for cell in cells_of_pass(measurement):
         samples = SamplePredictions(
             positions=cell.positions,
             predictions=cell.scores.predictions,
@@ -196,21 +56,7 @@ def build_records(subject: Subject, measurement: Measurement) -> Iterator[CellRe
         yield CellResult(row=_build_record(subject, measurement, cell), samples=samples)
 
 
-def _cells_of_pass(measurement: Measurement) -> Iterator[_CellOfPass]:
-    opened, scores = measurement.opened, measurement.measured.collected.samples
-    set_numbers = opened.joined.set_numbers(scores.indices)
-    num_before = 0
-    for number in range(len(opened.manifests)):
-        is_in = set_numbers == number
-        if not is_in.any():
-            continue  # a slow stream did not reach the cell
-        own = select_samples(scores, is_in)
-        share = CellShare(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
-        num_before += share.num_own
-        yield _CellOfPass(number=number, scores=own, positions=own.indices - opened.joined.starts[number], share=share)
-
-
-def _build_record(subject: Subject, measurement: Measurement, cell: _CellOfPass) -> Evaluation:
+def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) -> Evaluation:
     opened, counters, own, share = measurement.opened, measurement.measured.counters, cell.scores, cell.share
     manifest = opened.manifests[cell.number]
     has_diverged = counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _has_collapsed(own))
@@ -234,16 +80,16 @@ def _build_record(subject: Subject, measurement: Measurement, cell: _CellOfPass)
 
 def _subject_facts(subject: Subject, manifest: Manifest) -> dict[str, Any]:
     """Return the facts about what was evaluated on the cell of *manifest*."""
-    own = ("benchmark", "experiment", "stream", "position", "visit", "seed", "code_sha256", "method", "protocol",
-           "subset", "batch_size", "precision", "compile", "tuning")  # fmt: skip
+    own = ("benchmark", "stream", "position", "visit", "seed", "code_sha256", "method", "protocol", "subset",
+           "batch_size", "precision", "compile", "num_processes")  # fmt: skip
     return {
         **{name: getattr(subject, name) for name in own},
         **asdict(subject.model),
-        **subject.shift_facts(manifest.corruption),
+        **subject.stated.of_shift(manifest.corruption),
         "fingerprint": subject.fingerprint.sha256,
         "fingerprint_parts": subject.fingerprint.text,
         "config": json.dumps(subject.settings, sort_keys=True),
-        "hyperparameters_origin": subject.origin,
+        "decode_threads": subject.num_threads,
         "corruption": manifest.corruption,
         "severity": manifest.severity,
         "generated": manifest.source.generated,
@@ -262,8 +108,6 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
     return {
         "frozen_layers": measurement.frozen_layers,
         "loader": measurement.loader,
-        "decode_threads": measurement.num_threads,
-        "num_processes": measurement.num_processes,
         "pinned_memory": pins_memory(device),
         "load_average": measurement.load_average,
         "peak_cuda_gib": peak_memory_gib(device),

@@ -1,31 +1,24 @@
 """Evaluation of one method on one shard set without a benchmark file, for notebooks and authors of methods."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.build_records import (
-    Measurement,
-    ModelFacts,
-    Subject,
-    build_records,
-    require_every_sample_once,
-)
+from tta_pipeline.evaluation.build_records import build_records, require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
-from tta_pipeline.evaluation.evaluator import measure_pass
-from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.fingerprint import fingerprint
 from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import default_decode_threads, load_average
-from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.measured_pass import Measurement, measure_pass
+from tta_pipeline.evaluation.open_stream import order_sets
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import stream_order, subset
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.method import Method
@@ -78,9 +71,17 @@ def evaluate(
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)
         threads = num_threads or default_decode_threads()
-        opened = _open_shards_as_stream(found, limit)
+        with timed() as scan:
+            ordered = order_sets((found.shard_set,), subset=Subset(first=limit) if limit else None)
+        opened = replace(ordered, metadata_scan_s=scan.wall_s)
         subject = _subject(  # the model before it adapts
-            method, found, name=name or method.name, batch_size=batch_size, precision=precision, limit=limit
+            method,
+            found,
+            name=name or _method_name(method),
+            batch_size=batch_size,
+            precision=precision,
+            limit=limit,
+            num_threads=threads,
         )
         load = load_average()
         with timed() as setup:
@@ -103,7 +104,6 @@ def evaluate(
             device=method.device,
             loader="indexed",
             frozen_layers=describe_frozen_layers(method),
-            num_threads=threads,
             pipeline_setup_s=setup.wall_s,
             load_average=load,
         )
@@ -112,53 +112,51 @@ def evaluate(
         return result.row
 
 
-def _open_shards_as_stream(shards: Shards, limit: int | None) -> OpenStream:
-    with timed() as scan:
-        shards.shard_set.require_intact()
-        joined = JoinedSets(sets=(shards.shard_set,))
-        index = joined.index
-        positions = subset.first_positions(index, limit) if limit else None
-        found = (
-            stream_order.stored_order(index)
-            if positions is None
-            else stream_order.order_among(positions, index, stream_order.stored_order)
-        )
-        sha256 = None if positions is None else subset.subset_sha256(index, positions)
-    return OpenStream(joined=joined, order=found, subset_sha256s=(sha256,), metadata_scan_s=scan.wall_s)
-
-
 def _subject(
-    method: Method, shards: Shards, *, name: str, batch_size: int, precision: Precision, limit: int | None
+    method: Method,
+    shards: Shards,
+    *,
+    name: str,
+    batch_size: int,
+    precision: Precision,
+    limit: int | None,
+    num_threads: int,
 ) -> Subject:
     """Return what is evaluated: *method* as it is now, on *shards*."""
     manifest, code_sha256 = shards.manifest, _code_sha256(method)
     subset_name = Subset(first=limit).name if limit else "all"
     settings: JsonObject = {
-        "method": method.name, "hyperparameters": method.hyperparameters.model_dump(mode="json"),
+        "method": _method_name(method), "hyperparameters": method.hyperparameters.model_dump(mode="json"),
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
-    identity = {key: value for key, value in asdict(model).items() if key != "model"}
-    parts: JsonObject = {
-        **settings, "version": WITHOUT_FILE, "code": code_sha256, "model": identity, "seed": method.seed,
-        "arithmetic": {**arithmetic_flags(), "device": method.device.type}, "image_size": shards.image_size,
-        "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,
-    }  # fmt: skip
+    own_fingerprint = fingerprint(
+        version=WITHOUT_FILE,
+        code=code_sha256,
+        model=asdict(model),
+        device=method.device.type,
+        arithmetic=arithmetic_flags(),
+        image_size=shards.image_size,
+        manifests=[manifest],
+        seed=method.seed,
+        num_forwards_before=method.num_forwards,
+        **settings,
+    )
     return Subject(
         benchmark=manifest.benchmark,
-        experiment=name,
+        stated=StatedFacts(experiment=name, model=model.architecture, origin=_origin(method, batch_size)),
         stream=manifest.cell.key,
         seed=method.seed,
-        fingerprint=Fingerprint(parts=parts),
+        fingerprint=own_fingerprint,
         code_sha256=code_sha256,
         model=model,
-        method=method.name,
+        method=_method_name(method),
         protocol=WITHOUT_FILE,
         subset=subset_name,
         settings=settings,
         batch_size=batch_size,
         precision=precision,
-        origin=_origin(method, batch_size),
+        num_threads=num_threads,
     )
 
 
@@ -172,7 +170,6 @@ def _model_facts(model: nn.Module) -> ModelFacts:
     )
     architecture, loaded = getattr(model, "architecture", type(model).__name__), getattr(model, "weights", None)
     return ModelFacts(
-        model=architecture,
         architecture=architecture,
         # The user may have trained the model since; the hash is of its current weights.
         weights=f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",
@@ -182,9 +179,15 @@ def _model_facts(model: nn.Module) -> ModelFacts:
     )
 
 
+def _method_name(method: Method) -> str:
+    """Return the name of *method*: its own, or its import path, since an inherited name is that of another method."""
+    kind = type(method)
+    return method.name if "name" in {**vars(kind), **vars(method)} else f"{kind.__module__}:{kind.__qualname__}"
+
+
 def _origin(method: Method, batch_size: int) -> str | None:
     """Return the origin of the hyperparameters; None for a user's own method, which has no catalogue entry."""
-    entry = METHODS.get(method.name.partition("+")[0])
+    entry = METHODS.get(_method_name(method).partition("+")[0])
     if entry is None:
         return None
     return PUBLISHED if entry.is_published(method.hyperparameters, batch_size=batch_size) else BY_HAND

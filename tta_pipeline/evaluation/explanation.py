@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.file_fingerprint import with_defaults
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -44,8 +45,8 @@ class Explanation:
             "cell": self.name,
             "is_finished": self.is_finished,
             "reason": self.reason,
-            "stored": json.loads(stored.fingerprint_parts) if stored else None,
-            "present": dict(self.standing.present.parts),
+            "stored": with_defaults(json.loads(stored.fingerprint_parts)) if stored else None,
+            "present": with_defaults(self.standing.present.parts),
             "stored_versions": dict(self.standing.versions),
             "present_versions": software_versions(),
         }
@@ -53,7 +54,7 @@ class Explanation:
     def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
         """Yield `COLUMNS` for the parts that differ, or for all parts, and for libraries whose version differs."""
         differences = self.standing.differences
-        for name, value in _flatten(self.standing.present.parts) if shows_all else ():
+        for name, value in _flatten(with_defaults(self.standing.present.parts)) if shows_all else ():
             if name not in differences:
                 yield name, shorten_value(value) if self.standing.stored else "-", shorten_value(value), ""
         for name, (stored, present) in differences.items():

@@ -4,15 +4,12 @@
 features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
 
 The features lie beside decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name depends on
-everything that determines them, including batches and machine, so that predictions are the same bit for bit:
-
-    64 bytes   sha256, in hex, of the name and the bytes that follow
-    ...        safetensors: `features`, (N, D), in the order of the stream
+everything that determines them, including batches and machine, so that predictions are the same bit for bit. It has
+safetensors, sealed: `features`, (N, D), in the order of the stream.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -23,7 +20,8 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from tta_pipeline.errors import AdaptationError
+from tta_pipeline.errors import AdaptationError, LockError
+from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import pins_memory
@@ -31,11 +29,9 @@ from tta_pipeline.loading.reader import Batch
 from tta_pipeline.methods.features import find_classifier
 from tta_pipeline.methods.method import Method
 from tta_pipeline.results.records import software_versions
-from tta_pipeline.util.files import make_cache_folder, read_file, write_atomically
-from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.files import seal
 
 _FORMAT = 1
-_HEAD_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -45,43 +41,33 @@ class FeatureCacheEntry:
     cells: DecodedCache
     """Folder and size limit of the cache."""
     _: KW_ONLY
-    determined_by: JsonObject
-    """Everything that determines the features, except the machine's name and software versions, which `path` adds."""
+    fingerprint: Fingerprint
+    """Everything that determines the features, except software versions, which `path` adds."""
     manifest_sha256: str
     num_samples: int
 
     @property
     def path(self) -> Path:
         """File of the features."""
-        decisive = [_FORMAT, self.determined_by, software_versions()]
+        return self.cells.own_folder / self._name
+
+    @property
+    def _name(self) -> str:
+        decisive = [_FORMAT, self.fingerprint.sha256, software_versions()]
         identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-        return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
+        return f"{identity}-{self.manifest_sha256}.features"
 
     def read(self) -> torch.Tensor | None:
         """Return the features, (N, D), or None if the file is missing or damaged."""
-        try:
-            data = read_file(self.path, limit_bytes=self.cells.limit_bytes)
-            os.utime(self.path)  # marks the file as just used, even if the file system records no access times
-        except OSError:
-            return None
-        if data[:_HEAD_BYTES] != _digest(self.path, data[_HEAD_BYTES:]):
-            return None
-        features = load(data[_HEAD_BYTES:])["features"]
-        return features if len(features) == self.num_samples else None
+        data = self.cells.files.read_sealed(self._name)
+        features = None if data is None else load(data)["features"]
+        return features if features is not None and len(features) == self.num_samples else None
 
     def write(self, features: torch.Tensor) -> None:
         """Write *features*, (N, D), if there is room; failures are ignored, since the cache is optional."""
-        data = save({"features": features.contiguous()})
-        if len(data) + _HEAD_BYTES > self.cells.limit_bytes:
-            return
-        with suppress(OSError):
-            make_cache_folder(self.cells.own_folder)
-            self.cells.make_room(len(data) + _HEAD_BYTES)
-            write_atomically(self.path, _digest(self.path, data) + data)
-
-
-def _digest(path: Path, data: bytes) -> bytes:
-    return hashlib.sha256(path.name.encode() + data).hexdigest().encode()
+        name = self._name
+        with suppress(OSError, LockError):
+            self.cells.files.write(name, seal(save({"features": features.contiguous()}), name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,18 @@
-"""Fingerprint of all that determines a segment's predictions, in readable parts; if equal, the segment is finished.
+"""Fingerprint of all that determines predictions or features, in readable parts; if equal, these need no computation.
 
 Library versions are not part of it: records hold them and `tta-pipeline why` shows them, but they outdate nothing.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.file_fingerprint import decided_parts
-from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.json_values import Json, JsonObject
 from tta_pipeline.util.source_code import source_sha256
 
 EVALUATION_VERSION = "4"
@@ -40,40 +38,38 @@ class Fingerprint:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def compute_fingerprint(
-    experiment: Experiment,
+def fingerprint(
     *,
-    seed: int,
-    model: LoadedModel,
-    code_sha256: str,
-    arithmetic: JsonObject,
+    code: str | None,
+    model: JsonObject,
     device: str,
+    arithmetic: JsonObject,
     image_size: int,
-    manifests: Sequence[Manifest],
-    source: Manifest | None,
+    manifests: Iterable[Manifest],
+    version: str = EVALUATION_VERSION,
+    **own: Json,
 ) -> Fingerprint:
-    """Return the fingerprint of everything that determines the predictions.
+    """Return the fingerprint of numbers that a model computes from shards: predictions or features.
 
     Args:
-        experiment: The experiment to evaluate.
-        seed: The seed of the stream.
-        model: Identity of the model: weights, normalisation, architecture, selected outputs.
-        code_sha256: Hash of the method's code; see `method_code_sha256`.
-        arithmetic: Settings of float arithmetic; see `arithmetic_flags`.
+        code: Hash of the code that computes; None if it has no file.
+        model: Everything that determines the logits of the model, such as `LoadedModel.identity`.
         device: Type of the device.
+        arithmetic: Settings of float arithmetic; see `arithmetic_flags`.
         image_size: Height and width in pixels.
-        manifests: Manifests of all cells in the stream so far; the last is the one to predict.
-        source: Manifest of the clean images that the method sees.
+        manifests: Manifests of all cells that the numbers depend on, in order.
+        version: Version of everything that no part covers.
+        own: Further parts by name.
     """
     return Fingerprint(
         parts={
-            "version": EVALUATION_VERSION,
-            **decided_parts(experiment, seed=seed, image_size=image_size),
-            "code": code_sha256,
-            "model": model.identity,
+            **own,
+            "version": version,
+            "code": code,
+            "model": model,
             "arithmetic": {**arithmetic, "device": device},
+            "image_size": image_size,
             "data": [[manifest.cell.key, manifest.sha256] for manifest in manifests],
-            "source": source.sha256 if source else None,
         }
     )
 

@@ -1,20 +1,22 @@
 """Preparation of a segment: check the shards against their manifests, and plan the order of samples."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 
-from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import stream_order, subset
+from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.stream_order import StreamOrder
+from tta_pipeline.loading.subset import draw_positions, first_positions, read_listed_positions, subset_sha256
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
@@ -31,9 +33,9 @@ class OpenStream:
     order: StreamOrder
     subset_sha256s: tuple[str | None, ...]
     """sha256 of the subset of each set; None if all of its samples are used."""
-    metadata_scan_s: float
-    order_name: str = "stored"
-    """Name of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
+    metadata_scan_s: float = 0.0
+    order_name: SegmentOrder = "stored"
+    """Name of the order within a segment."""
     staging_s: float = 0.0
     loose_files: LooseFiles | None = None
     """Loose files from which the samples are read; None: they are read from the shards."""
@@ -80,24 +82,39 @@ def open_stream(
         sets = tuple(
             ShardSet.open(*place) for place in zip(folders, belonging or [ANYTHING] * len(folders), strict=True)
         )
-        for shard_set in sets:
-            shard_set.require_intact()
-        joined = JoinedSets(sets=sets)
-        chosen = experiment.subset if experiment else None
-        positions = [_select_positions(shard_set, chosen) for shard_set in sets]
-        found = _order_samples(joined, positions, experiment, seed)
-        loose_files = list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets])
+        opened = order_sets(
+            sets, subset=experiment.subset if experiment else None, experiment=experiment, seed=seed,
+            list_files=list_files,
+        )  # fmt: skip
+    return replace(opened, metadata_scan_s=scan.wall_s, staging_s=staging_s)
+
+
+def order_sets(
+    sets: tuple[ShardSet, ...],
+    *,
+    subset: Subset | None,
+    experiment: Experiment | None = None,
+    seed: int = 0,
+    list_files: Callable[[Cell], Listing] | None = None,
+) -> OpenStream:
+    """Check *sets* and plan the stream of their *subset*; see `open_stream`.
+
+    Raises:
+        ManifestError, SourceError, StreamError: see `open_stream`.
+    """
+    for shard_set in sets:
+        shard_set.require_intact()
+    joined = JoinedSets(sets=sets)
+    positions = [_select_positions(shard_set, subset) for shard_set in sets]
     return OpenStream(
         joined=joined,
-        order=found,
+        order=_order_samples(joined, positions, experiment, seed),
         subset_sha256s=tuple(
-            subset.subset_sha256(shard_set.index, places) if chosen else None
+            subset_sha256(shard_set.index, places) if subset else None
             for shard_set, places in zip(sets, positions, strict=True)
         ),
-        metadata_scan_s=scan.wall_s,
         order_name=_order_name(experiment),
-        staging_s=staging_s,
-        loose_files=loose_files,
+        loose_files=list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets]),
     )
 
 
@@ -107,10 +124,10 @@ def _select_positions(shard_set: ShardSet, chosen: Subset | None) -> Indices:
     if chosen is None:
         return np.arange(len(index))
     if chosen.listed:
-        return subset.read_listed_positions(shard_set, chosen.listed.expanduser())
+        return read_listed_positions(shard_set, chosen.listed.expanduser())
     if chosen.first:
-        return subset.first_positions(index, chosen.first)
-    return subset.draw_positions(index, chosen.random or 0, seed=chosen.seed)
+        return first_positions(index, chosen.first)
+    return draw_positions(index, chosen.random or 0, seed=chosen.seed)
 
 
 def _order_samples(
@@ -119,20 +136,31 @@ def _order_samples(
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
     name = _order_name(experiment)
-    if name == "slow":
-        return _order_slow_stream(joined, everything, seed)
     if name == "stored" and len(everything) == len(index):
         return stream_order.stored_order(index)
-    makers: dict[str, Callable[[SampleIndex], StreamOrder]] = {
-        "stored": stream_order.stored_order,
-        "shuffled": partial(stream_order.shuffled_order, seed=seed),
-        "by_class": partial(stream_order.class_order, seed=seed),
-        "dirichlet": partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment)),
-    }
-    return stream_order.order_among(everything, index, makers[name])
+    return stream_order.order_among(everything, index, _order_maker(name, joined, everything, experiment, seed))
 
 
-def _order_name(experiment: Experiment | None) -> str:
+def _order_maker(
+    name: SegmentOrder, joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int
+) -> Callable[[SampleIndex], StreamOrder]:
+    """Return the function that puts the samples *everything* of *joined* into the order called *name*."""
+    match name:
+        case "stored":
+            return stream_order.stored_order
+        case "shuffled":
+            return partial(stream_order.shuffled_order, seed=seed)
+        case "by_class":
+            return partial(stream_order.class_order, seed=seed)
+        case "dirichlet":
+            return partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment))
+        case "slow":
+            return _slow_order_maker(joined, everything, seed)
+        case _:
+            assert_never(name)
+
+
+def _order_name(experiment: Experiment | None) -> SegmentOrder:
     return experiment.stream_order if experiment else "stored"
 
 
@@ -141,17 +169,13 @@ def _delta(experiment: Experiment | None) -> float:
     return protocol.delta or 1.0
 
 
-def _order_slow_stream(joined: JoinedSets, everything: Indices, seed: int) -> StreamOrder:
+def _slow_order_maker(joined: JoinedSets, everything: Indices, seed: int) -> Callable[[SampleIndex], StreamOrder]:
     cells = [shard_set.manifest.cell for shard_set in joined.sets]
     corruptions = list(dict.fromkeys(cell.corruption for cell in cells))
-
-    def rising_and_falling(index: SampleIndex) -> StreamOrder:
-        of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
-        return stream_order.rising_and_falling_order(
-            index,
-            np.array([cell.severity for cell in of_sample]),
-            groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
-            seed=seed,
-        )
-
-    return stream_order.order_among(everything, joined.index, rising_and_falling)
+    of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
+    return partial(
+        stream_order.rising_and_falling_order,
+        levels=np.array([cell.severity for cell in of_sample]),
+        groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
+        seed=seed,
+    )

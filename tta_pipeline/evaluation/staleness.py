@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tta_pipeline.benchmarks.file_fingerprint import with_defaults
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, diff_parts
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -45,7 +46,7 @@ class Staleness:
         """Changed parts of the fingerprint by name, each with its stored and present value."""
         if self.stored is None:
             return {}
-        return diff_parts(json.loads(self.stored.fingerprint_parts), self.present.parts)
+        return diff_parts(with_defaults(json.loads(self.stored.fingerprint_parts)), with_defaults(self.present.parts))
 
     @property
     def reason(self) -> str:

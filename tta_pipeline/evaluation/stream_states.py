@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tta_pipeline.evaluation.build_records import MeasuredPass
+from tta_pipeline.evaluation.measured_pass import MeasuredPass
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.scores import SampleScores
 from tta_pipeline.methods.stateful import StateDict

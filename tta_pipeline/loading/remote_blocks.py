@@ -1,48 +1,34 @@
 """Read shards at URLs in blocks, ahead of the stream, and cache the blocks on local disk within a limit.
 
-<root>/tta_pipeline-remote/
-  <sha256 of the shard>-<number>-<size>.block   a block as the server sent it
-
-A block's name has the hash of its shard, so processes and benchmarks share the block, and the blocks of a changed shard
-have other names. The cache is not trusted: each sample is compared when it is read, and a wrong one is fetched again.
+A block is a file of a `LocalCache`, `<sha256 of the shard>-<number>-<size>.block`, as the server sent it. Its name has
+the hash of its shard, so processes and benchmarks share the block, and the blocks of a changed shard have other names.
+The cache is not trusted: each sample is compared when it is read, and a wrong one is fetched again.
 """
 
 import asyncio
-import os
-import re
-import shutil
-import time
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tta_pipeline.data.remote_files import (
-    describe_change,
-    fetch_file_facts,
-    gather_bounded,
-    read_range,
-    run_and_wait,
-    start_coroutine,
-)
+from tta_pipeline.data.remote_files import describe_change, fetch_file_facts, read_range
+from tta_pipeline.data.server_requests import run_and_wait, start_coroutine
 from tta_pipeline.data.sources.remote_shards import RemoteCell
 from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.local_cache import LocalCache
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import advice, make_cache_folder, node_local_folder
+from tta_pipeline.util.files import node_local_folder
 
 OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21
 _NUM_AHEAD = 12
 """Number of blocks of a set that are requested before they are needed: 24 MiB fill a gigabit per second at 200 ms."""
 _FIRST_AHEAD = 2
-_NAME = re.compile(r"[0-9a-f]{64}-[0-9]+-[0-9]+\.block")
-_OLD_S = 60.0
 _SHARE = 16
 
 
@@ -53,95 +39,25 @@ class Block(NamedTuple):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
 class BlockCache:
-    """Cache of blocks of remote shards on local disk; the least recently read make room, and a full disk keeps fewer.
+    """Where blocks of remote shards are kept on local disk, and how many; a full disk keeps fewer."""
 
-    Args:
-        root: Folder on local disk; None: this user's folder in $TMPDIR.
-        limit_bytes: Largest size of all blocks; each process may exceed it by a sixteenth for a short time.
-    """
-
-    def __init__(self, *, root: Path | None = None, limit_bytes: int = 16 * 2**30) -> None:
-        self.root = root
-        self.limit_bytes = limit_bytes
-        self._num_new_bytes = limit_bytes  # so that the first block makes room in the folder
-        self._lock, self._process_id = Lock(), os.getpid()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(BlockCache, root=self.root, limit_bytes=self.limit_bytes), ()
+    root: Path | None = None
+    """Folder on local disk; None: this user's folder in $TMPDIR."""
+    limit_bytes: int = 16 * 2**30
+    """Largest size of all blocks; each process may exceed it by a sixteenth for a short time."""
 
     @property
     def folder(self) -> Path:
         """The folder below the root that contains only the blocks."""
         return (self.root or node_local_folder()) / OWN_FOLDER
 
-    def read(self, path: Path, size_bytes: int, start: int, end: int) -> bytes | None:
-        """Return the bytes from *start* to *end* of the block *path*; None if the block is missing or incomplete."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            status = os.fstat(descriptor)
-            if status.st_size != size_bytes:
-                return None
-            if time.time() - status.st_mtime > _OLD_S:
-                os.utime(descriptor)
-            return os.pread(descriptor, end - start, start)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-
-    def store(self, path: Path, data: bytes) -> None:
-        """Write the block *path*.
-
-        Raises:
-            StreamError: the block cannot be written.
-        """
-        try:
-            if not path.parent.is_dir():
-                make_cache_folder(path.parent)
-            with self._lock_of_this_process():
-                self._num_new_bytes += len(data)
-                if self._num_new_bytes >= self.limit_bytes // _SHARE:
-                    self._make_room(path.parent)
-            beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
-            try:
-                beside.write_bytes(data)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
-        except OSError as error:
-            raise StreamError(
-                f"{path.parent}: found {error.strerror}; expected a folder with room for {self.limit_bytes} bytes of "
-                f"remote shards: {advice(error)}, or set stage_folder to another folder, or a lower remote_limit_gib"
-            ) from error
-
-    def _lock_of_this_process(self) -> Lock:
-        """Return the lock of this process; after a fork, a new one, since the parent's may be held for ever."""
-        if self._process_id != os.getpid():
-            self._lock, self._process_id = Lock(), os.getpid()
-        return self._lock
-
-    def _make_room(self, folder: Path) -> None:
-        """Remove the least recently read blocks, and restart the count of new bytes until the next call."""
-        self._num_new_bytes = 0
-        blocks = []
-        for path in folder.iterdir():
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                if _NAME.fullmatch(path.name):
-                    blocks.append((status.st_mtime_ns, status.st_size, path))
-                elif path.suffix == ".block" and time.time() - status.st_mtime > _OLD_S:
-                    path.unlink()  # a killed process was writing it
-        total_bytes = sum(size_bytes for _, size_bytes, _ in blocks)
-        room_bytes = min(self.limit_bytes, total_bytes + shutil.disk_usage(folder).free * 9 // 10)
-        for _, size_bytes, path in sorted(blocks):
-            if total_bytes <= room_bytes - room_bytes // _SHARE:
-                return
-            path.unlink(missing_ok=True)
-            total_bytes -= size_bytes
+    @property
+    def files(self) -> LocalCache:
+        """The blocks, as files."""
+        remedy = "set stage_folder to another folder, or a lower remote_limit_gib"
+        return LocalCache(folder=self.folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
 
 DEFAULT_CACHE = BlockCache()
@@ -155,8 +71,8 @@ class RemoteBlocks:
         self._index = shard_set.index
         self._facts = shard_set.manifest.shards
         self._remote = [located[shard.name] for shard in shard_set.manifest.shards]
-        self._cache = cache
-        self._folder = cache.folder
+        self._files = cache.files
+        self._room_bytes = 0
         self._lock = Lock()
         self._arriving: dict[Block, Any] = {}
         self._plan: list[Block] = []
@@ -214,7 +130,7 @@ class RemoteBlocks:
             StreamError: the bytes cannot be read, or the server now has another file.
         """
         for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
-            self._path(Block(shard, number)).unlink(missing_ok=True)
+            self._files.discard(self._name(Block(shard, number)))
         remote = self._remote[shard]
         return run_and_wait(read_range(remote.url, start, end, facts=remote.facts))
 
@@ -224,7 +140,7 @@ class RemoteBlocks:
         Raises:
             StreamError: the server cannot be asked.
         """
-        found = run_and_wait(gather_bounded([fetch_file_facts(remote.url) for remote in self._remote]))
+        found = fetch_file_facts([remote.url for remote in self._remote])
         for number, (now, remote) in enumerate(zip(found, self._remote, strict=True)):
             if describe_change(now, remote.facts):
                 yield number
@@ -240,7 +156,7 @@ class RemoteBlocks:
         with self._lock:
             arriving = self._arriving.get(block)
         if arriving is None:
-            kept = self._cache.read(self._path(block), self._size(block), begin, stop)
+            kept = self._files.read(self._name(block), self._size(block), start=begin, end=stop)
             if kept is not None:
                 return kept
             with self._lock:
@@ -255,7 +171,7 @@ class RemoteBlocks:
         while self._next < min(position + ahead, len(self._plan)):
             block = self._plan[self._next]
             self._next += 1
-            if not self._path(block).exists():
+            if not self._files.has(self._name(block)):
                 self._request_block(block)
 
     def _request_block(self, block: Block) -> Any:
@@ -264,13 +180,30 @@ class RemoteBlocks:
         return self._arriving[block]
 
     async def _fetch_block(self, block: Block) -> bytes:
-        """Fetch a block and write it to the cache; later reads take it from disk."""
+        """Fetch a block and write it to the cache; later reads take it from disk, or, after an error, ask again."""
         remote, first = self._remote[block.shard], block.number * BLOCK_BYTES
-        data = await read_range(remote.url, first, first + self._size(block), facts=remote.facts)
-        await asyncio.to_thread(self._cache.store, self._path(block), data)
-        with self._lock:
-            self._arriving.pop(block, None)
+        try:
+            data = await read_range(remote.url, first, first + self._size(block), facts=remote.facts)
+            await asyncio.to_thread(self._store, block, data)
+        finally:
+            with self._lock:
+                self._arriving.pop(block, None)
         return data
+
+    def _store(self, block: Block, data: bytes) -> None:
+        """Write a block to the cache, unless another process is writing it.
+
+        Raises:
+            StreamError: it cannot be written.
+        """
+        with self._files.naming_faults("a block of a remote shard was kept", self._files.limit_bytes):
+            self._room_bytes -= len(data)
+            if self._room_bytes < 0:  # going through all blocks takes a while, so room is made for many at once
+                self._room_bytes = max(self._files.limit_bytes // _SHARE - len(data), 0)
+                if not self._files.make_room(self._room_bytes + len(data)):  # the disk is nearly full
+                    self._room_bytes = 0
+                    self._files.make_room(len(data))
+            self._files.write(self._name(block), data, makes_room=False)
 
     def _require_room(self, first: Indices, last: Indices, count: int) -> None:
         """Refuse an order that returns to more blocks than the cache keeps: it would fetch them again and again."""
@@ -278,15 +211,15 @@ class RemoteBlocks:
         np.add.at(living, first, 1)
         np.add.at(living, last + 1, -1)
         needed = (int(np.cumsum(living).max()) + _NUM_AHEAD) * BLOCK_BYTES
-        if needed > self._cache.limit_bytes:
+        if needed > self._files.limit_bytes:
             raise StreamError(
                 f"{self._remote[0].url} and others: found an order that jumps between {needed} bytes of shards; "
-                f"expected at most {self._cache.limit_bytes} bytes, the limit of {self._folder}: raise "
+                f"expected at most {self._files.limit_bytes} bytes, the limit of {self._files.folder}: raise "
                 "remote_limit_gib, or stream in stored order"
             )
 
     def _size(self, block: Block) -> int:
         return min(BLOCK_BYTES, self._facts[block.shard].shard_bytes - block.number * BLOCK_BYTES)
 
-    def _path(self, block: Block) -> Path:
-        return self._folder / f"{self._facts[block.shard].sha256}-{block.number}-{BLOCK_BYTES}.block"
+    def _name(self, block: Block) -> str:
+        return f"{self._facts[block.shard].sha256}-{block.number}-{BLOCK_BYTES}.block"

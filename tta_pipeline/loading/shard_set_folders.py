@@ -3,19 +3,19 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 from tta_pipeline.data.remote_files import (
     MAX_WHOLE_FILE_BYTES,
     REMOTE_SCHEMES,
     read_range,
-    run_and_wait,
+    read_whole,
     scheme_of,
     validate_url,
 )
+from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.shards.manifest import MANIFEST_FILE, read_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, MAX_RECORD_BYTES, parse_record, read_record
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import open_file, read_file
 
@@ -39,7 +39,7 @@ class LocalFolder:
         """
         return read_record(self.path / MANIFEST_FILE, Manifest)
 
-    async def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    async def read(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of a file from *start* to *end*.
 
         Raises:
@@ -47,10 +47,18 @@ class LocalFolder:
         """
         return await asyncio.to_thread(self._read, name, start, end)
 
+    async def read_whole(self, name: str) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            StreamError: it cannot be read.
+        """
+        return await asyncio.to_thread(self._read, name, 0, None)
+
     def _read(self, name: str, start: int, end: int | None) -> bytes:
         try:
             if end is None:
-                return read_file(self.path / name, limit_bytes=MAX_WHOLE_FILE_BYTES)[start:]
+                return read_file(self.path / name, limit_bytes=MAX_WHOLE_FILE_BYTES)
             with open_file(self.path / name) as file:
                 file.seek(start)
                 data = file.read(end - start)
@@ -58,7 +66,7 @@ class LocalFolder:
             raise StreamError(
                 f"{self.path / name} cannot be read ({error.strerror}); expected a file of the shard set: verify it"
             ) from error
-        if end is not None and len(data) != end - start:
+        if len(data) != end - start:
             raise StreamError(
                 f"{self.path / name}: found the end of the file at byte {start + len(data)}; expected more, as in the "
                 "manifest: verify the shard set"
@@ -81,22 +89,28 @@ class RemoteFolder:
         Raises:
             StreamError: the manifest cannot be fetched, or is damaged.
         """
-        data = run_and_wait(self.read(MANIFEST_FILE))
-        with TemporaryDirectory(prefix="tta_pipeline-manifest-") as folder:
-            path = Path(folder) / MANIFEST_FILE
-            path.write_bytes(data)
-            try:
-                return read_record(path, Manifest)
-            except ManifestError as error:
-                raise StreamError(str(error).replace(str(path), f"{self}/{MANIFEST_FILE}")) from None
+        url = f"{self.url}/{MANIFEST_FILE}"
+        data = run_and_wait(read_whole(url, limit_bytes=MAX_RECORD_BYTES))
+        try:
+            return parse_record(data, url, Manifest)
+        except ManifestError as error:
+            raise StreamError(str(error)) from None
 
-    async def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of an object from *start* to *end*; after a temporary failure, retry a few times.
+    async def read(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from *start* to *end*.
 
         Raises:
             StreamError: the bytes cannot be read.
         """
         return await read_range(f"{self.url}/{name}", start, end)
+
+    async def read_whole(self, name: str) -> bytes:
+        """Return the content of an object.
+
+        Raises:
+            StreamError: it cannot be read.
+        """
+        return await read_whole(f"{self.url}/{name}", limit_bytes=MAX_WHOLE_FILE_BYTES)
 
 
 Folder = LocalFolder | RemoteFolder

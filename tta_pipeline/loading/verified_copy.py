@@ -1,19 +1,20 @@
 """Copy shard sets from a folder or a URL, checking every byte against the manifest's hashes during the copy.
 
-Files are read in pieces, several files and pieces at a time, so that even a distant origin fills the connection.
+Files are read in pieces, several files and pieces at a time (16 pieces, 64 MiB), so that even a distant origin fills
+the connection.
 """
 
 import asyncio
 import hashlib
 import os
 import re
-from collections import deque
 from contextlib import suppress
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.remote_files import run_and_wait
+from tta_pipeline.data.remote_files import read_in_pieces
+from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.shard_set_folders import Folder, folder_at
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
@@ -26,10 +27,7 @@ from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.progress import Progress, Reporter
 
-_PIECE_BYTES = 2**22
 _NUM_FILES_AT_ONCE = 4
-_NUM_PIECES_AHEAD = 4
-"""Number of pieces of each file that are read ahead, so that about 64 MiB are in transit."""
 _NUM_TRIES = 2
 """Number of attempts to copy a file, since it may be replaced during a copy."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -104,7 +102,7 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     files += [_File(shard.name, shard.shard_bytes, shard.sha256, shard.num_samples) for shard in manifest.shards]
 
     async def copy(file: _File) -> None:
-        await _copy_file(origin, file, folder / file.name, group, places)
+        await _copy_file(origin, file, folder / file.name, places)
         progress.advance(file.num_samples, file.size_bytes or 0)
 
     try:
@@ -119,12 +117,10 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
         return b""
 
 
-async def _copy_file(
-    origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup, places: asyncio.Semaphore
-) -> None:
+async def _copy_file(origin: Folder, file: _File, target: Path, places: asyncio.Semaphore) -> None:
     async with places:
         for _ in range(_NUM_TRIES):
-            found = await _copy_and_hash(origin, file, target, group)
+            found = await _copy_and_hash(origin, file, target)
             if found == file.sha256:
                 return
     raise StreamError(
@@ -133,30 +129,19 @@ async def _copy_file(
     )
 
 
-async def _copy_and_hash(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
-    """Copy a file piece by piece while the next pieces are read, and return the hash of the written bytes."""
+async def _copy_and_hash(origin: Folder, file: _File, target: Path) -> str:
+    """Copy a file, and return the hash of the written bytes."""
     digest = hashlib.sha256()
-    spans = iter(_spans(file.size_bytes))
-    reading: deque[asyncio.Task[bytes]] = deque()
 
     def take(data: bytes) -> None:
         digest.update(data)
         out.write(data)
 
-    def read_ahead(num_pieces: int) -> None:
-        reading.extend(group.create_task(origin.read(file.name, *span)) for span in islice(spans, num_pieces))
-
     with target.open("wb") as out:
-        read_ahead(_NUM_PIECES_AHEAD)
-        while reading:
-            await asyncio.to_thread(take, await reading.popleft())
-            read_ahead(1)
+        if file.size_bytes is None:
+            await asyncio.to_thread(take, await origin.read_whole(file.name))
+        else:
+            await read_in_pieces(partial(origin.read, file.name), file.size_bytes, take)
         out.flush()
         await asyncio.to_thread(os.fsync, out.fileno())
     return digest.hexdigest()
-
-
-def _spans(size_bytes: int | None) -> list[tuple[int, int | None]]:
-    if size_bytes is None:
-        return [(0, None)]
-    return [(start, min(start + _PIECE_BYTES, size_bytes)) for start in range(0, size_bytes, _PIECE_BYTES)]

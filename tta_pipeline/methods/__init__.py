@@ -60,7 +60,7 @@ def build(
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
     built = import_implementation(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
-    if method in METHODS:
+    if method in METHODS or "name" not in vars(type(built)):  # an inherited name is that of another method
         built.name = entry.named(method, preset, settings)
     return built
 

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 
@@ -50,7 +51,7 @@ def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image
     )
     (batch,) = islice(stream, 1)
     captions = [
-        (f"label {classes[label]}", f"{classes[prediction]} ({confidence:.0%})", label == prediction)
+        (f"label {classes[label]}", f"{name_class(classes, prediction)} ({confidence:.0%})", label == prediction)
         for label, prediction, confidence in zip(
             batch.labels.tolist(), first.predictions, first.confidences, strict=True
         )

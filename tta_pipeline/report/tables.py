@@ -28,6 +28,11 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[
     return Table(columns=columns, rows=tuple(result.fetchall()))
 
 
+def name_class(classes: Sequence[str], number: int) -> str:
+    """Return the name of a predicted class; a model may have more classes than the shards."""
+    return classes[number] if 0 <= number < len(classes) else f"class {number}"
+
+
 _CHANGE = ("change", "change_low", "change_high")
 _PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share")
 

@@ -19,16 +19,18 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tta_pipeline.data.remote_files import (
-    gather_bounded,
+    MAX_WHOLE_FILE_BYTES,
+    TooLargeError,
     list_recursively,
-    read_range,
-    run_and_wait,
+    read_whole,
     validate_url,
     write_file,
 )
+from tta_pipeline.data.server_requests import gather_bounded, run_and_wait
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import (
     KINDS,
+    MAX_RECORD_BYTES,
     Record,
     parse_record,
     publish_record,
@@ -46,7 +48,6 @@ _SCHEMES = ("s3", "gs")
 _OBJECT = re.compile(r"([0-9]{6,17})-([0-9a-f]{64})\.json")
 _NUM_AT_ONCE = 64
 """Approximate number of records that are fetched at once."""
-_MOST_BYTES = 2**36
 _ADVICE = "remove it there; the machine that made it sends it again with its next run"
 
 
@@ -86,7 +87,7 @@ class Sender:
     def send(self) -> int:
         """Send the records that are not at the URL yet, each after its predictions; return the number of records.
 
-        Records of version 1, which have no hash, and damaged records are not sent.
+        Damaged records are not sent.
 
         Raises:
             StreamError: the URL is not on S3 or Google Cloud Storage, or cannot be listed or written to.
@@ -111,7 +112,7 @@ class Sender:
         folder = PurePosixPath(path.parent.relative_to(self.root))
         kept = _predictions_path(folder, record)
         if kept and str(kept) not in there and (self.root / kept).exists():
-            predictions = read_file(self.root / kept, limit_bytes=_MOST_BYTES)
+            predictions = read_file(self.root / kept, limit_bytes=MAX_WHOLE_FILE_BYTES)
             run_and_wait(write_file(f"{url}/{kept}", predictions))
         run_and_wait(write_file(f"{url}/{_Object(folder, record.sequence, identity).path}", data))
         identities.add(identity)
@@ -204,8 +205,11 @@ def _group_by_folder(objects: Sequence[_Object]) -> Iterator[list[_Object]]:
 
 def _read_objects(root: Path, url: str, objects: Sequence[_Object], set_aside: list[str]) -> Iterator[Record]:
     """Yield the records in *objects* that their hash proves; append the others, with the reason, to *set_aside*."""
-    answers = run_and_wait(gather_bounded([read_range(f"{url}/{each.path}") for each in objects]))
+    answers = run_and_wait(gather_bounded([_read_record_object(f"{url}/{each.path}") for each in objects]))
     for each, data in zip(objects, answers, strict=True):
+        if data is None:
+            set_aside.append(f"{url}/{each.path} has more than {MAX_RECORD_BYTES:,} bytes; {_ADVICE}")
+            continue
         try:
             record = parse_record(root / each.folder / record_file_name(each.number), data)
         except RecordError as error:
@@ -217,6 +221,14 @@ def _read_objects(root: Path, url: str, objects: Sequence[_Object], set_aside: l
             set_aside.append(f"{url}/{each.path} is foreign: its identity is {found}; {_ADVICE}")
 
 
+async def _read_record_object(url: str) -> bytes | None:
+    """Return the content of the record at *url*; None if it is larger than any record."""
+    try:
+        return await read_whole(url, limit_bytes=MAX_RECORD_BYTES)
+    except TooLargeError:
+        return None
+
+
 def _store_record(root: Path, url: str, record: Record) -> None:
     """Write *record* with the next free number, after its predictions."""
     folder = _folder_of(root, record)
@@ -224,7 +236,7 @@ def _store_record(root: Path, url: str, record: Record) -> None:
     if kept and not (root / kept).exists():
         names = run_and_wait(list_recursively(f"{url}/{kept.parent}"))
         if kept.name in names:
-            data = run_and_wait(read_range(f"{url}/{kept}"))
+            data = run_and_wait(read_whole(f"{url}/{kept}", limit_bytes=MAX_WHOLE_FILE_BYTES))
             if hashlib.sha256(data).hexdigest() == kept.stem:  # else the evaluation's check reports it as missing
                 write_once(root / kept, data)
     results, kind, name = _split_folder(folder)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import TypedDict
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
@@ -11,13 +10,6 @@ from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, TUNED
 from tta_pipeline.results.records import Record, latest_record
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.locations import Locations
-
-
-class OriginFacts(TypedDict):
-    """Facts in a record about the origin of hyperparameters."""
-
-    hyperparameters_origin: str
-    tuning: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +22,6 @@ class ResolvedExperiment:
     """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
     tuning: str | None
     """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
-
-    @property
-    def facts(self) -> OriginFacts:
-        """Facts for a record."""
-        return {"hyperparameters_origin": self.origin, "tuning": self.tuning}
 
 
 def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:

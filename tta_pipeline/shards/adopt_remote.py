@@ -13,7 +13,8 @@ import numpy as np
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.remote_files import copy_file, read_range, run_and_wait
+from tta_pipeline.data.remote_files import MAX_WHOLE_FILE_BYTES, read_in_pieces, read_range, read_whole
+from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.sources.tar_stream import TarStream
@@ -123,7 +124,7 @@ def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
     with TemporaryDirectory(prefix="tta_pipeline-manifest-") as name:
         folder = Path(name)
         for file in (MANIFEST_FILE, SAMPLES_FILE):
-            (folder / file).write_bytes(run_and_wait(read_range(f"{place}/{file}")))
+            (folder / file).write_bytes(run_and_wait(read_whole(f"{place}/{file}", limit_bytes=MAX_WHOLE_FILE_BYTES)))
         try:
             found = ShardSet.open(folder)
         except ManifestError as error:
@@ -216,7 +217,9 @@ def _read_remote_shards(remote: RemoteCell, folder: Path, progress: Progress) ->
         scratch = Path(name)
 
         def fetch(shard: RemoteShard) -> Path:
-            run_and_wait(copy_file(shard.url, shard.facts, scratch / shard.name))
+            read = partial(read_range, shard.url, facts=shard.facts)
+            with (scratch / shard.name).open("wb") as out:
+                run_and_wait(read_in_pieces(read, shard.size_bytes, out.write))
             return scratch / shard.name
 
         arriving = pool.submit(fetch, remote.shards[0])

@@ -19,7 +19,6 @@ from tta_pipeline.data.sources.shard_files import find_shard_files, shards_versi
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
-from tta_pipeline.shards.graphcore_metadata import require_metadata_matches
 from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE, read_manifest
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.set_contents import (
@@ -41,6 +40,7 @@ from tta_pipeline.shards.set_facts import (
 )
 from tta_pipeline.shards.shard_reading import Sample, ShardContents
 from tta_pipeline.shards.shard_set import SAMPLES_FILE
+from tta_pipeline.shards.stated_totals import require_stated_totals
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
@@ -112,7 +112,7 @@ def adopt(
         raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
     if stated is not None and (other := [*shard_differences(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {abbreviate_list(other, '; ')}. {ADOPTION_REFUSED_ADVICE}")
-    require_metadata_matches(shards, len(contents.samples))
+    require_stated_totals(shards, len(contents.samples))
     if names_by_id is not None:
         contents = _replace_numbers(folder, contents, names_by_id)
     return publish_adopted(

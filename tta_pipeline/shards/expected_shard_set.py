@@ -10,7 +10,7 @@ from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN
 from tta_pipeline.data.shifts.shift_set_files import is_known_shift
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import CLASS_MAPS, Locations
+from tta_pipeline.util.locations import CLASS_MAP_FILE, CLASS_MAPS, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def expected_at_path(folder: Path, stated: Cell) -> ExpectedShardSet:
         # Outside a data root, the folder of a benchmark may have any name.
         kind, *inner = folder.relative_to(parent).parts or ("",)
         is_data_root = kind in ("shards", "transformed")
-        if pinned := read_pinned_class_map(parent / "class_map.json"):
+        if pinned := read_pinned_class_map(parent / CLASS_MAP_FILE):
             benchmark = parent.name if is_data_root else None
             return ExpectedShardSet(cell=cell, benchmark=benchmark, class_map_sha256=pinned.sha256)
         part = inner[-3] if is_data_root and len(inner) > _NUM_LEVELS_OF_CELL else None

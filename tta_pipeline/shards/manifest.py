@@ -57,6 +57,15 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         raise ManifestError(
             f"{path} cannot be read ({error.strerror}); materialize this cell's {_asset_name(path)}"
         ) from error
+    return parse_record(data, path, kind)
+
+
+def parse_record(data: bytes, path: str | Path, kind: type[Record]) -> Record:
+    """Return the record in *data*, the content of the file at *path*, a URL or a path.
+
+    Raises:
+        ManifestError: *data* is not JSON, or not of this kind and version.
+    """
     try:
         return kind.model_validate(json.loads(data, object_pairs_hook=_unique_fields, parse_constant=_refuse_constant))
     except ValidationError as error:
@@ -81,8 +90,8 @@ def require_file(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not a file")
 
 
-def _asset_name(path: Path) -> str:
-    return "tar_shards" if path.name == WRITER_FILE else "shard_manifest"
+def _asset_name(path: str | Path) -> str:
+    return "tar_shards" if str(path).endswith(f"/{WRITER_FILE}") else "shard_manifest"
 
 
 def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:

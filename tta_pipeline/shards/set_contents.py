@@ -126,8 +126,9 @@ def read_contents(
         ManifestError: a shard is damaged, or has no image or class where one is expected.
     """
     shards = [ShardToRead(path, is_foreign) for path in paths]
-    num_bytes = sum(shard.path.stat().st_size for shard in shards)
-    if workers is None or not workers.are_worth_starting(num_bytes):
+    if workers:
+        workers.expect(sum(shard.path.stat().st_size for shard in shards))
+    if workers is None or not workers.are_worth_starting():
         return SetContents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))
     contents = []
     for shard in workers.map(read_shard, shards):

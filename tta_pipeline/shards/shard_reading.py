@@ -1,30 +1,19 @@
 """Reading one shard with code that is independent of the writer's; a worker process can run it."""
 
 import hashlib
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.sources.existing_shards import StatedClass, stated_class
-from tta_pipeline.data.sources.shard_members import (
-    CLASS_TYPE,
-    IMAGE_TYPES,
-    JSON_TYPE,
-    REFUSED_TYPES,
-    MemberName,
-    Members,
-    parse_member_name,
-)
+from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES, LABEL_TYPES, REFUSED_TYPES
+from tta_pipeline.data.sources.shard_members import GatheredMembers, LabelContent, MemberName, parse_member_name
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.member_names import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.util.identifiers import require_unicode
-
-_LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
-"""Extensions of label members; our own shards hold only these and images."""
 
 
 class Sample(NamedTuple):
@@ -102,29 +91,21 @@ def _read_own_samples(path: Path, reader: TarReader, tally: "_BatchedProgress") 
 
 
 def _read_foreign_contents(path: Path, reader: TarReader, tally: "_BatchedProgress") -> ShardContents:
-    found: defaultdict[str, Members[_FoundImage]] = defaultdict(Members)
-    num_hidden = 0
+    members = GatheredMembers[Member, _FoundImage](keep=_inspect_image, read=_get_data)
     for member in reader.members():
         name = parse_member_name(member.name)
-        if name.role == "hidden":
-            num_hidden += 1
-            continue
-        _refuse_executable(path, member, name)
-        require_unicode(member.name, of=path, error=ManifestError)
-        members = found[name.key]
+        if name.role != "hidden":
+            _refuse_executable(path, member, name)
+            require_unicode(member.name, of=path, error=ManifestError)
+        members.add(name, member)
         if name.role == "image":
-            members.images.append((name.extension, _inspect_image(member)))
             tally.add(len(member.data))
-        elif name.role == "class":
-            members.texts.append((name.extension, member.data))
-        elif name.role == "json":
-            members.jsons.append((name.extension, member.data))
-        else:
-            members.others.append(name.extension)
     tally.flush()
-    samples = sorted((_foreign_sample(path, key, members) for key, members in found.items()), key=_position)
-    left_out = Counter(extension for members in found.values() for extension in members.ignored_extensions())
-    return ShardContents(path.name, reader.size_bytes, reader.sha256, samples, left_out, num_hidden)
+    found = members.samples(where=path, error=ManifestError)
+    samples = sorted((_foreign_sample(path, *each) for each in found), key=_position)
+    return ShardContents(
+        path.name, reader.size_bytes, reader.sha256, samples, members.count_left_out(), members.num_hidden
+    )
 
 
 class _BatchedProgress:
@@ -151,10 +132,10 @@ def _contents(name: str, shard_bytes: int, sha256: str, samples: list[Any], *oth
 
 def _allowed_extension(path: Path, member: Member) -> str:
     extension = member.name.rpartition("/")[2].partition(".")[2].lower()
-    if extension not in IMAGE_TYPES and extension not in _LABEL_TYPES:
+    if extension not in IMAGE_TYPES and extension not in LABEL_TYPES:
         raise ManifestError(
             f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
-            f"{', '.join(sorted(IMAGE_TYPES | _LABEL_TYPES))}: take it out"
+            f"{', '.join(sorted(IMAGE_TYPES | LABEL_TYPES))}: take it out"
         )
     return extension
 
@@ -187,14 +168,7 @@ def _inspect_image(member: Member) -> _FoundImage:
     return _FoundImage(_sample(member, _plain_name(member.name)), "")
 
 
-def _foreign_sample(path: Path, key: str, members: Members[_FoundImage]) -> Sample:
-    try:
-        image, said = members.main_image(), members.parse_label()
-    except ValueError as error:
-        raise ManifestError(
-            f"{path}: key {key} {error}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and one class for each "
-            "key: pack it again"
-        ) from None
+def _foreign_sample(path: Path, key: str, image: _FoundImage, said: LabelContent) -> Sample:
     if image.problem:
         raise ManifestError(f"{path}: not an intact image: {image.problem}")
     stated = stated_class(image.sample.source_name, said)
@@ -203,6 +177,10 @@ def _foreign_sample(path: Path, key: str, members: Members[_FoundImage]) -> Samp
             f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one"
         )
     return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
+
+
+def _get_data(member: Member) -> bytes:
+    return member.data
 
 
 def _position(sample: Sample) -> int:

@@ -18,6 +18,7 @@ from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.shards.benchmark_expectation import encoding_of
 from tta_pipeline.shards.encoding import encoder, stored_extension
+from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.manifest import WRITER_FILE, read_record
 from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.replacing import require_replaceable
@@ -89,7 +90,9 @@ def write_shards(
     """
     require_replaceable(target.folder, _read_shard_names(target.folder))
     listing = listing.in_memory()
-    if workers and workers.are_worth_starting(sum(image.size_bytes for image in listing.images)):
+    if workers:
+        workers.expect(sum(image.size_bytes for image in listing.images))
+    if workers and workers.are_worth_starting():
         workers.start(write_shard)  # the processes import what they need while the images are put in order
     else:
         workers = None
@@ -144,9 +147,25 @@ def find_unchanged(
 ) -> WriterRecord | None:
     """Return the record of the existing shards of *cell* if `write_shards` would write the same, else None."""
     record = read_finished_record(target.folder)
-    if record is None or record.cell != cell:
+    if record is None or record.fingerprint != fingerprint(target, version, class_map, settings):
         return None
-    return record if record.fingerprint == fingerprint(target, version, class_map, settings) else None
+    # A record says each fact beside the fingerprint too, and the manifest copies them: an edited one is written again.
+    return None if expected_for_target(target, cell, version, class_map, settings).problems(record) else record
+
+
+def expected_for_target(
+    target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
+) -> ExpectedShardSet:
+    """Return the facts of the shards of *cell* that `write_shards` writes into *target*, for whoever publishes them."""
+    return ExpectedShardSet(
+        cell=cell,
+        benchmark=target.benchmark_name,
+        class_map_sha256=class_map.sha256,
+        encoding=encoding_of(settings).model_dump(mode="json", exclude_none=True),
+        order=(settings.order, settings.seed),
+        recipe=target.recipe,
+        source_version=version,
+    )
 
 
 def read_finished_record(folder: Path) -> WriterRecord | None:

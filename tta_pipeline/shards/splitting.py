@@ -23,7 +23,8 @@ def split_shard_set(
 
     Raises:
         ManifestError: the shard set is not what its manifest says.
-        ShardError: there are more instances than samples, or the shards cannot be written.
+        SourceError: there are more instances than samples.
+        ShardError: the shards cannot be written.
     """
     shard_set = ShardSet.open(folder)
     manifest = shard_set.manifest

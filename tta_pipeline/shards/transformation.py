@@ -14,7 +14,7 @@ from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.set_facts import WriterRecord
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.shards.shard_set_writing import Target, find_unchanged, write_shards
+from tta_pipeline.shards.shard_set_writing import Target, expected_for_target, find_unchanged, write_shards
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.util.processes import Workers
@@ -58,7 +58,8 @@ def transform_shard_set(
         belonging: Facts that the set in *source* must have.
 
     Raises:
-        ManifestError: the shard set differs from its manifest, or does not fit *belonging*.
+        ManifestError: the shard set differs from its manifest, or does not fit *belonging*; or the new one differs from
+            what was asked for.
         SourceError: an image is damaged.
         ShardError: the function failed, or the shards cannot be written.
     """
@@ -69,7 +70,8 @@ def transform_shard_set(
     place = Target(
         folder=target, benchmark_name=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
     )
-    record = find_unchanged(place, manifest.cell, manifest.sha256, class_map, settings)
+    decisive = (manifest.cell, manifest.sha256, class_map, settings)
+    record = find_unchanged(place, *decisive)
     was_written = record is None
     if record is None:
         record = write_shards(
@@ -82,7 +84,8 @@ def transform_shard_set(
             workers=workers,
         )
     report = progress(f"{manifest.cell.key} manifest", record.num_samples)
-    published = publish_shard_set(target, class_map, report, workers)
+    # Another process may have put shards of other settings there since.
+    published = publish_shard_set(target, class_map, report, workers, belonging=expected_for_target(place, *decisive))
     return TransformResult(record=record, was_written=was_written, published=published)
 
 

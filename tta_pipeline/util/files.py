@@ -23,12 +23,14 @@ from tta_pipeline.errors import LockError, StreamError
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
+_SILENT_AFTER_S = 120.0
 _ABANDONED_AFTER_S = 600.0  # a living process touches its folder far more often, even where its lock is invisible here
 _NOTES = "unpublished"
 _MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
 _PIECE_BYTES = 2**20
-_SEAL_BYTES = 64
+SEAL_BYTES = 64
+"""Bytes by which `seal` makes data longer."""
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
@@ -116,18 +118,24 @@ def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
     """
     with open_file(path) as file:
         require_size(file, path, limit_bytes)
-        stated, digest = file.read(_SEAL_BYTES), hashlib.sha256(bound_to.encode())
+        stated, digest = file.read(SEAL_BYTES), hashlib.sha256(bound_to.encode())
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
         if digest.hexdigest().encode() != stated:
             return None
-        file.seek(_SEAL_BYTES)
+        file.seek(SEAL_BYTES)
         return _read_whole(file, path, limit_bytes)
 
 
 def seal(data: bytes, bound_to: str) -> bytes:
     """Return *data* with the hex sha256 of *bound_to* and *data* in front."""
     return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
+
+
+def unseal(sealed: bytes, bound_to: str) -> bytes | None:
+    """Return the data that `seal` wrapped; None if it has changed or is bound to other text."""
+    data = sealed[SEAL_BYTES:]
+    return data if seal(data, bound_to) == sealed else None
 
 
 def hash_file(path: Path) -> str:
@@ -297,6 +305,43 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def visibly_locked(path: Path) -> Iterator[None]:
+    """Hold the lock *path* as `locked` does, and touch it regularly, so that `is_visibly_locked` sees it everywhere.
+
+    Raises:
+        LockError: *path* is not a file.
+    """
+    with locked(path):
+        with contextlib.suppress(OSError):  # somebody else's file
+            os.utime(path)
+        try:
+            with _marked_alive(path):
+                yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.utime(path, (0, 0))
+
+
+def is_visibly_locked(path: Path) -> bool:
+    """Return whether a process holds the lock *path* by `visibly_locked`, on this machine or another.
+
+    A lock may hold on one host only, so a file that was touched in the last two minutes counts as locked. A process
+    that was killed is thus seen for as long; one that ended by itself is not.
+
+    Raises:
+        LockError: *path* is not a file.
+    """
+    if not path.exists():
+        return False
+    with open_lock(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return time.time() - os.fstat(file.fileno()).st_mtime < _SILENT_AFTER_S
+
+
+@contextlib.contextmanager
 def published_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces *target* as a whole when the block ends without an exception.
 
@@ -329,7 +374,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         with opened as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             # The previous holder has unlinked its lock file; a third process would lock a new file of the same name.
-            if not _is_still(path, file.fileno()):
+            if not is_still(path, file.fileno()):
                 continue
             try:
                 yield
@@ -461,14 +506,14 @@ def is_abandoned(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _marked_alive(folder: Path) -> Iterator[None]:
-    """Touch *folder* every 30 seconds until the block ends."""
+def _marked_alive(path: Path) -> Iterator[None]:
+    """Touch *path* every 30 seconds until the block ends."""
     is_done = threading.Event()
 
     def mark() -> None:
         while not is_done.wait(_ALIVE_EVERY_S):
             try:
-                os.utime(folder)
+                os.utime(path)
             except OSError:  # it has been published, or removed
                 return
 
@@ -481,7 +526,8 @@ def _marked_alive(folder: Path) -> Iterator[None]:
         marking.join()
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
+def is_still(path: Path, descriptor: int) -> bool:
+    """Return whether *path* is the file or folder that *descriptor* has open, and not another one of the same name."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

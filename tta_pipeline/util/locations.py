@@ -22,6 +22,10 @@ RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "
 """Kinds of result records, each a folder of its own."""
 STOP_FILE = "stop"
 """Name of the file in the folder of a training with which the user ends it after the present epoch."""
+CLASS_MAP_FILE = "class_map.json"
+"""Name of the file in which a class map is pinned for all shard sets under its folder."""
+TRAINING_LOCK = ".lock"
+"""Name of the file in the folder of a training that is locked while a process trains."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
 BENCHMARK_FILES = "benchmarks"
@@ -111,7 +115,7 @@ class Locations:
     def class_map(self, benchmark_name: str) -> Path:
         """File of the pinned class map."""
         file, _, part = benchmark_name.partition("/")
-        return self._shards_root(file) / file / (f"{CLASS_MAPS}/{part}.json" if part else "class_map.json")
+        return self._shards_root(file) / file / (f"{CLASS_MAPS}/{part}.json" if part else CLASS_MAP_FILE)
 
     def generated_source(self, benchmark_name: str) -> Path:
         """Root of the images that a benchmark generates, with the layout of ImageNet-C."""

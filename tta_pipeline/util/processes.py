@@ -33,7 +33,7 @@ class Workers:
 
     def __init__(self, num_processes: int) -> None:
         self.num_processes = num_processes
-        self._asked_bytes = 0
+        self._expected_bytes = 0
         self._processes: list[subprocess.Popen[bytes]] = []
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         # A thread for each process hands it work and waits for the answer.
@@ -51,10 +51,13 @@ class Workers:
         for process in self._processes:
             process.communicate()
 
-    def are_worth_starting(self, num_bytes: int) -> bool:
-        """Add *num_bytes* of images to the expected work; return whether that is worth starting the processes."""
-        self._asked_bytes += num_bytes
-        return self.num_processes > 1 and self._asked_bytes >= _MIN_WORK_BYTES
+    def expect(self, num_bytes: int) -> None:
+        """Add *num_bytes* of images to the work that is to be done."""
+        self._expected_bytes += num_bytes
+
+    def are_worth_starting(self, more_bytes: int = 0) -> bool:
+        """Return whether the expected work, with *more_bytes* of images, is worth starting the processes."""
+        return self.num_processes > 1 and self._expected_bytes + more_bytes >= _MIN_WORK_BYTES
 
     def start(self, work: Callable[..., Any] | None = None) -> None:
         """Start the processes that are not running yet, and let them import the module of *work*."""

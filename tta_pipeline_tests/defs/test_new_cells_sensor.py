@@ -6,9 +6,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.defs.new_cells_sensor import cell_ranges
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import Project, write_tree
@@ -97,6 +97,11 @@ def test_few_ranges_hold_exactly_the_cells(tmp_path: Path):
     wanted = {"snow": (1, 2, 5), "fog": (1, 2, 5), "contrast": (3, 5)}
     cells = [Cell(corruption=name, severity=severity) for name, numbers in wanted.items() for severity in numbers]
 
-    found = [(first.key, last.key) for first, last in cell_ranges(benchmark, cells)]
+    found = cell_ranges(benchmark, dict.fromkeys(cells))
 
-    assert [("snow|1", "fog|2"), ("snow|5", "fog|5"), ("contrast|3", "contrast|5")] == found
+    assert [("snow|1", "fog|2"), ("snow|5", "fog|5"), ("contrast|3", "contrast|5")] == [
+        (together[0].key, together[-1].key) for together in found
+    ]
+    assert set(cells) == {cell for together in found for cell in together}
+    apart = cell_ranges(benchmark, {cell: cell.corruption for cell in cells}, are_joined=lambda *_: True)
+    assert 5 == len(apart)  # cells with other values are never together

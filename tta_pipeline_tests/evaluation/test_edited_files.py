@@ -15,8 +15,9 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest

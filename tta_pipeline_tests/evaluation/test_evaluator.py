@@ -10,22 +10,24 @@ from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.build_records import ModelFacts, Subject, build_records
+from tta_pipeline.evaluation.build_records import build_records
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 
 SUBJECT = Subject(
-    benchmark="test", experiment="own", stream="fog|5", seed=0, fingerprint=Fingerprint(parts={}),
+    benchmark="test", stated=StatedFacts(experiment="own", model="small", origin=None), stream="fog|5", seed=0,
+    fingerprint=Fingerprint(parts={}), num_threads=2,
     code_sha256="0" * 64, method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
-    precision="fp32", origin=None,
+    precision="fp32",
     model=ModelFacts(
-        model="small", architecture="small", weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
+        architecture="small", weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
     ),
 )  # fmt: skip
 

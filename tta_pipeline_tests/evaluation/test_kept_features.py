@@ -10,6 +10,7 @@ from torch import nn
 
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, capturing, find_head
+from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
@@ -201,7 +202,9 @@ def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: Shard
 def test_features_that_were_read_are_the_last_to_go(cells: DecodedCache):
     """Whether or not the file system notes when a file was read."""
     first, second = (
-        FeatureCacheEntry(cells, determined_by={"number": number}, manifest_sha256="0" * 64, num_samples=4)
+        FeatureCacheEntry(
+            cells, fingerprint=Fingerprint(parts={"number": number}), manifest_sha256="0" * 64, num_samples=4
+        )
         for number in (1, 2)
     )
     for each in (first, second):
@@ -210,6 +213,6 @@ def test_features_that_were_read_are_the_last_to_go(cells: DecodedCache):
     os.utime(first.path, (1, 1))
     assert first.read() is not None
 
-    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).make_room(0)
+    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).files.make_room(0)
 
     assert [first.path] == files(cells)

@@ -231,6 +231,7 @@ def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: py
     assert {50} == {row["num_samples"] for row in rows}
     assert rows[0]["clean_error"] > min(row["clean_error"] for row in rows)
     assert "mine: error" in wrong.stderr
+    assert "" == trained.stderr
     assert "clean error" in trained.stdout
 
 

@@ -58,7 +58,7 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
 def tent(own: ExperimentResults):
     """Return the method of the experiment, fresh."""
     with runner_of(own) as runner:
-        model = runner._model.make().to(memory_format=torch.channels_last)
+        model = runner._inputs.model.make().to(memory_format=torch.channels_last)
     return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
 
 
@@ -172,16 +172,20 @@ def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
 
 
 def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path: Path):
-    """Different between protocols, the same for any number of threads."""
+    """Different between protocols, the same for any number of threads; where the protocol's name does not say which
+    order it is, the result does.
+    """
     protocols = ["continual", "correlated", "mixed", "mixed_correlated", {"shift": "continual", "order": "shuffled"}]
-    hashes = []
+    hashes, told = [], []
     for protocol in protocols:
         rows = [evaluated(results_of(data, protocol=protocol), SEVERITY_5, num_threads=threads) for threads in (1, 4)]
         assert predictions(rows[0]) == predictions(rows[1])
         hashes.append(rows[0][0]["order_hash"])
+        told.append((rows[0][0]["protocol"], rows[0][0]["stream_order"]))
         shutil.rmtree(data.results("small"))
 
-    assert len(protocols) == len(set(hashes))
+    assert len(protocols) == len(set(hashes)) == len(set(told))
+    assert [("continual", "stored"), ("continual", "shuffled")] == [told[0], told[-1]]
 
 
 def test_several_seeds_are_streams_of_their_own(data: Locations):
@@ -244,24 +248,25 @@ KILLED = """
 import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation import runner
+from tta_pipeline.evaluation import recorder
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE
 
-publish, left = runner.publish_record, [int(sys.argv[3])]
+publish, left = recorder.publish_record, [int(sys.argv[3])]
 def publish_and_die(*args, **kwargs):
     publish(*args, **kwargs)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), 9)
-runner.publish_record = publish_and_die
+recorder.publish_record = publish_and_die
 own = ExperimentResults(
     benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
     locations=Locations(root=Path(sys.argv[1])),
 )
-with runner.ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
+with ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
     own_runner.plan(WHOLE)
     own_runner.evaluate(WHOLE)
 """

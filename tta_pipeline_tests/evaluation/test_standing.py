@@ -15,7 +15,7 @@ from torchvision.models import get_model
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.runner import _Step
+from tta_pipeline.evaluation.prefetch import Step
 from tta_pipeline.results.records import encode_record, latest_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
@@ -257,9 +257,9 @@ def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str)
     shutil.rmtree(data.results("small"))
     with runner_of(own) as runner:
         (plan,) = own.plans(WHOLE)
-        runner._restore_state(plan)
+        runner._streams._restore_state(plan)
         for segment in plan.segments[:4]:
-            runner._evaluate(_Step(plan, segment), [])
+            runner._streams._evaluate(Step(plan, segment), [])
     states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)
     assert 2 == len(states)
     older, newest = states

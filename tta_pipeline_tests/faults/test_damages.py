@@ -19,7 +19,8 @@ from tta_pipeline.benchmarks.open_source import load_class_map
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, _Step
+from tta_pipeline.evaluation.prefetch import Step
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
@@ -155,9 +156,9 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
             assert own.rows(key) == runner.rows(key)
             return
         for plan in own.plans(key):
-            runner._restore_state(plan)
+            runner._streams._restore_state(plan)
             for segment in plan.segments[:num_segments]:
-                runner._evaluate(_Step(plan, segment), [])
+                runner._streams._evaluate(Step(plan, segment), [])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -97,10 +97,26 @@ def test_what_a_killed_process_left_behind_makes_room(shard_set: ShardSet, tmp_p
         pixels.open(stack)
         pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
         (writing,) = kept(cells)
-        assert left != writing
-        cells.make_room(CELL_BYTES)
+        cells.files.make_room(CELL_BYTES)
         assert [writing] == kept(cells)
         assert not list(cells.find_unreferenced([]))
+
+
+def test_a_cell_is_written_by_one_reader(shard_set: ShardSet, tmp_path: Path):
+    """Another that comes meanwhile reads the shards, without a second file."""
+    cells = DecodedCache(folder=tmp_path, limit_bytes=2 * CELL_BYTES)
+    with ExitStack() as stack:
+        first = cells.open_pixels(shard_set, 32)
+        first.open(stack)
+        first.fill(np.arange(20), out := np.empty((20, 32, 32, 3), np.uint8))
+
+        np.testing.assert_array_equal(out, images(shard_set, cells.open_pixels))
+        assert 1 == len(kept(cells))
+        first.require_unchanged()
+
+    assert isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
+    np.testing.assert_array_equal(out, images(shard_set, cells.open_pixels))
+    assert 1 == len(kept(cells))
 
 
 def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,12 +133,12 @@ def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Pat
         return found
 
     monkeypatch.setattr(Path, "iterdir", listed)
-    cells.make_room(1)
+    cells.files.make_room(1)
 
 
 def kept(cells: DecodedCache) -> list[Path]:
     """Return the files of decoded pixels, and what else lies beside them."""
-    return [path for path in cells.own_folder.iterdir() if path.name != "CACHEDIR.TAG"]
+    return [path for path in cells.own_folder.iterdir() if path.name not in {"lock", "CACHEDIR.TAG"}]
 
 
 def test_damaged_pixels_are_never_read(shard_set: ShardSet, tmp_path: Path):

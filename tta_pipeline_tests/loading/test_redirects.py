@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from tta_pipeline.data.redirects import REDIRECT_HOSTS_VARIABLE, redirect_problem
-from tta_pipeline.data.remote_files import list_folder, run_and_wait
+from tta_pipeline.data.remote_files import list_folder
+from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.loading.servers import Web, web_server

@@ -203,12 +203,12 @@ def test_files_of_others_stay(stage: Stage, sets: list[ShardSet]):
     """Neither in the stage nor above it does anything go but what is called as ours is, whatever else it looks like."""
     use(stage, sets[0])
     others = [folder / "unfinished-thesis" / "chapter.tex" for folder in (stage.root, stage.folder)]
-    others += [stage.root / name / "a.tar" for name in (f"unfinished-{0:032x}", "1" * 64)]
+    others += [stage.root / name / "a.tar" for name in (f"unfinished-1-{'0' * 64}", "1" * 64)]
     others += [stage.folder / ("z" * 64) / "a.tar"]
     for path in others:
         path.parent.mkdir()
         path.write_bytes(bytes(stage.limit_bytes))
-    ours = stage.folder / f"unfinished-{0:032x}"
+    ours = stage.folder / f"unfinished-1-{'0' * 64}"
     ours.mkdir()
 
     for shard_set in sets:

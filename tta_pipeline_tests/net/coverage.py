@@ -22,7 +22,6 @@ UNREACHED: Mapping[str, str] = {
     "asset */loader_benchmark": "measures speed alone; those of `first` and `own` are materialized",
     "behaviour submit --engine slurm": "needs Slurm: the plan alone is made, by --dry-run",
     "behaviour submit --engine ray": "needs Ray: the plan alone is made, by --dry-run",
-    "behaviour evaluate --weights none": "random weights, and no option seeds them",
     "behaviour stream_speed, adaptation_budget_s": "predictions depend on the speed of the machine",
     "behaviour loaders dali, spdl, litdata, streaming": "are not installed with the project's own extras",
     "behaviour models of kind open_clip, hf, timm, torchvision, and methods for CLIP": "weights come by the network",

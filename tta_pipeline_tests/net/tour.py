@@ -163,6 +163,7 @@ EVALUATIONS = (
         f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights shufflenet.safetensors "
         "--mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 --limit 20"
     ),
+    step(f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights none --seed 1 --limit 20"),
     step(f"{EVALUATE} --method norm --record tried"),
     *(
         step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}")
@@ -238,8 +239,8 @@ CLUSTER = (
 )
 
 CLEANING = (
-    step("tta-pipeline stop-training first"),
-    step("tta-pipeline stop-training own cnn"),
+    step("tta-pipeline stop-training first", 1),
+    step("tta-pipeline stop-training own cnn", 1),
     step("tta-pipeline clean --dry-run"),
     *(step(f"tta-pipeline clean {kind} --dry-run --json", name=f"clean {kind}")
       for kind in ("superseded", "gone", "predictions", "states")),

@@ -1,5 +1,6 @@
 """Shards as readers that others wrote want them: their names, their suffix, and limits of both kinds."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,4 +81,5 @@ def test_a_file_has_the_options_and_the_command_line_wins(split: Path, tmp_path:
     refused = run(split, tmp_path / "out", "--config", config)
     assert 2 == refused.exit_code
     assert "shard.yaml has shards; expected some of" in refused.stderr
+    assert not {"_q", "q", "config"} & set(re.findall(r"\w+", refused.stderr.partition("expected some of")[2]))
     assert 2 == run(split).exit_code

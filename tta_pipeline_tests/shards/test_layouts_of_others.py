@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
+from tta_pipeline.data.sources.shard_layouts import LABEL_FIELDS, LAYOUTS, NAME_FIELDS, REFUSED_TYPES, ShardLayout
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
+from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.adoption import adopt
@@ -324,6 +326,12 @@ def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, cont
     assert not (tmp_path / "it_ran").exists()
 
 
+def test_what_is_no_image_is_told_which_images_are_read():
+    """All six formats are named."""
+    with pytest.raises(ValueError, match=r"expected a JPEG, PNG, BMP, WebP, \.npy or \.pth file"):
+        read_image_header(b"GIF89a")
+
+
 def write_side_by_side(folder: Path) -> None:
     """Write training and validation shards into one folder, under the same keys, as tmbdev's code does."""
     for split, count in (("train", 3), ("val", 2)):
@@ -553,3 +561,107 @@ def test_shards_that_differ_from_graphcores_checksum_are_refused(tmp_path: Path,
     with pytest.raises(ManifestError, match=r"hash to .* as metadata\.json says|expected 2 as metadata\.json says"):
         adopted(tmp_path, files=("validation-*.tar",))
     assert not (tmp_path / "manifest.json").exists()
+
+
+def write_as_clip_benchmark(folder: Path) -> None:
+    """Write what CLIP_benchmark's `convert_dataset` leaves of a split: shards, and their number in `nshards.txt`."""
+    for shard in range(2):
+        samples = [{"__key__": f"s{at:07d}", "webp": jpeg(at), "cls": at % 2} for at in (2 * shard, 2 * shard + 1)]
+        write_shard(folder / f"{shard}.tar", samples)
+    (folder / "nshards.txt").write_text("2\n")
+    (folder.parent / "classnames.txt").write_text("cat\ndog\n")
+
+
+def test_the_number_of_shards_beside_those_of_clip_benchmark_is_compared(tmp_path: Path):
+    """A shard that is missing is noticed; another program's file of this name says nothing."""
+    write_as_clip_benchmark(tmp_path / "test")
+    assert [0, 1, 0, 1] == adopted(tmp_path / "test").shard_set.index.labels.tolist()
+
+    write_as_clip_benchmark(tmp_path / "val")
+    (tmp_path / "val" / "1.tar").unlink()
+    with pytest.raises(ManifestError, match=r"found 1 shards; expected 2 as nshards\.txt says: fetch the missing"):
+        adopted(tmp_path / "val")
+    assert not (tmp_path / "val" / "manifest.json").exists()
+
+    (tmp_path / "val" / "nshards.txt").write_text("two")
+    assert 2 == adopted(tmp_path / "val").shard_set.manifest.num_samples
+
+
+def write_one_shard(*names: str) -> Callable[[Path], None]:
+    """Return what writes a shard of two samples, label 1 and label 0, whose members have the extensions *names*."""
+    image, label, *further = names
+
+    def write(folder: Path) -> None:
+        samples = [{image: jpeg(at), label: 1 - at, **dict.fromkeys(further, b"more")} for at in range(2)]
+        write_shard(folder / "validation-0.tar", samples)
+
+    return write
+
+
+EXAMPLES: dict[str, Callable[[Path], None]] = {
+    "webdataset": write_one_shard("jpg", "cls", "txt"),
+    "imagenet-wds": write_one_shard("jpg", "cls"),
+    "imagenet-tools": write_one_shard("img", "cls"),
+    "graphcore": write_as_graphcore,
+    "clip-benchmark": write_as_clip_benchmark,
+    "ccc": write_one_shard("input.jpg", "output.cls", "mask.png"),
+}
+"""What writes an example of each layout."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_every_layout_has_an_example_that_is_adopted(tmp_path: Path, layout: ShardLayout):
+    """Whoever adds a layout writes shards as its program does; what it says of their number is compared with them."""
+    EXAMPLES[layout.name](tmp_path)
+    files = ("validation-*.tar",) if (tmp_path / "train-000000.tar").exists() else ()
+
+    shard_set = adopted(tmp_path, files=files).shard_set
+
+    assert {0, 1} == set(shard_set.index.labels.tolist())
+    assert [jpeg(number) for number in range(shard_set.manifest.num_samples)] == stored_bytes(shard_set)
+    if layout.totals_file:
+        (tmp_path / "manifest.json").unlink()
+        write_shard(tmp_path / "validation-9.tar", [{"__key__": "more", "jpg": jpeg(9), "cls": 0}])
+        with pytest.raises(ManifestError, match=f"as {layout.totals_file} says"):
+            adopted(tmp_path, files=files)
+
+
+def test_the_guide_and_the_help_have_every_layout():
+    """The tables of the guide are those of the code, and the help of the verb names the layouts."""
+    guide = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text()
+
+    rows = guide.partition("| made by | how to adopt |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    assert [f"| {layout.made_by} | {layout.adopted_by} |" for layout in LAYOUTS] == rows
+    types = dict(line.strip("|").split("|", 1) for line in guide.splitlines() if line.startswith("| `"))
+    explained = {name for cell in types for name in cell.replace("`", " ").replace(",", " ").split()}
+    for layout in LAYOUTS:
+        assert {*layout.images, *layout.classes, *layout.objects} <= explained
+        assert layout.totals_file in guide
+    assert explained >= REFUSED_TYPES
+    for names in (LABEL_FIELDS, NAME_FIELDS):
+        assert f"{', '.join(f'`{name}`' for name in names[:-1])} or `{names[-1]}`" in guide
+    shown = " ".join(run("--help").output.split())
+    assert f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}." in shown
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"jpg": jpeg(0), "json": {"label": 3}},
+        {"input.jpg": jpeg(0), "mask.png": jpeg(1), "output.cls": 3},
+        {"img": jpeg(0), "cls": 3},
+    ],
+)
+def test_new_benchmark_counts_the_classes_that_adoption_finds(tmp_path: Path, sample: Mapping[str, Any]):
+    """It reads the members of a sample in the same way: labels in `.json` members and double extensions too."""
+    for severity in (1, 5):
+        write_shard(tmp_path / "fog" / str(severity) / "0.tar", [sample])
+
+    text, _ = draft_benchmark("mine", [tmp_path])
+
+    assert "4 classes, images of 32x32" in text
+
+
+def test_no_layout_has_what_readers_execute():
+    """The types are the union of all layouts', so a single record could let a pickle in."""
+    assert not REFUSED_TYPES & {name for layout in LAYOUTS for name in (*layout.images, *layout.classes)}

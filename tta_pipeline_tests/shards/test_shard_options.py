@@ -128,3 +128,21 @@ def test_a_transform_adds_labels(tree: Path, tmp_path: Path):
     assert {(32, 32)} == {Image.open(io.BytesIO(image)).size for image in images(after)}
     text = (after.folder / after.manifest.shards[0].name).read_bytes()
     assert all(f"{key}.cls".encode() in text and f"{key}.json".encode() in text for key in after.index.keys)
+
+
+def test_a_run_that_is_refused_pins_no_classes(tmp_path: Path):
+    """The classes of a wrong shift set do not stand in the way of the right one; those of finished sets stay."""
+    write_tree(tmp_path / "in" / "imagenet_r", classes={"n01": 2})
+    output = tmp_path / "out"
+    common = ("shard", tmp_path / "in", output, "--group-depth", "1", "--num-shards", "1")
+
+    refused = run(*common, "--shift-set", "imagenet_r")
+
+    assert 1 == refused.exit_code
+    assert "n01" in refused.output
+    assert not (output / "class_map.json").exists()
+    (tmp_path / "map.json").write_text('["n01"]')
+    assert 0 == run(*common, "--class-map", tmp_path / "map.json").exit_code
+    write_tree(tmp_path / "in" / "imagenet_r", classes={"n02": 1})
+    assert 1 == run(*common).exit_code
+    assert (output / "class_map.json").exists()

@@ -20,6 +20,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.set_facts import WriterRecord
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.transformation import TransformResult, transform_shard_set, transform_shard_sets
 from tta_pipeline.shards.verification import find_shard_problems
@@ -128,6 +129,45 @@ def test_nothing_is_written_twice_until_the_function_is_edited(shard_set, functi
 
     assert [True, False, True] == [done.was_written for done in (first, again, edited)]
     np.testing.assert_array_equal(pixels(shard_set, 32) // 2, pixels(edited.published.shard_set, 32))
+
+
+@pytest.mark.parametrize(
+    ("fact", "edited"),
+    [("encoding", {"format": "raw", "resize": 8}), ("order", {"name": "permuted", "seed": 3}), ("benchmark", "other")],
+)
+def test_a_record_that_says_other_than_its_fingerprint_is_written_again(
+    shard_set, tmp_path: Path, fact: str, edited: object
+):
+    """The manifest would say of the images what an edited record says, though they were made otherwise."""
+    first = transformed(shard_set, tmp_path / "t", resize=16).published.shard_set.manifest
+    path = tmp_path / "t" / "writer.json"
+    record = json.loads(path.read_text())
+    record[fact] = {**record[fact], **edited} if isinstance(edited, dict) else edited
+    path.write_text(json.dumps(record))
+
+    again = transformed(shard_set, tmp_path / "t", resize=16)
+
+    assert again.was_written
+    assert first == again.published.shard_set.manifest
+
+
+def test_shards_of_another_transform_that_come_between_are_refused(
+    shard_set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Two files that transform into one folder at once: neither takes the other's set for its own."""
+    from tta_pipeline.shards import transformation
+
+    write = transformation.write_shards
+
+    def write_and_lose(*arguments: object, **options: object) -> WriterRecord:
+        record = write(*arguments, **options)
+        monkeypatch.setattr(transformation, "write_shards", write)
+        transformed(shard_set, tmp_path / "t", resize=8)
+        return record
+
+    monkeypatch.setattr(transformation, "write_shards", write_and_lose)
+    with pytest.raises(ManifestError, match=r"found images with .*'resize': 8.*; expected .*'resize': 16"):
+        transformed(shard_set, tmp_path / "t", resize=16)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan, partition_keys, stream_plans
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.evaluation.build_records import CellResult, ModelFacts, Subject, build_records
+from tta_pipeline.evaluation.build_records import CellResult, build_records
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -133,7 +134,8 @@ class Case(NamedTuple):
 
 def _subject(own: Experiment, segment: Segment) -> Subject:
     return Subject(
-        benchmark="test", experiment="own", stream="test", position=segment.position, seed=0, origin=None,
+        benchmark="test", stated=StatedFacts(experiment="own", model="small", origin=None), stream="test",
+        position=segment.position, seed=0, num_threads=1,
         fingerprint=Fingerprint(parts={}), code_sha256="0" * 64, model=ModelFacts.of(_model(own)), method=own.method,
         protocol=own.protocol.name, subset="all", settings={}, batch_size=own.batch_size, precision=own.precision,
     )  # fmt: skip

@@ -8,37 +8,35 @@
 
 import fcntl
 import hashlib
-import http.client
 import json
 import os
 import shutil
-import ssl
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from tta_pipeline.data.redirects import redirect_problem
+from tta_pipeline.data.server_requests import (
+    NoAnswerError,
+    WebAnswer,
+    ask_patiently,
+    open_web_answer,
+    run_and_wait,
+    size_without_range,
+)
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import SourceError, StreamError
 from tta_pipeline.util.files import advice, fsync_path, open_file, read_file, write_atomically
 from tta_pipeline.util.progress import Progress, Reporter, Step
 
 _UNFINISHED = ".unfinished"
 _PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Pause before each attempt; after an attempt that brought new bytes, the count starts again."""
-_SILENCE_S = 30.0
-"""Seconds without a byte after which a connection counts as dropped."""
 _MOST_NOTE_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _MB = 10**6
-_OK, _PARTIAL, _NO_SUCH_RANGE = 200, 206, 416
-_BUSY = (408, 425, 429)
-"""Status codes below 500 that ask the client to retry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +168,18 @@ def _problem(archive: PublishedArchive, size_bytes: int, md5: str) -> str:
 
 
 def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> DownloadedArchive:
-    try:
+    with _naming_the_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(path.name + _UNFINISHED).open("a+b") as file:
             _lock_or_refuse(file, path)
             return _Download(archive, path, file, progress).run()
+
+
+@contextmanager
+def _naming_the_disk(path: Path) -> Iterator[None]:
+    """Raise SourceError in place of an error of the file system; no server is then asked again because of it."""
+    try:
+        yield
     except OSError as error:
         raise SourceError(
             f"{path}: found {error.strerror or error}; expected a folder with room for it: {advice(error)}"
@@ -186,28 +191,6 @@ def _lock_or_refuse(file: BinaryIO, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SourceError(f"{path} is being downloaded by another process; expected only one: wait for it") from None
-
-
-class _SameHostRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects to another host; see `redirects`."""
-
-    def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
-        """Return the request to make instead of *req*; *answer* is status, its text, headers and the new URL."""
-        if problem := redirect_problem(req.full_url, answer[-1]):
-            fp.close()
-            raise SourceError(f"{req.full_url.partition('?')[0]}: found {problem}")
-        return super().redirect_request(req, fp, *answer)
-
-
-_OPENER = urllib.request.build_opener(_SameHostRedirects)
-
-
-class _ServerError(Exception):
-    """A server did not deliver the requested bytes."""
-
-    def __init__(self, found: str, *, is_final: bool = False) -> None:
-        super().__init__(found)
-        self.is_final = is_final
 
 
 class _Origin(NamedTuple):
@@ -292,11 +275,12 @@ class _Download:
 
     def _restart(self, tag: str) -> None:
         """Discard the bytes received so far; the next bytes belong to the file with this *tag*."""
-        self._file.truncate(0)
+        with _naming_the_disk(self._path):
+            self._file.truncate(0)
+            write_atomically(self._note, json.dumps({"url": self._url, "tag": tag}).encode())
         self._digest = hashlib.md5(usedforsecurity=False)
         self._num_bytes = 0
         self._tag = tag
-        write_atomically(self._note, json.dumps({"url": self._url, "tag": tag}).encode())
 
     def _fetch(self) -> None:
         """Request the archive until all of it has arrived.
@@ -304,77 +288,53 @@ class _Download:
         Raises:
             SourceError: the server refuses, or repeated attempts bring no new bytes.
         """
-        attempt, most_bytes = 0, self._num_bytes
-        while True:
-            time.sleep(_PAUSES_S[attempt])
-            try:
-                self._receive()
-            except _ServerError as error:
-                found, is_final = str(error), error.is_final
-            except TimeoutError:
-                found, is_final = f"no byte for {_SILENCE_S:g} s", False
-            except urllib.error.HTTPError as error:
-                error.close()
-                found, is_final = f"status {error.code}", 400 <= error.code < 500 and error.code not in _BUSY
-            except urllib.error.URLError as error:
-                found, is_final = f"{error.reason}", False
-            except (http.client.HTTPException, ConnectionError, ssl.SSLError) as error:
-                found, is_final = f"{type(error).__name__}", False
-            else:
-                return
-            attempt = 0 if self._num_bytes > most_bytes else attempt + 1
-            most_bytes = max(most_bytes, self._num_bytes)
-            if is_final or attempt == len(_PAUSES_S):
-                raise SourceError(
-                    f"{self._url}: found {found} at byte {self._num_bytes:,}; expected the rest of {self._path.name}: "
-                    "try again, which resumes from there, or open this URL in a browser"
-                )
+        try:
+            run_and_wait(ask_patiently(self._receive, pauses_s=_PAUSES_S, count_received=lambda: self._num_bytes))
+        except StreamError as error:  # a redirect that is refused
+            raise SourceError(str(error)) from None
+        except NoAnswerError as error:
+            raise SourceError(
+                f"{self._url}: found {error} at byte {self._num_bytes:,}; expected the rest of {self._path.name}: "
+                "try again, which resumes from there, or open this URL in a browser"
+            ) from None
 
-    def _receive(self) -> None:
+    async def _receive(self) -> None:
         """Request the missing bytes, and append them as they arrive."""
-        headers = {"Accept-Encoding": "identity", "User-Agent": "tta-pipeline"}
-        if self._num_bytes:
-            headers["Range"] = f"bytes={self._num_bytes}-"
+        headers = {"Range": f"bytes={self._num_bytes}-"} if self._num_bytes else {}
         if self._num_bytes and self._tag and not self._tag.startswith("W/"):
             headers["If-Range"] = self._tag
-        request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - http or https, see above
         try:
-            answer = _OPENER.open(request, timeout=_SILENCE_S)
-        except urllib.error.HTTPError as error:
-            if error.code != _NO_SUCH_RANGE:
+            async with open_web_answer(self._url, headers) as answer:
+                total_bytes = self._check_answer(answer)
+                self._require_room_for(total_bytes)
+                async for data in answer.pieces():
+                    self._append(data, total_bytes)
+        except Exception as error:
+            whole_bytes = size_without_range(error)
+            if whole_bytes is None:
                 raise
-            error.close()
-            if error.headers.get("Content-Range") == f"bytes */{self._num_bytes}":
+            if whole_bytes == self._num_bytes:
                 return  # all of it has arrived
             self._restart("")
-            raise _ServerError("that the server has a shorter file now") from None
-        with answer:
-            total_bytes = self._check_answer(answer)
-            self._require_room_for(total_bytes)
-            while data := answer.read1(_CHUNK_BYTES):  # read1 returns early, so a dropped connection loses nothing
-                self._append(data)
+            raise NoAnswerError("that the server has a shorter file now") from None
         if total_bytes is not None and self._num_bytes != total_bytes:
-            raise _ServerError(f"the end of the answer, {total_bytes - self._num_bytes:,} bytes too early")
+            raise NoAnswerError(f"the end of the answer, {total_bytes - self._num_bytes:,} bytes too early")
 
-    def _check_answer(self, answer: Any) -> int | None:
+    def _check_answer(self, answer: WebAnswer) -> int | None:
         """Make sure that the answer continues the received bytes, or start again; return the size of the archive."""
-        length = answer.headers.get("Content-Length")
-        tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
-        if answer.status == _PARTIAL:
-            span = answer.headers.get("Content-Range", "")
-            first, _, total = span.removeprefix("bytes ").partition("/")
-            if first.partition("-")[0] != str(self._num_bytes):
-                raise _ServerError(f"the range {span or 'none'} in answer to one from byte {self._num_bytes} on")
-            if self._tag and tag and tag != self._tag:
+        if answer.is_range:
+            if answer.start != self._num_bytes:
+                found = "no stated range" if answer.start is None else f"a range from byte {answer.start} on"
+                raise NoAnswerError(f"{found} in answer to one from byte {self._num_bytes} on")
+            if self._tag and answer.facts.tag and answer.facts.tag != self._tag:
                 self._restart("")
-                raise _ServerError("that the server has another file now")
-            total_bytes = int(total) if total.isdecimal() else None
+                raise NoAnswerError("that the server has another file now")
         else:
-            self._restart(tag)
-            total_bytes = int(length) if length is not None else None
+            self._restart(answer.facts.tag)
+        total_bytes = answer.facts.size_bytes if answer.facts.size_bytes >= 0 else None
         stated = self._archive.size_bytes
         if stated is not None and total_bytes not in (None, stated):
-            raise _ServerError(f"a file of {total_bytes:,} bytes; its publisher says {stated:,}", is_final=True)
+            raise NoAnswerError(f"a file of {total_bytes:,} bytes; its publisher says {stated:,}", is_final=True)
         return total_bytes or stated
 
     def _require_room_for(self, total_bytes: int | None) -> None:
@@ -385,9 +345,13 @@ class _Download:
             left_mb = (total_bytes - self._num_bytes) // _MB
             self._told = _MegabyteProgress(self._progress(self._path.name, left_mb, unit="MB"))
 
-    def _append(self, data: bytes) -> None:
-        self._file.write(data)
-        self._file.flush()
+    def _append(self, data: bytes, total_bytes: int | None) -> None:
+        if total_bytes is not None and self._num_bytes + len(data) > total_bytes:
+            self._restart("")
+            raise NoAnswerError(f"more than the {total_bytes:,} bytes of the whole file")
+        with _naming_the_disk(self._path):
+            self._file.write(data)
+            self._file.flush()
         self._digest.update(data)
         self._num_bytes += len(data)
         self._num_received_bytes += len(data)

@@ -58,8 +58,6 @@ class ShiftSet(ConfigModel):
     """Shifts by family, such as noise and blur."""
     held_out: tuple[ShiftName, ...] = ()
     """Shifts that the authors keep for tuning; no mean includes them."""
-    normaliser: Literal["alexnet"] | None = None
-    """Model whose published errors normalise the mean corruption error; None: the mean is of plain errors."""
     classes: str | None = None
     """Shipped list of the classes, such as `imagenet`; None: the classes come from the images."""
     class_folders: Literal["names", "numbers"] = "names"

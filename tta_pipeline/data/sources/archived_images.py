@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from tta_pipeline.data.labels.class_map import label_order
-from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.data.sources.class_folders import (
     WRAPPERS,
     ClassNames,
+    ClassRule,
     Folders,
     class_depth,
     find_only_parent,
@@ -167,9 +167,12 @@ class ArchivedImages:
             kind=self.layout,
             cells=self.cells,
             folders=self.folders,
-            classes_by_file=self.classes_by_file,
-            class_pattern=self.class_pattern,
-            named=cache(lambda: frozenset(self.named())),
+            rule=ClassRule(
+                classes_by_file=self.classes_by_file,
+                pattern=self.class_pattern,
+                named=cache(lambda: frozenset(self.named())),
+                is_flat=self.layout == "flat",
+            ),
         )
 
     def _layout_of(self, path: Path) -> "_Layout":
@@ -252,9 +255,7 @@ class _Layout:
     kind: LayoutKind
     cells: tuple[Cell, ...]
     folders: Mapping[Cell, str]
-    classes_by_file: Mapping[str, str]
-    class_pattern: str | None
-    named: ClassNames
+    rule: ClassRule
     takes_all: bool = False
     """Whether every folder is the only cell's."""
 
@@ -278,8 +279,8 @@ class _Layout:
 
     def _make_place(self, cell: Cell, below: Folders) -> _Place:
         # An inner archive has the name of its class, even if it is the name of a wrapper.
-        depth = len(below) if self.kind == "nested" else class_depth(below, self.named)
-        return _Place(cell, below[depth - 1] if depth else "", any(part.startswith(".") for part in below), below)
+        class_name = "".join(below[-1:]) if self.kind == "nested" else self.rule.class_folder(below)
+        return _Place(cell, class_name, any(part.startswith(".") for part in below), below)
 
     def require_unambiguous(self, cell: Cell, found: Collection[Folders], path: Path) -> None:
         """Refuse folders of images of *cell* that may or may not be classes.
@@ -287,12 +288,12 @@ class _Layout:
         Raises:
             SourceError: see `class_folders.require_unambiguous`, and `find_only_parent`.
         """
-        if not self._is_by_file and self.kind != "nested":
-            require_unambiguous(found, self.named, where=f"{path}, {cell.key},")
+        if not self.rule.is_by_file and self.kind != "nested":
+            require_unambiguous(found, self.rule.named, where=f"{path}, {cell.key},")
         if self.takes_all:
             folder = self.folders.get(cell, cell.path)
-            with_class = (below for below in found if self._is_by_file or class_depth(below, self.named))
-            find_only_parent(with_class, self.named, where=path, folder=folder)
+            with_class = (below for below in found if self.rule.is_by_file or class_depth(below, self.rule.named))
+            find_only_parent(with_class, self.rule.named, where=path, folder=folder)
 
     def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
         """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
@@ -304,12 +305,7 @@ class _Layout:
         if not _is_image(file_name):
             return ""
         require_unicode(f"{place.class_name}/{file_name}", of=path, error=SourceError)
-        if self.class_pattern is not None:
-            name = f"{place.class_name}/{file_name}" if place.class_name else file_name
-            return class_by_pattern(self.class_pattern, name)
-        if not self._is_by_file:
-            return place.class_name
-        return class_by_file(self.classes_by_file, file_name, where=path)
+        return self.rule.class_of(place.class_name, file_name, where=path)
 
     def index(self, path: Path, progress: Reporter) -> dict[str, list[str]]:
         """Return the cells and classes of the archive *path*."""
@@ -332,10 +328,6 @@ class _Layout:
             "classes": sorted({class_name for _, class_name in found} - {""}),
             "own": cells,
         }
-
-    @cached_property
-    def _is_by_file(self) -> bool:
-        return bool(self.classes_by_file) or self.class_pattern is not None or self.kind == "flat"
 
     @cached_property
     def _wrappers(self) -> frozenset[str]:

@@ -1,8 +1,11 @@
 """Rules to find an image's class among the folders around it, and checks that refuse ambiguous folders."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -13,6 +16,40 @@ Folders = tuple[str, ...]
 """Names of the folders around an image, from the outermost."""
 ClassNames = Callable[[], Collection[str]]
 """Returns the names in the class map; nothing if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassRule:
+    """Where the class of an image comes from: a list of files, a pattern for names, or the folders around it."""
+
+    classes_by_file: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file by its name; empty: the pattern or the folder gives the class."""
+    pattern: str | None = None
+    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    named: ClassNames = tuple
+    """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
+    is_flat: bool = False
+    """Whether there are no folders, so that only the list or the pattern can give a class."""
+
+    @cached_property
+    def is_by_file(self) -> bool:
+        """Whether the class of an image comes from its file, not from its folder."""
+        return self.is_flat or bool(self.classes_by_file) or self.pattern is not None
+
+    def class_folder(self, folders: Folders) -> str:
+        """Return the name of the class folder among *folders*; empty if there is none."""
+        depth = class_depth(folders, self.named)
+        return folders[depth - 1] if depth else ""
+
+    def class_of(self, folder: str, file_name: str, *, where: str | Path) -> str:
+        """Return the class of an image in the class folder *folder*, found at *where*; empty if it has none.
+
+        Raises:
+            ClassMapError: the list lacks the file, or the pattern does not match.
+        """
+        if self.pattern is not None:
+            return class_by_pattern(self.pattern, f"{folder}/{file_name}" if folder else file_name)
+        return class_by_file(self.classes_by_file, file_name, where=where) if self.is_by_file else folder
 
 
 def class_depth(folders: Folders, named: ClassNames) -> int:

@@ -59,11 +59,11 @@ class Inspection:
             self.cells.add(cell)
             self.classes.update(below[-1:])
 
-    def add_image(self, entry: Entry, stream: TarStream) -> None:
-        """Read the size of an image, unless one is known."""
+    def add_image(self, entry: Entry, stream: TarStream, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
+        """Read the size of an image, a file with one of *suffixes*, unless one is known."""
         if self.image_size is not None or entry.link or entry.size_bytes > _MAX_IMAGE_BYTES:
             return
-        if entry.name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
+        if entry.name.lower().endswith(suffixes):
             try:
                 header = read_image_header(stream.read())
             except ValueError:  # another image will do; sharding reports the damage

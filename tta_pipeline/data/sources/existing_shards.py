@@ -6,21 +6,21 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.sources.class_folders import WRAPPERS
-from tta_pipeline.data.sources.shard_files import find_shard_files, require_one_set, shards_version
-from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
+from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
+from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import TRAIN, Cell
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
-_MAX_SAID_BYTES = 2**20 + 1
 ONE_BASED_ADVICE = (
     "if the numbers in .cls or .json members are the ILSVRC2012_ID of the devkit, name its meta.mat by --devkit (in a "
     "benchmark file, devkit of the source); if they count from 1 otherwise, pack the shards again"
@@ -65,11 +65,7 @@ class ExistingShards:
         Raises:
             SourceError: there are no shards, or the folder has shards of several sets.
         """
-        files = self.train_files if cell == TRAIN else self.files
-        shards = find_shard_files(self.folder(cell), files)
-        if not files:
-            require_one_set(shards)
-        return shards
+        return find_one_set(self.folder(cell), self.train_files if cell == TRAIN else self.files)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of all cells that exist, reading only headers and label members.
@@ -197,29 +193,21 @@ def _read_distinct_classes(path: Path) -> set[StatedClass]:
         return {stated for _, stated in iterate_stated_classes(stream, path)}
 
 
-def iterate_stated_classes(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
+def iterate_stated_classes(
+    stream: TarStream, where: Path | str, *, max_members: int | None = None
+) -> Iterator[tuple[Entry, StatedClass]]:
     """Yield each image of the shard *stream* with its stated class, without reading images.
+
+    Samples without an image or a class are left out: adoption reports them. At most *max_members* members are read.
 
     Raises:
         SourceError: the shard is damaged; the message names it as *where*.
     """
-    samples: defaultdict[str, Members[Entry]] = defaultdict(Members)
-    for entry in stream:
-        name = parse_member_name(entry.name)
-        if name.role == "image":
-            samples[name.key].images.append((name.extension, entry))
-        elif name.role == "class":
-            samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-        elif name.role == "json":
-            samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-    for key, members in samples.items():
-        if not members.images:
-            continue  # adoption reports samples without an image or without a class
-        try:
-            image = members.main_image()
-            stated = stated_class(image.name, members.parse_label())
-        except ValueError as error:
-            raise SourceError(f"{where}: key {key} {error}; expected one image and one class: pack it again") from None
+    members = GatheredMembers[Entry, Entry](keep=lambda entry: entry, read=lambda _: stream.read(MAX_LABEL_BYTES))
+    for entry in islice(stream, max_members):
+        members.add(parse_member_name(entry.name), entry)
+    for _, image, said in members.samples(where=where, error=SourceError, is_whole=False):
+        stated = stated_class(image.name, said)
         if stated is not None:
             require_unicode(stated.name, of=where, error=SourceError)
             yield image, stated

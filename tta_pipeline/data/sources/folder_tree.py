@@ -5,15 +5,15 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tta_pipeline.data.labels.class_map import label_order
-from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.data.sources.class_folders import (
     WRAPPERS,
     ClassNames,
+    ClassRule,
     Folders,
-    class_depth,
     find_only_parent,
     require_unambiguous,
 )
@@ -54,7 +54,7 @@ class FolderTree:
 
     def class_names(self) -> tuple[str, ...]:
         """Return the union of the classes of all cells that exist, in label order."""
-        if self.class_pattern is not None or self.classes_by_file:
+        if self._rule.is_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
             return label_order({image.class_name for cell in there for image in self._make_listing(cell).images})
         roots = (self._class_root(cell) for cell in self.cells if self.folder(cell).is_dir())
@@ -84,6 +84,10 @@ class FolderTree:
         """
         return self._latest.pop(cell, None) or self._make_listing(cell)
 
+    @cached_property
+    def _rule(self) -> ClassRule:
+        return ClassRule(classes_by_file=self.classes_by_file, pattern=self.class_pattern, named=self.named)
+
     def _class_root(self, cell: Cell) -> Path:
         """Return the parent of the class folders of *cell*."""
         folder = self.folder(cell)
@@ -92,8 +96,7 @@ class FolderTree:
     def _class_names(self, folder: Path) -> set[str]:
         found = set(_class_folders(folder, (), self.suffixes))
         require_unambiguous(found, self.named, where=str(folder))
-        depths = {folders: class_depth(folders, self.named) for folders in found}
-        return {folders[depth - 1] for folders, depth in depths.items() if depth}
+        return {name for folders in found if (name := self._rule.class_folder(folders))}
 
     def _only_parent(self, folder: Path, found: "_FoundImages") -> Folders:
         if other := _find_in_other_case(folder, self.missing_folder):
@@ -108,12 +111,7 @@ class FolderTree:
         if not folder.is_dir():
             state = "is a file" if folder.exists() else "does not exist"
             raise SourceError(f"{folder} {state}; expected the class folders of {cell.key}")
-        found = _FoundImages(
-            class_pattern=self.class_pattern,
-            classes_by_file=self.classes_by_file,
-            suffixes=self.suffixes,
-            named=self.named,
-        )
+        found = _FoundImages(root=folder, rule=self._rule, suffixes=self.suffixes)
         _walk(str(folder), (), found, ancestors=())
         return found
 
@@ -124,7 +122,7 @@ class FolderTree:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
             )
-        if not found.is_by_file:
+        if not self._rule.is_by_file:
             require_unambiguous(found.class_folders | found.loose_folders, self.named, where=str(folder))
         if self.missing_folder:
             self._only_parent(folder, found)
@@ -174,12 +172,11 @@ def discover_tree(
     return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _FoundImages:
-    class_pattern: str | None
-    classes_by_file: Mapping[str, str]
+    root: Path
+    rule: ClassRule
     suffixes: tuple[str, ...]
-    named: ClassNames
     images: list[SourceImage] = field(default_factory=list)
     class_folders: set[Folders] = field(default_factory=set)
     """Folders with images that have a class."""
@@ -188,24 +185,10 @@ class _FoundImages:
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
 
-    @property
-    def is_by_file(self) -> bool:
-        """Whether the class of an image comes from its file, not from its folder."""
-        return bool(self.classes_by_file) or self.class_pattern is not None
-
-    def class_of(self, folder: str | None, file_name: str) -> str | None:
-        """Return the class of a file in the class folder *folder*, or None if it has no class."""
-        if self.classes_by_file:
-            return class_by_file(self.classes_by_file, file_name, where=folder or "the folder")
-        if self.class_pattern is None:
-            return folder
-        return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
-
 
 def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[tuple[int, int], ...]) -> None:
     """Collect the images under *folder*; *parts* are the names of the folders down to it."""
-    depth = class_depth(parts, found.named)
-    class_name = parts[depth - 1] if depth else None
+    class_name = found.rule.class_folder(parts)
     with _opened(folder) as descriptor:
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) in ancestors:
@@ -219,7 +202,7 @@ def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[
                 _walk(path, (*parts, entry.name), found, ancestors=ancestors)
             elif not entry.name.lower().endswith(found.suffixes):
                 found.strays.append(Path(path))
-            elif named := found.class_of(class_name, entry.name):
+            elif named := found.rule.class_of(class_name, entry.name, where=found.root):
                 found.images.append(_image(named, path, entry))
                 found.class_folders.add(parts)
             else:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from tta_pipeline.data import corruptions
 from tta_pipeline.data.images import decode_with_pillow, read_image_header
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.data.sources.listing import Listing, Source, SourceImage
-from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import CLEAN, Cell
 
@@ -33,8 +33,8 @@ _SHORTER_SIDE = 256 / 224
 """Ratio of an image's resized shorter side to the side of its crop (make_imagenet_c.py)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GeneratedImages:
+@dataclass(frozen=True, kw_only=True)
+class GeneratedImages(SpilledImages):
     """A source that corrupts the clean images of another source.
 
     An image that is not *image_size* pixels high and wide is resized and its centre cropped, as in
@@ -49,11 +49,8 @@ class GeneratedImages:
     seed: int
     encoding: Encoding
     image_size: int
-    spill_root: Path
-    """Folder for the temporary files with the images of prepared cells."""
     jobs: int = 1
     """Number of worker processes; the images are the same for any number."""
-    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the class names of the clean source."""
@@ -65,54 +62,37 @@ class GeneratedImages:
         decisive += [self.encoding.jpeg_quality, self.image_size]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
-        """Return *cell* alone."""
-        return (cell,)
-
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
         """Generate the images of *cells* under the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a clean image is missing or damaged, two images get the same name, or a setting is unknown.
+            SourceError: see `spill_cell`.
         """
-        with self.clean.prepared((CLEAN,)), spill_folder(self.spill_root) as spill:
-            clean = self.clean.listing(CLEAN).in_memory()
-            names = _names(clean.images, suffix=self.encoding.suffix)
-            with _executor(self.jobs) as executor:
-                listings = {
-                    cell: replace(
-                        clean,
-                        cell=cell,
-                        images=self._generate(cell, clean, names=names, spill=spill.file(cell), executor=executor),
-                    )
-                    for cell in cells
-                }
-            with offered(listings, to=self._listings):
-                yield
+        with self.clean.prepared((CLEAN,)), super().prepared(cells):
+            yield
 
-    def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
+    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        """Generate the images of *cell* into *spill*; the clean images must be prepared.
 
         Raises:
-            SourceError: *cell* is not prepared.
+            SourceError: a clean image is missing or damaged, two images get the same name, or a setting is unknown.
         """
-        return get_prepared(self._listings, cell, root=self.spill_root)
-
-    def _generate(
-        self, cell: Cell, clean: Listing, *, names: Sequence[str], spill: SpillFile, executor: Executor | None
-    ) -> tuple[SourceImage, ...]:
+        clean = self.clean.listing(CLEAN).in_memory()
+        names = _names(clean.images, suffix=self.encoding.suffix)
         recipe = _GeneratorSettings(
             cell=cell, table=self.table, seed=self.seed, encoding=self.encoding, image_size=self.image_size
         )
         as_they_are: list[SourceImage] = []
-        made = _convert_in_order(clean.images, recipe=recipe, executor=executor, ahead=2 * self.jobs)
-        for image, name, data in zip(clean.images, names, made, strict=True):
-            if data is None:
-                as_they_are.append(image)
-            else:
-                spill.append(image.class_name, name, data)
-        return tuple(sorted((*spill.flush_images(), *as_they_are), key=lambda image: image.name))
+        with _executor(self.jobs) as executor:
+            made = _convert_in_order(clean.images, recipe=recipe, executor=executor, ahead=2 * self.jobs)
+            for image, name, data in zip(clean.images, names, made, strict=True):
+                if data is None:
+                    as_they_are.append(image)
+                else:
+                    spill.append(image.class_name, name, data)
+        images = sorted((*spill.flush_images(), *as_they_are), key=lambda image: image.name)
+        return replace(clean, cell=cell, images=tuple(images))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

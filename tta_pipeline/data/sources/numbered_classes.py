@@ -94,6 +94,26 @@ def map_names_to_classes(
     return meant
 
 
+def name_of_label(label: int, names: Sequence[str], *, where: object) -> str:
+    """Return the class of *label*, which is in the file or item *where*, among *names* in label order.
+
+    Raises:
+        SourceError: there is no such class.
+    """
+    if not 0 <= label < len(names):
+        raise SourceError(
+            f"{where} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
+            "give the class map of these labels"
+        )
+    return names[label]
+
+
+def number_names(count: int) -> tuple[str, ...]:
+    """Return the names of *count* classes that have only labels: the labels themselves, all of one width."""
+    width = len(str(max(count - 1, 0)))
+    return tuple(f"{number:0{width}d}" for number in range(count))
+
+
 def merge_class_names(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the classes of several parts of a data set: in their common order if there is one, else in label order."""
     orders = set(found)

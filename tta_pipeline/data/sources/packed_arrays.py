@@ -1,12 +1,16 @@
 """Places of array files: on disk, or inside an uncompressed tar, where they are read in place."""
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.progress import Reporter, quiet_reporter
+
+_MAX_FIRST_MEMBERS = 8
+"""Members before the first visible file: macOS puts a hidden one before each file and folder."""
 
 
 class ArrayPlace(NamedTuple):
@@ -62,9 +66,7 @@ def find_packed_arrays(
 
 
 def first_is_array(archive: Path) -> bool:
-    """Return whether the first visible file in *archive* is an array file; at most 100 members are read."""
+    """Return whether the first visible file in *archive* is an array file; at most 8 members are read."""
     with opened_tar(archive) as stream:
-        for number, entry in enumerate(stream):
-            if not entry.name.rpartition("/")[2].startswith(".") or number > 100:
-                return entry.name.endswith(".npy")
-    return False
+        names = (entry.name.rpartition("/")[2] for entry in islice(stream, _MAX_FIRST_MEMBERS))
+        return next((name for name in names if not name.startswith(".")), "").endswith(".npy")

@@ -9,16 +9,14 @@ from typing import Annotated
 from pydantic import Field
 
 from tta_pipeline.data.remote_files import (
-    FileFacts,
     NoSuchFileError,
     describe_change,
     expand_braces,
     fetch_file_facts,
-    gather_bounded,
     list_folder,
-    read_range,
-    run_and_wait,
+    read_whole,
 )
+from tta_pipeline.data.server_requests import FileFacts, run_and_wait
 from tta_pipeline.data.shard_locations import url_for
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
 from tta_pipeline.util.config_model import ConfigModel
@@ -70,7 +68,7 @@ class RemoteCell(ConfigModel):
         Raises:
             StreamError: the server does not answer.
         """
-        found = run_and_wait(gather_bounded([fetch_file_facts(shard.url) for shard in self.shards]))
+        found = fetch_file_facts([shard.url for shard in self.shards])
         pairs = ((shard.url, describe_change(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
         return tuple(f"{url}: {problem}, as when the shards were located" for url, problem in pairs if problem)
 
@@ -134,10 +132,9 @@ class RemoteShards:
             assert folder is not None
             urls = tuple(f"{folder}/{name}" for name in names or _list_shard_names(folder))
         is_described = names is not None and sorted(names) == sorted(url.rpartition("/")[2] for url in urls)
-        facts = run_and_wait(gather_bounded([fetch_file_facts(url) for url in urls]))
         shards = tuple(
             RemoteShard(name=url.rpartition("/")[2], url=url, size_bytes=each.size_bytes, tag=each.tag)
-            for url, each in zip(urls, facts, strict=True)
+            for url, each in zip(urls, fetch_file_facts(urls), strict=True)
         )
         if len({shard.name for shard in shards}) < len(shards):
             raise SourceError(f"found shards with the same name, such as {urls[0]}; expected unique names: rename them")
@@ -180,7 +177,7 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
     """Return the names of the shards in the manifest of *folder*; None if it has no manifest."""
     url = f"{folder}/{_MANIFEST}"
     try:
-        data = run_and_wait(read_range(url))
+        data = run_and_wait(read_whole(url, limit_bytes=_MOST_BYTES))
     except NoSuchFileError:
         return None
     try:

@@ -8,10 +8,10 @@ import re
 import shutil
 import zlib
 from collections.abc import Collection, Sequence
-from itertools import islice
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.braces import expand
 from tta_pipeline.util.files import published_folder, written_file
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -20,7 +20,6 @@ _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
 """The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
-_HUGE_RANGE = re.compile(r"\.\.-?\d{8,}")
 _CHUNK_BYTES = 2**20
 
 
@@ -49,12 +48,19 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
     return tuple(found)
 
 
-def require_one_set(shards: Sequence[Path]) -> None:
-    """Refuse *shards* whose names belong to several sets, for a user who has not chosen files.
+def find_one_set(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Return the shards in *folder* as `find_shard_files` does; without *files* they must belong to one set.
 
     Raises:
-        SourceError: the names differ in more than their numbers.
+        SourceError: there are no shards, a range in braces has gaps, or the names differ in more than their numbers.
     """
+    shards = find_shard_files(folder, files)
+    if not files:
+        _require_one_set(shards)
+    return shards
+
+
+def _require_one_set(shards: Sequence[Path]) -> None:
     stems = dict.fromkeys(_stem(path) for path in shards)
     if len(stems) > 1:
         patterns = [f"{stem}*.tar" for stem in stems]
@@ -158,14 +164,12 @@ def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str])
             )
 
 
-def _expanded(pattern: str) -> list[str]:
-    from braceexpand import braceexpand
-
+def _expanded(pattern: str) -> tuple[str, ...]:
     try:
-        names = [] if _HUGE_RANGE.search(pattern) else [*islice(braceexpand(pattern), _MAX_EXPANDED + 1)]
+        names = expand(pattern, most=_MAX_EXPANDED)
     except ValueError as error:
         raise SourceError(f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}") from error
-    if not 0 < len(names) <= _MAX_EXPANDED:
+    if not names:
         raise SourceError(f"{pattern!r} names more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
     return names
 

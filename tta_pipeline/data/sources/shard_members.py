@@ -6,28 +6,31 @@ last part of the extension is its type: `a.jpg` and `a.input.jpg` are both image
 
 import json
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-IMAGE_TYPES = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy", "img", "pth"})
-"""Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) written by torch.save."""
-CLASS_TYPE, JSON_TYPE = "cls", "json"
-REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})
-"""Types that a careless reader would execute."""
-LABEL_FIELDS = ("label", "cls", "class", "class_id", "class_idx", "class_index", "label_id", "target")
-"""Fields of a `.json` member that hold a label if they hold an integer."""
-NAME_FIELDS = ("label", "cls", "class", "class_name", "label_name", "wnid", "synset")
-"""Fields of a `.json` member that hold the name of a class if they hold text and no field holds a label."""
-_MAIN_NAMES = frozenset({"input", "image", "img", "output", "label", "target"})
-"""First parts of extensions such as `input.jpg` that mark the image, or the class, among several members."""
+from tta_pipeline.data.sources.shard_layouts import (
+    CLASS_TYPES,
+    IMAGE_TYPES,
+    LABEL_FIELDS,
+    MAIN_NAMES,
+    NAME_FIELDS,
+    OBJECT_TYPES,
+    REFUSED_TYPES,
+)
+from tta_pipeline.errors import PipelineError
+
 _COMPRESSED = frozenset({"gz", "bz2", "xz", "zst"})
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _MAX_JSON_BYTES = 2**20
+MAX_LABEL_BYTES = _MAX_JSON_BYTES + 1
+"""Bytes of a label member that are worth reading: one more than are accepted."""
 
 Role = Literal["image", "class", "json", "left out", "hidden", "refused"]
+M = TypeVar("M")
 T = TypeVar("T")
 
 
@@ -91,6 +94,63 @@ class Members(Generic[T]):
         ]
 
 
+class GatheredMembers(Generic[M, T]):
+    """The members of a shard, gathered into samples in whatever order they lie.
+
+    Args:
+        keep: Returns the caller's representation of an image.
+        read: Returns the bytes of a label member.
+    """
+
+    def __init__(self, *, keep: Callable[[M], T], read: Callable[[M], bytes]) -> None:
+        self._keep, self._read = keep, read
+        self._by_key: defaultdict[str, Members[T]] = defaultdict(Members)
+        self.num_hidden = 0
+
+    def add(self, name: MemberName, member: M) -> None:
+        """Add one *member*, whose name was parsed to *name*."""
+        if name.role == "hidden":
+            self.num_hidden += 1
+            return
+        members = self._by_key[name.key]
+        if name.role == "image":
+            members.images.append((name.extension, self._keep(member)))
+        elif name.role == "class":
+            members.texts.append((name.extension, self._read(member)))
+        elif name.role == "json":
+            members.jsons.append((name.extension, self._read(member)))
+        else:
+            members.others.append(name.extension)
+
+    def samples(
+        self, *, where: object, error: type[PipelineError], is_whole: bool = True
+    ) -> Iterator[tuple[str, T, LabelContent]]:
+        """Yield key, image and stated class of each sample, in the order of their first members.
+
+        Args:
+            where: The shard, for errors.
+            error: Kind of the error.
+            is_whole: Whether all members of the shard were added; if not, samples without an image are left out.
+
+        Raises:
+            PipelineError: a sample does not have exactly one image, or states several classes.
+        """
+        for key, members in self._by_key.items():
+            if not members.images and not is_whole:
+                continue
+            try:
+                yield key, members.main_image(), members.parse_label()
+            except ValueError as problem:
+                raise error(
+                    f"{where}: key {key} {problem}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and one "
+                    "class for each key: pack it again"
+                ) from None
+
+    def count_left_out(self) -> Counter[str]:
+        """Return the number of members by extension that are neither a sample's image nor its class."""
+        return Counter(name for members in self._by_key.values() for name in members.ignored_extensions())
+
+
 def parse_member_name(name: str) -> MemberName:
     """Parse the *name* of a member into key, extension and role."""
     folder, _, last = name.rpartition("/")
@@ -107,9 +167,9 @@ def _role(extension: str) -> Role:
     *others, kind = extension.split(".")
     if kind in IMAGE_TYPES:
         return "image"
-    if kind == CLASS_TYPE:
+    if kind in CLASS_TYPES:
         return "class"
-    if kind == JSON_TYPE:
+    if kind in OBJECT_TYPES:
         return "json"
     is_refused = kind in REFUSED_TYPES or (kind in _COMPRESSED and others[-1:] and others[-1] in REFUSED_TYPES)
     return "refused" if is_refused else "left out"
@@ -168,7 +228,7 @@ def _choose_main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
     if num_times > 1:
         raise ValueError(f"appears {num_times} times; expected once")
     plain = [pair for pair in found if "." not in pair[0]]
-    named = [pair for pair in found if pair[0].partition(".")[0] in _MAIN_NAMES]
+    named = [pair for pair in found if pair[0].partition(".")[0] in MAIN_NAMES]
     for chosen in (plain, named):
         if len(chosen) == 1:
             return chosen[0]

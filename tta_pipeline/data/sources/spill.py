@@ -2,10 +2,13 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.slices import Slices
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import temporary_folder
@@ -125,3 +128,44 @@ def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> P
             "prepared(cells) with its cell among them"
         )
     return every[cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpilledImages(ABC):
+    """The part of a source that converts the images of each cell into a temporary file, before they become shards."""
+
+    spill_root: Path
+    """Folder for the temporary files with the images of prepared cells."""
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        """Write the images of *cell* into *spill*, and return their listing.
+
+        Raises:
+            SourceError: the images are missing or damaged, or a label has no class.
+        """
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextlib.contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Write the images of *cells* under the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: see `spill_cell`.
+        """
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self.spill_cell(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        return get_prepared(self._listings, cell, root=self.spill_root)

@@ -1,11 +1,11 @@
-"""Submission engines that use Dagster's queue: on this machine, or on Ray if `dagster.yaml` says so."""
+"""The engine `local`: Dagster's queue, whose run launcher starts each run on this machine."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from dagster._check import CheckError
@@ -21,8 +21,6 @@ from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 SENSOR = "submissions"
 """Name of the sensor that launches the pieces."""
 SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
-ENGINES = {"local": "DefaultRunLauncher", "ray": "RayRunLauncher"}
-"""Engines by name, each with the run launcher that `dagster.yaml` must name."""
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _CANCEL_BATCH = 50
 _CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
@@ -36,32 +34,51 @@ _CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedRuns:
-    """The engines `local` and `ray`: the sensor `submissions` launches a run for each piece."""
+    """The engine `local`: the sensor `submissions` launches a run for each piece.
 
-    engine: str
+    An engine with another run launcher is a subclass that names it.
+    """
+
+    launcher: ClassVar[str] = "DefaultRunLauncher"
+    """Class of the run launcher that `dagster.yaml` must name, or of one above it."""
     tell: Callable[[str], None]
 
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
         with persistent_instance() as instance:
-            launcher = _run_launcher(instance)
-            kinds = [kind.__name__ for kind in type(launcher).__mro__]
-            if ENGINES[self.engine] not in kinds:
+            try:
+                launcher = instance.run_launcher
+            except (dg.DagsterError, CheckError) as error:
                 raise SubmissionError(
-                    f"the run launcher of {instance.root_directory} is {kinds[0]}; expected {ENGINES[self.engine]} for "
-                    f"the engine {self.engine}: see docs/how-to.md, or choose another --engine"
-                )
-            if self.engine == "ray":
-                _require_ray(launcher)
+                    f"the run launcher of {instance.root_directory} cannot be loaded, {self.advice()}"
+                ) from error
+            self.require_launcher(launcher, instance.root_directory)
+
+    def require_launcher(self, launcher: Any, home: str) -> None:
+        """Refuse to submit if *launcher*, which `dagster.yaml` in the folder *home* names, is not that of the engine.
+
+        Raises:
+            SubmissionError: it is another one, or what it needs does not answer.
+        """
+        kinds = [kind.__name__ for kind in type(launcher).__mro__]
+        if self.launcher not in kinds:
+            raise SubmissionError(
+                f"the run launcher of {home} is {kinds[0]}; expected {self.launcher}: see docs/how-to.md, or choose "
+                "another --engine"
+            )
+
+    def advice(self) -> str:
+        """Return what was expected of a run launcher that cannot be loaded, and what to do."""
+        return f"expected {self.launcher}: see docs/how-to.md, or choose another --engine"
 
     def owner(self) -> str:
         """Return the ID of the history that holds the runs of the pieces; only its Dagster launches them."""
         with persistent_instance() as instance:
             return history_id(instance)
 
-    def start(self, submission: Submission) -> None:
-        """Do nothing: the sensor reads the file of the submission and starts it."""
-        del submission
+    def start(self, submission: Submission, *, num_devices: int) -> None:
+        """Do nothing: the sensor reads the file of the submission and starts it; `dagster.yaml` limits its runs."""
+        del submission, num_devices
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
@@ -198,28 +215,6 @@ def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str
         f"the sensor `{SENSOR}` is turned off: nothing more of submission {submission.number} starts until you turn it "
         f"on, in the web UI under Automation, or by `dagster sensor start {SENSOR} -w workspace.yaml`"
     )
-
-
-def _run_launcher(instance: dg.DagsterInstance) -> Any:
-    try:
-        return instance.run_launcher
-    except (dg.DagsterError, CheckError) as error:
-        raise SubmissionError(
-            f"the run launcher of {instance.root_directory} cannot be loaded, with RAY_ADDRESS "
-            f"{os.environ.get('RAY_ADDRESS')!r}; for Ray, expected the address of its dashboard there, and an "
-            "environment with the extra `ray`: pip install -c constraints.txt -e '.[ray]'"
-        ) from error
-
-
-def _require_ray(launcher: Any) -> None:
-    """Raise if the Ray cluster does not answer: each run would fail at once, and so would its retry."""
-    try:
-        launcher.client.list_jobs()
-    except (OSError, RuntimeError) as error:
-        raise SubmissionError(
-            f"found no Ray at {launcher.address}: {error}; expected the dashboard of a Ray cluster: start one with "
-            "`ray start --head`, and set RAY_ADDRESS"
-        ) from error
 
 
 @contextmanager

@@ -27,8 +27,8 @@ class Engine(Protocol):
         """
         ...
 
-    def start(self, submission: Submission) -> None:
-        """Hand *submission* to the scheduler, and return without waiting.
+    def start(self, submission: Submission, *, num_devices: int) -> None:
+        """Hand *submission* to the scheduler, and return without waiting; *num_devices* pieces compute at a time.
 
         Raises:
             SubmissionError: the scheduler refuses it.

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
@@ -142,7 +141,7 @@ class Planner:
         made = {
             cell for cell, assets in self._missing(work).items() if any(_place(cell, asset) in busy for asset in assets)
         }
-        trained = {model for model in self._untrained if (self._source_model_asset(model), "") in busy}
+        trained = {model for model in self._untrained if (self.benchmark.source_model_asset(model), "") in busy}
         ready = tuple(
             each
             for each in work
@@ -165,10 +164,7 @@ class Planner:
     def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}
         for model in sorted(self._untrained & used):
-            yield Piece(stage="training", assets=(self._source_model_asset(model),))
-
-    def _source_model_asset(self, model: str) -> str:
-        return f"source_model/{model}" if len(self.benchmark.trained_models) > 1 else "source_model"
+            yield Piece(stage="training", assets=(self.benchmark.source_model_asset(model),))
 
     def _shard_pieces(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[Piece]:
         """Yield the pieces that make the *missing* assets of each cell.
@@ -179,7 +175,8 @@ class Planner:
         for cell in sets:
             yield Piece(stage="sets", assets=tuple(_place(cell, asset)[0] for asset in missing[cell]))
         pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
-        for together in self._group_cells({cell: missing[cell] for cell in missing if cell not in sets}):
+        left = {cell: missing[cell] for cell in missing if cell not in sets}
+        for together in cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files):
             keys = tuple(cell.key for cell in together)
             yield Piece(stage="sets" if pins_classes else "shards", assets=missing[together[0]], keys=keys)
             pins_classes = False
@@ -229,40 +226,10 @@ class Planner:
             return False
         return True
 
-    def _group_cells(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
-        """Yield lists of cells for one piece: neighbours that lack the same assets.
-
-        They belong to one corruption, or to several in a row that lie in the same files, since a run reads an archive
-        once for all its cells. The range of a piece contains no cell that lacks nothing.
-        """
-        together: list[list[Cell]] = []
-        for stretch in self._consecutive_cells(missing):
-            if together and self._can_extend(together[-1], stretch, missing):
-                together[-1] += stretch
-            else:
-                together.append(stretch)
-        yield from together
-
-    def _consecutive_cells(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
-        for _, of_corruption in groupby(self.benchmark.cells, key=attrgetter("corruption")):
-            for assets, stretch in groupby(of_corruption, key=missing.get):
-                if assets:
-                    yield list(stretch)
-
-    def _can_extend(
-        self, before: Sequence[Cell], stretch: Sequence[Cell], missing: Mapping[Cell, tuple[str, ...]]
-    ) -> bool:
-        """Return whether the range of *before* can be extended by *stretch*, which must lie in the same files."""
-        order, last = self.benchmark.corruptions, before[-1].corruption
-        of_last = [cell for cell in before if cell.corruption == last]
-        here = self._places(stretch)
-        return (
-            order.index(stretch[0].corruption) == order.index(last) + 1
-            and [cell.severity for cell in of_last] == [cell.severity for cell in stretch]
-            and missing[before[-1]] == missing[stretch[0]]
-            and bool(here)
-            and here == self._places(of_last)
-        )
+    def _lie_in_the_same_files(self, last: Sequence[Cell], following: Sequence[Cell]) -> bool:
+        """Return whether one piece has both: a run reads an archive once for all its cells."""
+        here = self._places(following)
+        return bool(here) and here == self._places(last)
 
     def _places(self, cells: Iterable[Cell]) -> set[Path]:
         """Return the files in which *cells* lie."""

@@ -79,8 +79,6 @@ class Slurm:
 
     config: SlurmConfig
     data_root: Path
-    num_devices: int
-    """Largest number of pieces of a stage that run at the same time."""
 
     def require_ready(self) -> None:
         """Refuse to submit if Slurm does not answer, or could not write its logs."""
@@ -96,8 +94,11 @@ class Slurm:
         """Return an empty string: `start` hands the pieces to Slurm, which starts them."""
         return ""
 
-    def start(self, submission: Submission) -> None:
-        """Submit a job array for each stage; if one is refused, or on Ctrl-C, all are cancelled."""
+    def start(self, submission: Submission, *, num_devices: int) -> None:
+        """Submit a job array for each stage; if one is refused, or on Ctrl-C, all are cancelled.
+
+        *num_devices* pieces of a stage run at a time at most.
+        """
         largest = min(self.config.most_tasks, _max_array_size())
         before = ""
         try:
@@ -105,7 +106,7 @@ class Slurm:
                 if numbers := submission.piece_numbers(stage):
                     tasks = _distribute(numbers, largest)
                     script = self._write_script(submission, stage, tasks)
-                    options = self._options(submission, stage, num_tasks=len(tasks))
+                    options = self._options(submission, stage, tasks=f"0-{len(tasks) - 1}%{num_devices}")
                     after = [f"--dependency=afterany:{before}"] if before else []
                     before = _run_command("sbatch", *options, *after, str(script)).strip().partition(";")[0]
         except BaseException:
@@ -145,7 +146,7 @@ class Slurm:
         submission.log_path(0).parent.mkdir(exist_ok=True)
         return script
 
-    def _options(self, submission: Submission, stage: Stage, *, num_tasks: int) -> list[str]:
+    def _options(self, submission: Submission, stage: Stage, *, tasks: str) -> list[str]:
         """Return the options for the command line, where neither the script nor the environment can override them.
 
         A job is named after the key of its submission and found by this name, since Slurm reuses job numbers.
@@ -155,7 +156,7 @@ class Slurm:
         return [
             "--parsable",
             f"--job-name={submission.key}-{stage}",
-            f"--array=0-{num_tasks - 1}%{self.num_devices}",
+            f"--array={tasks}",
             f"--output={logs}/{stage}-%a.log",
             "--open-mode=append",
             "--requeue",

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.partitions import PartitionKey
-
-if TYPE_CHECKING:
-    from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
 
 
 class FingerprintComparison:
@@ -36,17 +33,16 @@ class FingerprintComparison:
         if not recorded:
             yield from results.keys
             return
-        # Imports torch.
         machine = Machine(device=self._device)
         with ExperimentRunner(results, machine=machine, run_id="", tell=lambda _: None, known=self._cache) as runner:
             yield from (key for key in results.keys if key not in recorded or not _is_finished(runner, results, key))
 
     @cached_property
-    def _cache(self) -> "SharedCache":
+    def _cache(self) -> SharedCache:
         return SharedCache()
 
 
-def _is_finished(runner: "ExperimentRunner", results: ExperimentResults, key: PartitionKey) -> bool:
+def _is_finished(runner: ExperimentRunner, results: ExperimentResults, key: PartitionKey) -> bool:
     try:
         return all(standing.is_finished for plan in results.plans(key) for standing in runner.staleness(plan))
     except ManifestError:

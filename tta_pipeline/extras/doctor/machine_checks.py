@@ -15,7 +15,7 @@ from tta_pipeline.util.locations import SHARDS, Locations, owner_of
 EXTRAS = {
     "clip": ("open_clip_torch",),
     "timm": ("timm",),
-    "remote": ("aiohttp", "braceexpand", "fsspec", "s3fs"),
+    "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
     "ray": ("dagster-ray", "ray"),
     "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
@@ -24,7 +24,7 @@ EXTRAS = {
 _USES = {
     "clip": "models of kind open_clip",
     "timm": "models of kind timm and hf",
-    "remote": "shard sets at http, https and s3 URLs",
+    "remote": "shard sets and records at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",
     "loaders": "other loaders in loader-bench",

@@ -108,7 +108,7 @@ def _sample_list(results: ExperimentResults, place: Place) -> bytes | None:
     newest = results.newest_record(place)
     parts = newest.evaluation.fingerprint_parts if newest and newest.evaluation else None
     now = {"listed_sha256": sha256(content).hexdigest()}
-    if parts and json.loads(parts)["settings"]["subset"] != now:
+    if parts and json.loads(parts)["settings"].get("subset") != now:
         raise RecordError(
             f"{path} is not the list that {results.experiment_name} was evaluated on; expected the same: put it back, "
             "or run the experiment again"

@@ -6,16 +6,15 @@ generator, which all threads share. Tests compare the two.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from tta_pipeline.benchmarks.training_input import Augmentation
 from tta_pipeline.data.images import ARRAYS, ImageHeader, read_array, read_image_header
 from tta_pipeline.loading.decode import decode_into, decode_rows
-
-Augmentation = Literal["none", "simple", "full"]
 
 NUM_DRAWS = 22
 """Number of uniform numbers that a crop may need: area and ratio of ten tries, and two for its position."""
@@ -72,7 +71,7 @@ def crop_into(
     Args:
         data: Image file of any size.
         out: Pixels, uint8 (S, S, 3), RGB.
-        kind: Kind of crop, as in `tta_pipeline.benchmarks.training_input`.
+        kind: Kind of crop.
         draws: 22 numbers in [0, 1).
         is_mirrored: Whether to flip the crop horizontally.
 

@@ -41,8 +41,8 @@ from tta_pipeline.shards import ordering
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
-from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.util.files import make_cache_folder, visibly_locked, write_atomically
+from tta_pipeline.util.locations import STOP_FILE, TRAINING_LOCK, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 
@@ -149,7 +149,7 @@ class SourceTraining:
             yield
             return
         make_cache_folder(self.folder)
-        with locked(self.folder / ".lock"):
+        with visibly_locked(self.folder / TRAINING_LOCK):
             (self.folder / STOP_FILE).unlink(missing_ok=True)  # a request to an earlier run
             yield
 

@@ -9,8 +9,9 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner, SharedCache
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.extras.tuning.grid import (
     Combination,
     Grid,

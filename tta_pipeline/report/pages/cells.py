@@ -13,6 +13,7 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
@@ -151,7 +152,7 @@ def confusions(entry: Entry, samples: CellSamples | None, classes: Sequence[str]
     labels = samples.shard_set.index.labels[found.positions[found.is_wrong]]
     counts = Counter(zip(labels.tolist(), found.predictions[found.is_wrong].tolist(), strict=True))
     return [
-        Confusion(label=classes[label], prediction=_class_name(classes, prediction), num_samples=count)
+        Confusion(label=classes[label], prediction=name_class(classes, prediction), num_samples=count)
         for (label, prediction), count in counts.most_common(MAX_CONFUSIONS)
     ]
 
@@ -230,11 +231,6 @@ def _resets(row: Evaluation) -> Sequence[int]:
     last = np.cumsum(np.array(row.batches.num_samples, np.int64))
     found: list[int] = last[np.flatnonzero(row.batches.num_resets or ())].tolist()
     return found if len(found) <= MAX_RESETS else ()
-
-
-def _class_name(classes: Sequence[str], number: int) -> str:
-    """Return the name of a predicted class; a model may have more classes than the shards."""
-    return classes[number] if 0 <= number < len(classes) else f"class {number}"
 
 
 def find_most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:

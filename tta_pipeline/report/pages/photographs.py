@@ -12,6 +12,7 @@ from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import order_among, stored_order
 from tta_pipeline.report.pages.cells import CellResults, find_most_disputed, largest_comparable_group
+from tta_pipeline.report.tables import name_class
 
 MAX_PHOTOGRAPHS = 12
 TILE = 96
@@ -63,9 +64,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
         said: dict[str, list[str]] = {label: []}
         for name, each in together.items():
             (at,) = np.flatnonzero(each.positions == position)
-            prediction = int(each.predictions[at])
-            known = prediction < len(results.classes)
-            said.setdefault(results.classes[prediction] if known else f"class {prediction}", []).append(name)
+            said.setdefault(name_class(results.classes, int(each.predictions[at])), []).append(name)
         right = {name: name in said[label] for name in together}
         found.append(Photograph(key=index.keys[position], label=label, said=said, right=right))
     return found

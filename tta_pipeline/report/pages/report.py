@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -292,11 +292,11 @@ def write_report(
         (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark))
         wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
         shown = [_write_section(section, found, beside) for section in wanted]
-        has_samples = _write_samples(found, locations, beside)
+        why_no_samples = _write_samples(found, locations, beside)
         page = render_page(
             "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
-            maps=_maps(found, gathered), sample_cells=_sample_cells(found), has_samples=has_samples,
+            maps=_maps(found, gathered), sample_cells=_sample_cells(found), why_no_samples=why_no_samples,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
             has_severities=bool(benchmark.shift_set.severities),
         )  # fmt: skip
@@ -420,28 +420,35 @@ def _sample_cells(found: Findings) -> Mapping[str, object]:
     return {"experiment": best, "severity": severity, "sql": sql}
 
 
-def _write_samples(found: Findings, locations: Locations, folder: Path) -> bool:
+def _write_samples(found: Findings, locations: Locations, folder: Path) -> str:
     """Write the first samples of each corruption at the highest severity, with the best experiment's predictions.
 
-    Cells without shards are left out; so are streams over several cells. Return whether anything was written.
+    Cells whose samples cannot be read are left out. Return why none was written; empty: some were.
     """
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)
-    rows = dict(_sample_rows(results, [cell for cell in found.errors[best] if cell.severity == severity]))
-    if rows:
-        (folder / "figures" / "samples.png").write_bytes(encode_png(sample_sheet(rows)))
-    return bool(rows)
+    if results.spec.protocol.partitioned_by != "cell":
+        return f"{best} is evaluated over streams of several cells, of which no samples are shown."
+    rows, problems = {}, []
+    for cell in found.errors[best]:
+        if cell.severity == severity:
+            try:
+                name, row = _sample_row(results, cell)
+            except (ManifestError, RecordError, StreamError) as error:
+                problems.append(str(error))
+            else:
+                rows[name] = row
+    if not rows:
+        return f"None can be shown. {problems[0]}"
+    (folder / "figures" / "samples.png").write_bytes(encode_png(sample_sheet(rows)))
+    return ""
 
 
-def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[tuple[str, Image]]:
+def _sample_row(results: ExperimentResults, cell: Cell) -> tuple[str, Image]:
+    evaluation = results.rows(cell)[0]
     image_size = results.benchmark.image_size_of(results.experiment_name)
-    for cell in cells:
-        try:
-            evaluation = results.rows(cell)[0]
-            row = sample_row(results.folder(cell), evaluation, image_size=image_size)
-        except (ManifestError, RecordError, StreamError):
-            continue
-        yield f"{cell.corruption}, error {format_value('error', evaluation.error)}", row
+    row = sample_row(results.folder(cell), evaluation, image_size=image_size)
+    return f"{cell.corruption}, error {format_value('error', evaluation.error)}", row
 
 
 def _mean(values: Collection[float]) -> float:

@@ -23,7 +23,7 @@ CREATE TABLE ingested (
 COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
 COMMENT ON COLUMN ingested.folder IS 'Folder of the record, relative to the data root';
 COMMENT ON COLUMN ingested.sequence IS 'Number of the record in its folder, from 1';
-COMMENT ON COLUMN ingested.sha256 IS 'sha256 of the record; of its whole file in version 1';
+COMMENT ON COLUMN ingested.sha256 IS 'sha256 of the record';
 COMMENT ON COLUMN ingested.size_bytes IS 'Size of the file';
 COMMENT ON COLUMN ingested.mtime_ns IS 'Time of the last change of the file, which programs can set';
 COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tta_pipeline.data import server_requests
 from tta_pipeline.data.shifts import downloading
 from tta_pipeline.data.shifts.downloading import DownloadedArchive, download, select_archives
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -32,7 +33,7 @@ SIZE_BYTES = 3_000_000
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short pauses, little patience and small pieces."""
     monkeypatch.setattr(downloading, "_PAUSES_S", (0.0, 0.01, 0.02))
-    monkeypatch.setattr(downloading, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(server_requests, "_SILENCE_S", 0.5)
     monkeypatch.setattr(downloading, "_CHUNK_BYTES", 10_000)
 
 
@@ -115,15 +116,18 @@ def test_it_goes_on_after_a_fault(our: ShiftSet, web: Web, tmp_path: Path, fault
     assert_only(tmp_path / "a", "noise.tar")
 
 
+def interrupt(found: ShiftSet, web: Web, folder: Path) -> None:
+    """Begin the download of the first archive from a server that cuts every answer, so that it ends unfinished."""
+    web.commit("cut")
+    with pytest.raises(SourceError, match=r"found an answer that breaks off at byte [1-9]"):
+        fetched(found, folder)
+    assert 0 < (folder / "noise.tar.unfinished").stat().st_size < SIZE_BYTES
+
+
 @pytest.mark.parametrize("fault", ["ignores ranges", "tag", "no ranges"])
 def test_a_server_that_cannot_go_on_begins_anew(our: ShiftSet, web: Web, tmp_path: Path, fault: str):
     """It ignores ranges, has another file now, or gives another range than it was asked for."""
-    web.commit("cut", 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(downloading, "_PAUSES_S", (0.0,))
-        patch.setattr(downloading._Download, "_fetch", downloading._Download._receive)
-        with pytest.raises(Exception, match="too early"):
-            fetched(our, tmp_path / "a")
+    interrupt(our, web, tmp_path / "a")
     web.commit(fault, 1)
 
     fetched(our, tmp_path / "a")
@@ -163,11 +167,8 @@ def test_without_facts_from_the_publisher_the_server_says_what_is_whole(web: Web
 def test_a_file_that_changes_between_two_starts_is_never_mixed(web: Web, tmp_path: Path):
     """Even if its publisher gives no md5: the server is asked for the rest only if it still has the same file."""
     bare = shift_set(web, tmp_path / "our.shifts.yaml", md5=None, size_bytes=None)
-    web.commit("cut", 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(downloading._Download, "_fetch", downloading._Download._receive)
-        with pytest.raises(Exception, match="too early"):
-            fetched(bare, tmp_path / "a")
+    interrupt(bare, web, tmp_path / "a")
+    web.commit("", 0)
     (tmp_path / "web" / "noise.tar").write_bytes(content("weather.tar"))
 
     fetched(bare, tmp_path / "a")

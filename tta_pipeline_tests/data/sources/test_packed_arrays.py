@@ -9,6 +9,7 @@ import pytest
 
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.sources.kinds.npy import NpyImages
+from tta_pipeline.data.sources.packed_arrays import first_is_array
 from tta_pipeline.errors import SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.util.partitions import Cell
@@ -77,6 +78,21 @@ def test_what_cannot_be_read_in_place_is_refused(packed: Path, tmp_path: Path):
     for name, message in (("a.tar.gz", "compressed"), ("two.tar", "each name once"), ("none.tar", "no fog.npy")):
         with pytest.raises(SourceError, match=message):
             contents(images(tmp_path / name))
+
+
+def test_a_few_members_tell_whether_an_archive_has_arrays(tmp_path: Path):
+    """What macOS hides before the first file counts for nothing; of an archive of hidden files, little is read."""
+    for num_hidden, damaged_at, expected in ((0, None, True), (3, 8, True), (20, 8, False)):
+        path = tmp_path / f"{num_hidden}.tar"
+        with tarfile.open(path, "w") as tar:
+            for name in [*(f"x/._{number}.npy" for number in range(num_hidden)), "x/fog.npy", *map(str, range(9))]:
+                tar.addfile(tarfile.TarInfo(name))
+        if damaged_at is not None:
+            data = bytearray(path.read_bytes())
+            data[512 * damaged_at] ^= 1
+            path.write_bytes(data)
+
+        assert expected == first_is_array(path)
 
 
 def test_an_array_of_five_severities_is_not_one_of_a_single_severity(packed: Path):

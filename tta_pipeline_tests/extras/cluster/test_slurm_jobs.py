@@ -50,8 +50,8 @@ def calls(path: Path) -> list[str]:
 
 
 def slurm(locations: Locations, **config: object) -> Slurm:
-    """Return the engine with two devices."""
-    return Slurm(config=SlurmConfig.model_validate(config), data_root=locations.root, num_devices=2)
+    """Return the engine."""
+    return Slurm(config=SlurmConfig.model_validate(config), data_root=locations.root)
 
 
 def created(locations: Locations, pieces: Sequence[Piece] = PIECES) -> Submission:
@@ -67,7 +67,7 @@ def submitted(locations: Locations, programs: Path) -> Submission:
     write_program(programs / "squeue")
     write_program(programs / "scancel")
     submission = created(locations)
-    slurm(locations).start(submission)
+    slurm(locations).start(submission, num_devices=2)
     return submission
 
 
@@ -91,7 +91,7 @@ def test_an_array_is_no_larger_than_slurm_allows(submitted: Submission, programs
 def test_a_site_may_allow_fewer_tasks(locations: Locations, programs: Path, submitted: Submission):
     """`most_tasks` is for limits that Slurm's configuration does not tell."""
     submission = created(locations)
-    slurm(locations, most_tasks=1).start(submission)
+    slurm(locations, most_tasks=1).start(submission, num_devices=2)
 
     assert "1 2 3\n" == (submission.folder / "evaluations.txt").read_text()
 
@@ -106,7 +106,7 @@ def test_a_refused_array_leaves_nothing_submitted(locations: Locations, programs
     write_program(programs / "scancel")
 
     with pytest.raises(SubmissionError, match="sbatch: no such option; expected 0: correct the options"):
-        slurm(locations).start(submission)
+        slurm(locations).start(submission, num_devices=2)
 
     assert ["7"] == calls(programs / "scancel")
     assert [] == list(find_open_submissions(locations, "mine"))

@@ -98,7 +98,7 @@ def new_home(folder: Path) -> None:
 
 def submit(project: Project, pieces: Sequence[Piece]) -> Submission:
     """Submit pieces to the queue."""
-    owner = QueuedRuns(engine="local", tell=lambda _: None).owner()
+    owner = QueuedRuns(tell=lambda _: None).owner()
     return Submission.create(
         project.locations, benchmark="small", engine="local", pieces=pieces, compute={}, owner=owner
     )
@@ -106,7 +106,7 @@ def submit(project: Project, pieces: Sequence[Piece]) -> Submission:
 
 def conditions(submission: Submission) -> list[str]:
     """Return what the engine says of each piece."""
-    engine = QueuedRuns(engine="local", tell=lambda _: None)
+    engine = QueuedRuns(tell=lambda _: None)
     return [state.condition for state in engine.states(submission)]
 
 
@@ -211,7 +211,7 @@ def test_what_is_with_another_dagster_can_be_cancelled_and_submitted_here(
     daemon.look()
     new_home(tmp_path / "other")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "other"))
-    engine = QueuedRuns(engine="local", tell=lambda _: None)
+    engine = QueuedRuns(tell=lambda _: None)
     assert "belongs to another Dagster" in engine.obstacles(abandoned)[0]
     engine.cancel(abandoned)
     with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:

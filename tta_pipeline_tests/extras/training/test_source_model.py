@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.cli import main
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
@@ -189,17 +192,46 @@ def test_loose_files_give_the_weights_that_shards_give(data: Locations, sweep: P
     assert loose.num_samples == loose.run["num_inodes"] > shards.run["num_inodes"]
 
 
+def ask_to_stop(data: Locations) -> Result:
+    """Type `tta-pipeline stop-training small`."""
+    data.benchmark_files.mkdir(parents=True, exist_ok=True)
+    (data.benchmark_files / "small.yaml").write_text(SMALL)
+    return CliRunner(env={"TTA_DATA_ROOT": str(data.root)}).invoke(main, ["stop-training", "small"])
+
+
 def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations):
-    """By a file in its folder; the record says so, and the training counts as finished."""
-    own = training(data, epochs=50)
+    """By a verb; the record says so, and the training counts as finished."""
+    own, answers = training(data, epochs=50), []
 
     def asking(line: str) -> None:
         if line.startswith("epoch 2"):
-            (own.folder / STOP_FILE).touch()
+            answers.append(ask_to_stop(data))
 
     own.train(machine=HERE, say=asking)
     run = own.require_finished().run
+    assert [(0, "cnn of small ends after its present epoch\n")] == [(each.exit_code, each.output) for each in answers]
     assert ("request", 2, 50) == (run["stopped"], run["num_epochs_done"], run["num_epochs"])
+    assert not (own.folder / STOP_FILE).exists()
+
+
+@pytest.mark.parametrize("before", ["nothing", "cancelled", "finished"])
+def test_the_user_learns_that_there_is_no_training_to_end(data: Locations, before: str):
+    """And no request is left behind."""
+
+    def cancelling(line: str) -> None:
+        if before == "cancelled" and line.startswith("epoch 1"):
+            raise KeyboardInterrupt
+
+    own = training(data)
+    if before != "nothing":
+        with suppress(KeyboardInterrupt):
+            own.train(machine=HERE, say=cancelling)
+    assert (before == "finished") == own.is_trained()
+
+    answer = ask_to_stop(data)
+
+    assert 1 == answer.exit_code
+    assert f"no training of cnn is under way in {own.folder}; expected one to end" in answer.stderr
     assert not (own.folder / STOP_FILE).exists()
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import ReportError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.formats import as_csv
-from tta_pipeline.report.pages.report import SECTIONS, write_report
+from tta_pipeline.report.pages.report import SECTIONS, _write_samples, write_report
 from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -220,14 +221,24 @@ def test_loaders_are_compared_where_experiments_differ_in_them(locations: Locati
 
 
 def test_without_shards_there_is_a_report_all_the_same(locations: Locations, tmp_path: Path):
-    """Results outlive the images: only the samples are missing, and the page says so."""
+    """Results outlive the images: only the samples are missing, and the page says why."""
     shutil.copytree(locations.root, tmp_path / "data", ignore=shutil.ignore_patterns("*.tar"))
     there = Locations(root=tmp_path / "data")
 
     report = write_report(there, load_benchmark(there.benchmark_files / "small.yaml"), reporter=QUIET)
 
-    assert "The shards no longer exist" in report.path.read_text()
+    assert re.search(r"<p>None can be shown. [^<]*00000.tar[^<]*</p>", report.path.read_text())
     assert not (there.report("small") / "figures" / "samples.png").exists()
+
+
+def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_path: Path):
+    """The shards are there, but the best experiment is over several cells at once."""
+    path = tmp_path / "small.yaml"
+    text = (locations.benchmark_files / "small.yaml").read_text()
+    path.write_text(f"{text}  all: {{model: cnn, method: source, protocol: {{shift: continual}}}}\n")
+    found = SimpleNamespace(best="all", errors={"all": {CONTRAST_5: 0.5}}, benchmark=load_benchmark(path))
+
+    assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path)
 
 
 def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path):

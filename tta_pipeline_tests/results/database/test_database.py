@@ -1,5 +1,7 @@
 """The database is made from the records, whole each time, and nobody waits for anybody."""
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +12,14 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
+from tta_pipeline.results.database.schema import create_schema
 from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.results.database.made import made_environment, with_error
 
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "tta_pipeline"
 TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "shards", "ingested")
 
 
@@ -149,6 +154,44 @@ def test_nothing_is_without_a_comment(tmp_path: Path):
         ).fetchall()
     assert len(comments) > 300
     assert [] == [name for name, comment in comments if not comment]
+
+
+def test_every_nullable_column_is_written_somewhere():
+    """A column that nothing fills would be NULL for ever; one that may not be NULL is demanded by the database."""
+    written: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                written |= {keyword.arg for keyword in node.keywords if keyword.arg}
+            elif isinstance(node, ast.Dict):
+                written |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                written |= set(re.findall(r"\bSET (\w+) =", node.value))
+    with duckdb.connect() as connection:
+        create_schema(connection)
+        nullable = connection.execute(
+            """
+            SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() USING (table_name)
+            WHERE c.is_nullable
+            """
+        ).fetchall()
+
+    assert len(nullable) > 10
+    assert [] == [each for each in nullable if each[1] not in written]
+
+
+def test_every_view_is_asked_for():
+    """By the package, by another view, or in a query of the documents; the list of all views is no query."""
+    asking = "\n".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(PACKAGE / "results").rglob("*.sql")])
+    asking += "".join(path.read_text() for path in (ROOT / "docs").glob("*.md") if path.name != "metrics.md")
+    with duckdb.connect() as connection:
+        create_schema(connection)
+        views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+        macros = connection.execute("SELECT function_name FROM duckdb_functions() WHERE NOT internal").fetchall()
+
+    assert len(views) > 20
+    assert [] == [name for (name,) in views if not re.search(rf"\b(FROM|JOIN)\s+{name}\b|[`\"]{name}[`\"]", asking)]
+    assert [] == [name for (name,) in macros if len(re.findall(rf"\b{name}\(", asking)) < 2]
 
 
 def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):

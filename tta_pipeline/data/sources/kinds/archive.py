@@ -85,11 +85,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
-        if self.layout == "flat" and self.ground_truth is None and self.class_pattern is None:
-            raise ValueError(
-                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files "
-                "without folders"
-            )
+        self.require_classes_of_flat(self.layout)
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})

@@ -58,6 +58,18 @@ class ClassesOfFiles(ConfigModel):
             raise ValueError("found ground_truth and class_pattern; expected one of them, since each gives the classes")
         return self
 
+    def require_classes_of_flat(self, layout: str) -> None:
+        """Refuse the *layout* `flat` if neither ground truth nor pattern gives the classes of its files.
+
+        Raises:
+            ValueError: there is neither.
+        """
+        if layout == "flat" and self.ground_truth is None and self.class_pattern is None:
+            raise ValueError(
+                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files without "
+                "class folders"
+            )
+
     def classes_by_file(self) -> Mapping[str, str]:
         """Return the class of each file in the ground truth; nothing if there is no ground truth."""
         if self.ground_truth is None:
@@ -91,12 +103,7 @@ class CleanImages(ClassesOfFiles):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names_files = self.ground_truth is not None or self.class_pattern is not None
-        if self.layout == "flat" and not names_files:
-            raise ValueError(
-                f"found layout flat and ground_truth {self.ground_truth}; expected ground_truth or class_pattern for "
-                "files without class folders"
-            )
+        self.require_classes_of_flat(self.layout)
         if self.layout != "flat" and self.ground_truth is not None:
             raise ValueError(
                 f"found layout {self.layout} and ground_truth {self.ground_truth}; expected layout: flat with it"

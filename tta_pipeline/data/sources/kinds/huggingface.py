@@ -3,26 +3,36 @@
 import hashlib
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.images import ARRAYS, read_image_header
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
-from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
-from tta_pipeline.data.sources.shard_members import LabelContent, Members, parse_member_name
-from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, Survey, find_shared_place
-from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.numbered_classes import (
+    map_names_to_classes,
+    merge_class_names,
+    name_of_label,
+    number_names,
+)
+from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
+from tta_pipeline.data.sources.source_section import (
+    ImagesSection,
+    SourceContext,
+    Survey,
+    fill_in_cell,
+    find_shared_place,
+)
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
@@ -30,9 +40,6 @@ from tta_pipeline.util.partitions import Cell
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
 _BATCH_SIZE = 256
-_ARRAY_TYPES = ("npy", "pth")
-"""Types of images in shards that are arrays, not image files."""
-_MAX_SAID_BYTES = 2**20 + 1
 _LABELS_AT_ONCE = 2**16
 
 
@@ -145,8 +152,7 @@ class HuggingFaceSource(ImagesSection):
 
     def _part(self, cell: Cell, shift_set: ShiftSet) -> str:
         usual = self.part or ("{shift}/{severity}" if cell.severity else "{shift}")
-        part = self.parts.get(cell.corruption, usual)
-        return part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
+        return fill_in_cell(self.parts.get(cell.corruption, usual), cell, shift_set)
 
 
 class _Sample(NamedTuple):
@@ -157,7 +163,7 @@ class _Sample(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubImages:
+class HubImages(SpilledImages):
     """Images in Parquet files and WebDataset tars; an image's name is its position in the cell."""
 
     root: Path
@@ -169,9 +175,6 @@ class HubImages:
     """Returns the class names of the class map in label order; nothing if there is none."""
     are_numbers: bool = False
     """Whether class names of the data set that are numbers are labels of the class map."""
-    spill_root: Path
-    """Folder for the temporary files with the images of prepared cells."""
-    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the files of all cells."""
@@ -200,30 +203,6 @@ class HubImages:
             digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0{classes}\n".encode())
         return digest.hexdigest()
 
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
-        """Return *cell* alone."""
-        return (cell,)
-
-    @contextmanager
-    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Copy the images of *cells* to the spill root, and remove them when the block ends.
-
-        Raises:
-            SourceError: a file is missing or damaged, or a label has no class.
-        """
-        with spill_folder(self.spill_root) as spill:
-            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
-            with offered(listings, to=self._listings):
-                yield
-
-    def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
-
-        Raises:
-            SourceError: *cell* is not prepared.
-        """
-        return get_prepared(self._listings, cell, root=self.root)
-
     def _files(self, cell: Cell) -> tuple[Path, ...]:
         part = self.parts[cell]
         if found := _files(self.root, part):
@@ -235,7 +214,12 @@ class HubImages:
             "configuration or file pattern by part or parts"
         )
 
-    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        """Copy the images of *cell* into *spill*.
+
+        Raises:
+            SourceError: a file is missing or damaged, or a label has no class.
+        """
         known = self.classes()
         number = 0
         for path in self._files(cell):
@@ -247,7 +231,8 @@ class HubImages:
             names = tuple(meant[name] for name in own) if own else self.class_names()
             samples = _parquet_samples(path, self.columns) if positions is None else _tar_samples(path, positions)
             for sample in samples:
-                class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
+                said = sample.label
+                class_name = meant[said] if isinstance(said, str) else name_of_label(said, names, where=path)
                 spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
                 number += 1
         return Listing(cell=cell, root=self.root, images=spill.flush_images())
@@ -346,22 +331,14 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
     Raises:
         SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
     """
-    samples: defaultdict[str, Members[int]] = defaultdict(Members)
+    labels: dict[int, int | str] = {}
     with opened_tar(path) as stream:
+        members = GatheredMembers[int, int](keep=int, read=lambda _: stream.read(MAX_LABEL_BYTES))
         for position, entry in enumerate(stream):
             name = parse_member_name(entry.name)
-            if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
-                samples[name.key].images.append((name.extension, position))
-            elif name.role == "class":
-                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-            elif name.role == "json":
-                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-    labels: dict[int, int | str] = {}
-    for key, members in samples.items():
-        try:
-            position, said = members.main_image(), members.parse_label()
-        except ValueError as error:
-            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+            if name.role != "image" or name.extension.rpartition(".")[2] not in ARRAYS:  # arrays are further members
+                members.add(name, position)
+    for key, position, said in members.samples(where=path, error=SourceError):
         if said == LabelContent():
             raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member with the class")
         labels[position] = said.text if said.label is None else said.label
@@ -388,9 +365,7 @@ def _read_classes(paths: Sequence[Path], column: str) -> tuple[str, ...]:
         require_zero_based_labels(
             labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files"
         )
-    largest = max(labels, default=-1)
-    width = len(str(max(largest, 0)))
-    return tuple(f"{number:0{width}d}" for number in range(largest + 1))
+    return number_names(max(labels, default=-1) + 1)
 
 
 class _StatedClasses(NamedTuple):
@@ -455,15 +430,6 @@ def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -
             f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: set the names of the columns "
             "in image and label"
         )
-
-
-def _at(label: int, names: Sequence[str], path: Path) -> str:
-    if not 0 <= label < len(names):
-        raise SourceError(
-            f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
-            "give the class map of these labels"
-        )
-    return names[label]
 
 
 def _suffix(data: bytes) -> str:

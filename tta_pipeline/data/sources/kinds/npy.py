@@ -1,7 +1,6 @@
 """The kind `npy`: arrays like the published CIFAR-10-C, read without unpickling and stored as PNG."""
 
 import hashlib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from tta_pipeline.data.formats.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
+from tta_pipeline.data.images import encode_png
 from tta_pipeline.data.labels.class_map import require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.data.sources.numbered_classes import number_names
 from tta_pipeline.data.sources.packed_arrays import ArrayPlace, find_packed_arrays
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import (
@@ -28,7 +29,7 @@ from tta_pipeline.data.sources.source_section import (
     Survey,
     filter_by_prefix,
 )
-from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
@@ -37,8 +38,6 @@ from tta_pipeline.util.progress import Reporter, quiet_reporter
 LABELS_FILE = "labels.npy"
 _MAX_REPEATS = 10
 """Most severities of one array. Labels that repeat more often belong to images that cycle through the classes."""
-_PNG_LEVEL = 1
-"""PNG compression level: all are lossless; a higher level takes ten times as long and saves a few per cent."""
 
 
 class NpySource(ImagesSection):
@@ -86,8 +85,8 @@ class NpySource(ImagesSection):
         return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NpyImages:
+@dataclass(frozen=True, kw_only=True)
+class NpyImages(SpilledImages):
     """A source of `<corruption>.npy` files, uint8 (5 n, H, W, 3) with n rows per severity, and `labels.npy`, (5 n,).
 
     The row within the severity names an image, so a test image has the same name in every cell.
@@ -106,12 +105,9 @@ class NpyImages:
     """Expected md5 of a tar; compared once, before the first cell is prepared."""
     progress: Reporter = field(default=quiet_reporter, repr=False, compare=False)
     """Reports the MiB read while the md5 of a tar is computed."""
-    spill_root: Path
-    """Folder for the temporary files with the images of prepared cells, as PNG."""
     _packed: dict[str, ArrayPlace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _compared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     """The md5 of the tar, once it has been compared."""
-    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the class names in the order of their labels, which need not be alphabetical.
@@ -141,31 +137,6 @@ class NpyImages:
             facts = (path.name, status.st_size, status.st_mtime_ns, place.member, place.begins_at)
             digest.update(f"{facts}\n".encode())
         return digest.hexdigest()
-
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
-        """Return *cell* alone."""
-        return (cell,)
-
-    @contextmanager
-    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Write the images of *cells* as PNG to the spill root, and remove them when the block ends.
-
-        Raises:
-            SourceError: a file is missing, or the files are not matching arrays of images and labels.
-        """
-        self._compare_md5()
-        with spill_folder(self.spill_root) as spill:
-            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
-            with offered(listings, to=self._listings):
-                yield
-
-    def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
-
-        Raises:
-            SourceError: *cell* is not prepared.
-        """
-        return get_prepared(self._listings, cell, root=self.root)
 
     def has_cell(self, cell: Cell) -> bool:
         """Return whether the array of *cell* exists."""
@@ -199,7 +170,13 @@ class NpyImages:
             find_packed_arrays(self.root, expected_md5=self.expected_md5, progress=self.progress)
             self._compared.append(self.expected_md5)
 
-    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        """Write the images of *cell* into *spill* as PNG, after comparing the md5 of a tar once.
+
+        Raises:
+            SourceError: a file is missing, or the files are not matching arrays of images and labels.
+        """
+        self._compare_md5()
         images_path, labels_path = self.place(self._file_name(cell)), self.place(LABELS_FILE)
         images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
         if len(images) != len(labels):
@@ -211,7 +188,7 @@ class NpyImages:
         self._require_one_severity(labels, labels_path)
         rows = _rows(cell, self.severities, len(images))
         for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
-            spill.append(names[label], f"{row:05d}.png", _png(image))
+            spill.append(names[label], f"{row:05d}.png", encode_png(Image.fromarray(np.ascontiguousarray(image))))
         return Listing(cell=cell, root=images_path.path, images=spill.flush_images())
 
     def _require_one_severity(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> None:
@@ -230,7 +207,7 @@ class NpyImages:
     def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
         """Return the class name of each label, after checking the *labels* of *path* against the names."""
         # A damaged label can be any number; there are never more classes than labels.
-        names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
+        names = self.class_names_by_label or number_names(max(1, min(int(labels.max()) + 1, len(labels))))
         wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
         if wrong.size:
             raise SourceError(
@@ -360,17 +337,6 @@ def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:
         )
     num_images, place = num_rows // len(severities), severities.index(cell.severity)
     return slice(place * num_images, (place + 1) * num_images)
-
-
-def _numbers(count: int) -> tuple[str, ...]:
-    width = len(str(count - 1))
-    return tuple(f"{number:0{width}d}" for number in range(count))
-
-
-def _png(image: npt.NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", compress_level=_PNG_LEVEL)
-    return buffer.getvalue()
 
 
 def _folder_of_arrays(root: Path) -> Path | None:

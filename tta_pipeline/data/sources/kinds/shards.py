@@ -1,6 +1,7 @@
 """The kind `shards`: third-party shards."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -10,11 +11,14 @@ from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, find_cells_under
-from tta_pipeline.data.sources.existing_shards import ExistingShards, classes_in_label_order, stated_class
-from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
+from tta_pipeline.data.sources.existing_shards import (
+    ExistingShards,
+    classes_in_label_order,
+    iterate_stated_classes,
+)
 from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.data.sources.shard_files import find_shard_files
-from tta_pipeline.data.sources.shard_members import parse_text_label
+from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES
 from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.util.files import read_file
@@ -154,27 +158,17 @@ def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | 
     """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)
-    texts: dict[str, str] = {}
-    members: dict[str, str] = {}
     with opened_tar(path) as stream:
-        for number, entry in enumerate(stream):
-            if number == _MAX_SHARD_MEMBERS:
+        for entry in islice(stream, _MAX_SHARD_MEMBERS):
+            seen.add_image(entry, stream, tuple(f".{kind}" for kind in IMAGE_TYPES))
+            if seen.image_size is not None:
                 break
-            parent, _, name = entry.name.rpartition("/")
-            key = f"{parent}/{name.partition('.')[0]}"
-            if name.endswith(".cls"):
-                texts[key] = stream.read(4096).decode("utf-8", "replace").strip()
-            elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
-                members[key] = entry.name
-                seen.add_image(entry, stream)
-    stated = (stated_class(member, parse_text_label(texts.get(key, ""))) for key, member in members.items())
-    num_classes = len(classes_in_label_order((found for found in stated if found), where=None))
     try:
         manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))
         return len(manifest.classes), seen.image_size, []
     except (OSError, ValidationError):
-        return (
-            num_classes,
-            seen.image_size,
-            [f"The classes were counted in {path.name} of one cell; other shards may have more."],
-        )
+        with opened_tar(path) as stream:
+            stated = iterate_stated_classes(stream, path, max_members=_MAX_SHARD_MEMBERS)
+            num_classes = len(classes_in_label_order((found for _, found in stated), where=None))
+        remark = f"The classes were counted in {path.name} of one cell; other shards may have more."
+        return num_classes, seen.image_size, [remark]

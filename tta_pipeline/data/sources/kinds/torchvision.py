@@ -2,30 +2,27 @@
 
 import hashlib
 import importlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tta_pipeline.data.images import encode_png
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
-from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names
-from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, find_shared_place
-from tta_pipeline.data.sources.spill import SpillFile, get_prepared, offered, spill_folder
+from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names, name_of_label
+from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, fill_in_cell, find_shared_place
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
 
 Argument = bool | int | float | str | None
-_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
-_PNG_LEVEL = 1
 
 
 class TorchvisionSource(ImagesSection):
@@ -68,9 +65,8 @@ class TorchvisionSource(ImagesSection):
 
     def _arguments(self, cell: Cell, shift_set: ShiftSet) -> dict[str, Argument]:
         """Return the arguments for *cell*."""
-        shift, severity = shift_set.folder_of(cell.corruption), str(cell.severity)
         filled = {
-            name: value.replace("{shift}", shift).replace("{severity}", severity) if isinstance(value, str) else value
+            name: fill_in_cell(value, cell, shift_set) if isinstance(value, str) else value
             for name, value in self.arguments.items()
         }
         root = filled.get("root")
@@ -78,7 +74,7 @@ class TorchvisionSource(ImagesSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetImages:
+class DatasetImages(SpilledImages):
     """Images of a data set class; an image's name is its index."""
 
     dataset: str
@@ -88,9 +84,6 @@ class DatasetImages:
     """Returns the class names of the class map in label order; nothing if there is none."""
     are_numbers: bool = False
     """Whether class names of the data set that are numbers are labels of the class map."""
-    spill_root: Path
-    """Folder for the temporary files with the images of prepared cells, as PNG."""
-    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the data sets of all cells.
@@ -116,31 +109,12 @@ class DatasetImages:
                 digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
-        """Return *cell* alone."""
-        return (cell,)
-
-    @contextmanager
-    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Write the images of *cells* as PNG to the spill root, and remove them when the block ends.
+    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
+        """Write the images of *cell* into *spill* as PNG.
 
         Raises:
             SourceError: the data set cannot be created, has other items, or has a label without a class.
         """
-        with spill_folder(self.spill_root) as spill:
-            listings = {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
-            with offered(listings, to=self._listings):
-                yield
-
-    def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
-
-        Raises:
-            SourceError: *cell* is not prepared.
-        """
-        return get_prepared(self._listings, cell, root=self.spill_root)
-
-    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         made, known = self._create_data_set(cell), self.classes()
         names = known
         if own := _classes_of(made) if known else self._own_names(made):
@@ -148,12 +122,8 @@ class DatasetImages:
             names = tuple(meant[name] for name in own)
         for index in range(len(made)):
             image, label = self._sample(made, index)
-            if not 0 <= label < len(names):
-                raise SourceError(
-                    f"{self.dataset}[{index}] has the label {label}; expected 0 to {len(names) - 1}, one for each of "
-                    f"the {len(names)} classes: give the class map of these labels"
-                )
-            spill.append(names[label], f"{index:08d}.png", image)
+            class_name = name_of_label(label, names, where=f"{self.dataset}[{index}]")
+            spill.append(class_name, f"{index:08d}.png", image)
         return Listing(cell=cell, root=self.spill_root, images=spill.flush_images())
 
     def _own_names(self, made: Any) -> tuple[str, ...]:
@@ -177,7 +147,7 @@ class DatasetImages:
             raise SourceError(
                 f"{self.dataset}[{index}] gave {type(image).__name__}; expected a PIL image: leave its transform out"
             )
-        return _png(image), number
+        return encode_png(image), number
 
     def _create_data_set(self, cell: Cell) -> Any:
         module, _, name = self.dataset.partition(":")
@@ -235,10 +205,3 @@ def _classes_of(made: Any) -> tuple[str, ...]:
     """Return the class names of a data set; WordNet ids for ImageNet, where some names stand for two classes."""
     names: Any = getattr(made, "wnids", None) or getattr(made, "classes", ())
     return tuple(map(str, names))
-
-
-def _png(image: Any) -> bytes:
-    buffer = io.BytesIO()
-    savable = image if image.mode in _PNG_MODES else image.convert("RGB")
-    savable.save(buffer, "PNG", compress_level=_PNG_LEVEL)
-    return buffer.getvalue()

@@ -1,0 +1,88 @@
+"""Which evaluations keep the features of a frozen model for each other, and what these features depend on."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.evaluation.device.arithmetic import arithmetic_flags
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, capturing, find_head, reading_features
+from tta_pipeline.evaluation.fingerprint import NETWORK_CODE, Fingerprint, fingerprint
+from tta_pipeline.evaluation.machine import machine_facts
+from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.methods.method import Method
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.util.source_code import source_sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSharing:
+    """The features that an experiment can share with others."""
+
+    kept_in: DecodedCache
+    experiment: Experiment
+    model: LoadedModel
+    image_size: int
+    device: torch.device
+
+    def find(self, driver: ProtocolDriver, opened: OpenStream, segment: tuple[str, int]) -> FeatureCacheEntry | None:
+        """Return the cache for the features of *opened*; None if the method reads more than features.
+
+        A user's own method has none: its base class does not tell what it does to the network. Call this with the
+        arithmetic of the evaluation.
+        """
+        experiment = self.experiment
+        is_plain = ":" not in experiment.method and experiment.loader == "indexed" and experiment.compile == "off"
+        if not is_plain or not driver.gives_whole_batches or find_head(driver.method) is None:
+            return None
+        return FeatureCacheEntry(
+            self.kept_in,
+            fingerprint=self._fingerprint(opened, segment, seed=driver.method.seed),
+            manifest_sha256=opened.manifests[0].sha256,
+            num_samples=len(opened.order),
+        )
+
+    @cached_property
+    def _network_code_sha256(self) -> str:
+        """Hash of the code around the network, computed once, so that later edits do not change it."""
+        return source_sha256(NETWORK_CODE)
+
+    def _fingerprint(self, opened: OpenStream, segment: tuple[str, int], *, seed: int) -> Fingerprint:
+        return fingerprint(
+            code=self._network_code_sha256,
+            model=self.model.identity,
+            device=self.device.type,
+            arithmetic=arithmetic_flags(),
+            image_size=self.image_size,
+            manifests=opened.manifests,
+            machine=dict[str, Any](machine_facts(self.device)),
+            stream=[*segment, seed],  # of a network that draws
+            batch_size=self.experiment.batch_size,
+            precision=self.experiment.precision,
+            order=hashlib.sha256(opened.order.indices.astype("<i8").tobytes()).hexdigest(),
+        )
+
+
+@contextmanager
+def sharing_features(method: Method, kept: FeatureCacheEntry | None, features: torch.Tensor | None) -> Iterator[None]:
+    """Let *method* read *features* if they are given; else write the features that it computes to *kept*, if any."""
+    head = find_head(method) if kept else None
+    if kept is None or head is None:
+        yield
+        return
+    if features is not None:
+        with reading_features(method, head):
+            yield
+        return
+    with capturing(method, head, limit_bytes=kept.cells.limit_bytes) as capture:
+        yield
+    found = capture.features()
+    if found is not None:
+        kept.write(found)

@@ -1,0 +1,151 @@
+"""Everything that decides the predictions of an experiment, each part read once: model, data, code, arithmetic."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tta_pipeline.benchmarks.file_fingerprint import decided_parts
+from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
+from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.device.devices import device_type
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.methods import import_implementation
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.partitions import CLEAN, Cell
+
+
+class SharedCache:
+    """Cache shared by the runners of several experiments: the last model, and manifests."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[Path, Manifest] = {}
+        self._model: tuple[tuple[str, int], LoadedModel] | None = None
+
+    def manifest(self, experiment: ExperimentResults, cell: Cell) -> Manifest:
+        """Return `ExperimentResults.manifest`, read once."""
+        folder = experiment.folder(cell)
+        if folder not in self._manifests:
+            self._manifests[folder] = experiment.manifest(cell)
+        return self._manifests[folder]
+
+    def model(self, experiment: ExperimentResults) -> LoadedModel:
+        """Return the model of *experiment*; the previous model is dropped to free its memory.
+
+        Raises:
+            EvaluationError: see `load_benchmark_model`.
+        """
+        benchmark, name = experiment.benchmark, experiment.spec.model
+        image_size = benchmark.image_size_of(experiment.experiment_name)
+        if self._model is None or self._model[0] != (name, image_size):
+            self._model = None
+            loaded = load_benchmark_model(benchmark, name, experiment.locations, image_size=image_size)
+            self._model = (name, image_size), loaded
+        return self._model[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The inputs of an experiment on a machine; each is read when it is first asked for."""
+
+    experiment: ExperimentResults
+    machine: Machine
+    known: SharedCache
+    _opened: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
+    """Manifests of the cells that were opened: those decide from then on, should a file have changed."""
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of the images in pixels."""
+        return self.experiment.benchmark.image_size_of(self.experiment.experiment_name)
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The model of the experiment.
+
+        Raises:
+            EvaluationError: see `load_benchmark_model`.
+        """
+        return self.known.model(self.experiment)
+
+    @cached_property
+    def code_sha256(self) -> str:
+        """Hash of the method's code, taken before it is imported.
+
+        Raises:
+            EvaluationError: a file of the code was changed after its import, or cannot be hashed.
+        """
+        try:
+            return method_code_sha256(self.experiment.spec)
+        except ValueError as error:
+            raise EvaluationError(f"method {self.experiment.spec.method}: {error}") from error
+
+    @cached_property
+    def arithmetic(self) -> JsonObject:
+        """Arithmetic flags after the import of the method, which may set some; its code hash covers later changes."""
+        spec = self.experiment.spec
+        import_implementation(spec.entry)
+        with arithmetic(device_type(self.machine.device), spec.precision, deterministic=spec.deterministic):
+            return arithmetic_flags()
+
+    @cached_property
+    def source(self) -> OpenStream | None:
+        """The clean images that the method sees before the stream; None if it sees none.
+
+        Raises:
+            ManifestError: see `open_stream`.
+        """
+        experiment = self.experiment
+        folder = experiment.source_folder
+        if folder is None:
+            return None
+        return open_stream(
+            [folder], belonging=[expected_for_benchmark(experiment.benchmark, experiment.locations, CLEAN)]
+        )
+
+    def manifest(self, cell: Cell) -> Manifest:
+        """Return the manifest of *cell*: of the shards that were opened, or else of those that lie there.
+
+        Raises:
+            ManifestError: the manifest cannot be read, or belongs to another shard set.
+        """
+        return self._opened.get(cell) or self.known.manifest(self.experiment, cell)
+
+    def note_opened(self, cells: Iterable[Cell], manifests: Iterable[Manifest]) -> None:
+        """Let *manifests*, of the shards of *cells* as they were opened, decide the fingerprints from now on."""
+        self._opened.update(zip(cells, manifests, strict=True))
+
+    def fingerprints(self, plan: StreamPlan) -> list[Fingerprint]:
+        """Return the present fingerprint of each segment of *plan*, which covers the stream up to it.
+
+        Raises:
+            ManifestError, EvaluationError: the shards or the model are missing, or the code cannot be hashed.
+        """
+        code_sha256, flags = self.code_sha256, self.arithmetic
+        parts = decided_parts(self.experiment.resolved.experiment, seed=plan.seed, image_size=self.image_size)
+        so_far: list[Manifest] = []
+        found = []
+        for segment in plan.segments:
+            so_far += [self.manifest(cell) for cell in segment.cells]
+            found.append(
+                fingerprint(
+                    method=parts["method"],
+                    settings=parts["settings"],
+                    code=code_sha256,
+                    model=self.model.identity,
+                    device=device_type(self.machine.device),
+                    arithmetic=flags,
+                    image_size=self.image_size,
+                    manifests=so_far,
+                    source=self.source.manifests[0].sha256 if self.source else None,
+                )
+            )
+        return found

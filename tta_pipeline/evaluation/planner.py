@@ -1,0 +1,56 @@
+"""What is left to evaluate of an experiment: the newest record of each cell beside its present fingerprint."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.inputs import Inputs
+from tta_pipeline.evaluation.recorder import Recorder
+from tta_pipeline.evaluation.staleness import Staleness
+from tta_pipeline.util.partitions import PartitionKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Compares records with fingerprints."""
+
+    inputs: Inputs
+    recorder: Recorder
+    tell: Callable[[str], None]
+
+    def staleness(self, plan: StreamPlan) -> Iterator[Staleness]:
+        """Yield the standing of each cell of *plan*, in order: its newest record and its present fingerprint.
+
+        Raises:
+            ManifestError, EvaluationError: see `Inputs.fingerprints`.
+        """
+        for segment, present in zip(plan.segments, self.inputs.fingerprints(plan), strict=True):
+            for cell in segment.cells:
+                yield self._cell_staleness(Place(plan, segment, cell), present)
+
+    def find_unfinished(self, key: PartitionKey) -> tuple[StreamPlan, ...]:
+        """Return the streams at *key* whose newest records do not have the present fingerprints, and tell why.
+
+        Finished records are brought up to date first.
+
+        Raises:
+            ManifestError, EvaluationError: see `Inputs.fingerprints`.
+        """
+        return tuple(plan for plan in self.inputs.experiment.plans(key) if not self._is_finished(plan))
+
+    def _is_finished(self, plan: StreamPlan) -> bool:
+        standings = [self.recorder.bring_up_to_date(standing) for standing in self.staleness(plan)]
+        left = [standing for standing in standings if not standing.is_finished]
+        if left and (left[0].problem or left[0].stored):
+            self.tell(f"{left[0].place.text} is evaluated again: {left[0].reason}")
+        return not left
+
+    def _cell_staleness(self, place: Place, present: Fingerprint) -> Staleness:
+        try:
+            record = self.inputs.experiment.valid_record(place, fingerprint=present.sha256)
+        except RecordError as error:
+            return Staleness(place=place, present=present, record=None, problem=str(error))
+        return Staleness(place=place, present=present, record=record)

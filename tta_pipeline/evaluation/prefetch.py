@@ -1,0 +1,92 @@
+"""Segments of streams, opened in the background while the segment before is evaluated."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import NamedTuple
+
+from tta_pipeline.benchmarks.open_source import open_source
+from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
+from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.loading.staging import Stage
+from tta_pipeline.util.partitions import Cell
+
+
+class Step(NamedTuple):
+    """A segment of a stream."""
+
+    plan: StreamPlan
+    segment: Segment
+
+
+class _HeldStream(NamedTuple):
+    """An opened stream, and the locks that keep its staged shards from being removed."""
+
+    opened: OpenStream
+    held: ExitStack
+
+
+class Prefetcher:
+    """Opens the segments of an experiment, in place or from staged copies.
+
+    Args:
+        experiment: The experiment.
+        thread: Thread that opens the next segment.
+        stage: Where shards are copied to before they are read; None: they are read in place.
+    """
+
+    def __init__(self, experiment: ExperimentResults, thread: ThreadPoolExecutor, *, stage: Stage | None) -> None:
+        self._experiment = experiment
+        self._thread = thread
+        self._stage = stage
+        self._to_come: list[Step] = []
+        self._opening: dict[Step, Future[_HeldStream]] = {}
+
+    def expect(self, plan: StreamPlan) -> None:
+        """Note that the segments of *plan* will be opened after those noted before."""
+        self._to_come += [Step(plan, segment) for segment in plan.segments]
+
+    @contextmanager
+    def opened(self, step: Step) -> Iterator[OpenStream]:
+        """Yield the samples of *step*, and open the following segment; its errors are raised when its turn comes.
+
+        Raises:
+            ManifestError, SourceError, StreamError: see `open_stream`.
+        """
+        opened, held = self._opening.pop(step).result() if step in self._opening else self._open(step)
+        with held:
+            following = self._to_come[self._to_come.index(step) + 1 :] if step in self._to_come else []
+            for other in following[:1]:
+                self._opening[other] = self._thread.submit(self._open, other)
+            yield opened
+
+    def _open(self, step: Step) -> _HeldStream:
+        """Open the cells of *step*; may run in another thread."""
+        experiment = self._experiment
+        folders = [experiment.folder(cell) for cell in step.segment.cells]
+        with ExitStack() as stack:
+            stage = None if self._list_files else self._stage
+            with timed() as staging:
+                if stage:
+                    sets = [stack.enter_context(stage.shard_set(str(folder))) for folder in folders]
+                    folders = [shard_set.folder for shard_set in sets]
+            opened = open_stream(
+                folders,
+                belonging=[experiment.expected_shard_set(cell) for cell in step.segment.cells],
+                experiment=experiment.spec,
+                seed=step.segment.order_seed(step.plan.seed),
+                staging_s=staging.wall_s if stage else 0.0,
+                list_files=self._list_files,
+            )
+            return _HeldStream(opened, stack.pop_all())
+
+    @cached_property
+    def _list_files(self) -> Callable[[Cell], Listing] | None:
+        """Function that lists the loose files of a cell, if the experiment reads them; else None."""
+        if self._experiment.spec.loader != "imagefolder":
+            return None
+        return open_source(self._experiment.benchmark, self._experiment.locations).listing

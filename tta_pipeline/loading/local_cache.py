@@ -1,0 +1,405 @@
+"""One cache on node-local disk for everything that is made once and read by the next experiment too.
+
+<folder>/
+  <64 hex digits>[-...][.kind]   an entry, a file or a folder; its name has the hash of everything that determines it
+  unfinished-<bytes>-<entry>     an entry that is being made, with the size for which room was made
+  lock                           held while entries get or lose their names
+
+An entry appears whole or not at all. Whoever reads or makes one holds a lease on it: a lock of the kernel, which ends
+with the process, even if it is killed. What is leased is not removed to make room, and no other process makes it.
+
+Nothing here is trusted, since a disk may damage what it keeps. Each kind of entry proves itself when it is read:
+
+    staged shards    `loading.staging`              their manifest, and the checksum of each sample
+    decoded cells    `loading.decoded_cache`        a checksum of each sample; these are sealed
+    features         `evaluation.feature_cache`     sealed as a whole
+    remote blocks    `loading.remote_blocks`        the checksum of each sample that is read from them
+"""
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.util.files import advice, is_still, locked, make_cache_folder, read_sealed
+
+_ENTRY = r"[0-9a-f]{64}(?:-[0-9a-f]+)*(?:\.[a-z]+)?"
+_NAME = re.compile(_ENTRY)
+_UNFINISHED = re.compile(rf"unfinished-([0-9]+)-({_ENTRY})")
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What some network file systems answer, which cannot lock."""
+_MARKED_FOR_S = 60.0
+"""Seconds for which a short read need not mark an entry as used again."""
+
+
+class _Found(NamedTuple):
+    """Something in the folder that has a name of ours."""
+
+    path: Path
+    used_ns: int
+    size_bytes: int
+    is_unfinished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """An entry that is being made; nobody else makes it meanwhile."""
+
+    cache: "LocalCache"
+    name: str
+    """Name of the entry."""
+    path: Path
+    """The file or folder to write to."""
+    descriptor: int
+    """Open for reading and writing if it is a file."""
+
+    def publish(self) -> None:
+        """Give the entry its name; it stays leased, now for other readers too, until the draft's stack closes.
+
+        Raises:
+            OSError: it cannot be renamed, or somebody removed it.
+        """
+        with self.cache.alone():  # while a lock is exchanged for a weaker one, another process could get it
+            _lock(self.descriptor, fcntl.LOCK_SH)
+            self.path.rename(self.cache.folder / self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCache:
+    """Entries in a folder, within a limit; what was used longest ago makes room.
+
+    Caches of several processes, or several objects, may share a folder; they agree by the locks in it.
+    """
+
+    folder: Path
+    """Folder that contains only these files, or a place where it can be made."""
+    limit_bytes: int
+    """Largest size of all entries; of a folder, its shards count."""
+    remedy: str
+    """What a user can set if the folder is of no use, for errors."""
+
+    def lease(self, name: str, stack: ExitStack) -> int | None:
+        """Return a descriptor of the entry *name*, which stays until *stack* closes; None if there is no such entry.
+
+        It counts as just used.
+
+        Raises:
+            OSError: the entry cannot be opened.
+        """
+        path = self.folder / name
+        with ExitStack() as holding:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            holding.callback(os.close, descriptor)
+            _lock(descriptor, fcntl.LOCK_SH)  # at most one process that removes it is waited for
+            if not is_still(path, descriptor):
+                return None
+            with suppress(PermissionError):  # an entry of another user
+                # The file system's own clock ticks only every few milliseconds.
+                os.utime(descriptor, ns=(time.time_ns(),) * 2)
+            stack.enter_context(holding.pop_all())
+            return descriptor
+
+    def read(self, name: str, size_bytes: int, *, start: int, end: int) -> bytes | None:
+        """Return the bytes from *start* to *end* of a file of *size_bytes*; None if it is missing.
+
+        A file of another size is damaged, and removed. There is no lease, since a file that is removed while it is
+        open can be read to its end.
+        """
+        try:
+            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if status.st_size != size_bytes:
+                self.discard(name)
+                return None
+            if time.time() - status.st_mtime > _MARKED_FOR_S:
+                os.utime(descriptor)
+            return os.pread(descriptor, end - start, start)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def read_sealed(self, name: str) -> bytes | None:
+        """Return the data of the file *name*, which `util.files.seal` bound to its name; None if it is missing.
+
+        A damaged file is removed.
+        """
+        with ExitStack() as stack, suppress(OSError):
+            if self.lease(name, stack) is not None:
+                data = read_sealed(self.folder / name, name, limit_bytes=self.limit_bytes)
+                if data is None:
+                    self.discard(name)
+                return data
+        return None
+
+    def write(self, name: str, data: bytes, *, makes_room: bool = True) -> bool:
+        """Write the file *name*; return whether this call did so (see `begin`).
+
+        Raises:
+            LockError, OSError: the folder or the file cannot be written.
+        """
+        with ExitStack() as stack:
+            draft = self.begin(name, len(data), stack, makes_room=makes_room)
+            if draft is None:
+                return False
+            with os.fdopen(draft.descriptor, "wb", closefd=False) as file:
+                file.write(data)
+            draft.publish()
+            return True
+
+    def begin(
+        self,
+        name: str,
+        size_bytes: int,
+        stack: ExitStack,
+        *,
+        is_folder: bool = False,
+        waits: bool = False,
+        makes_room: bool = True,
+    ) -> Draft | None:
+        """Make room for an entry of *size_bytes* and begin to make it; when *stack* closes, an unfinished one goes.
+
+        Args:
+            name: Name of the entry.
+            size_bytes: Size that it will have.
+            stack: Holds the lease of the draft.
+            is_folder: Whether it is a folder.
+            waits: Whether to wait for another process that makes it, and make it only if that one fails.
+            makes_room: False if the caller has made room before.
+
+        Returns:
+            None if there is no room, if the entry is there already, or if another process makes it.
+
+        Raises:
+            LockError, OSError: the folder cannot be written.
+        """
+        path = self.folder / f"unfinished-{size_bytes}-{name}"
+        while True:
+            with self.alone():
+                if os.path.lexists(self.folder / name):
+                    return None
+                if self._remove_unused(path):
+                    if makes_room and not self._make_room(size_bytes):
+                        return None
+                    descriptor = _open_draft(path, stack, is_folder=is_folder)
+                    return Draft(cache=self, name=name, path=path, descriptor=descriptor)
+            if not waits:
+                return None
+            _wait_for_lock(path)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an entry *name*."""
+        return (self.folder / name).exists()
+
+    def discard(self, name: str) -> None:
+        """Remove a damaged entry; a folder that a process reads stays.
+
+        Raises:
+            LockError, OSError: the folder cannot be written.
+        """
+        path = self.folder / name
+        with self.alone():
+            if path.is_dir():
+                self._remove_unused(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def make_room(self, size_bytes: int) -> bool:
+        """Remove the entries that were used longest ago until *size_bytes* fit; return whether they fit.
+
+        Entries in use stay; what a killed process was making goes. A full disk gives less room than the limit.
+
+        Raises:
+            LockError, OSError: the folder cannot be written.
+        """
+        with self.alone():
+            return self._make_room(size_bytes)
+
+    def find_unreferenced(self, is_referenced: Callable[[str], bool]) -> Iterator[Path]:
+        """Yield the entries whose names are not referenced, and what killed processes were making."""
+        for found in sorted(self._find()):
+            if not found.is_unfinished:
+                is_needed = is_referenced(found.path.name)
+            else:
+                with _held_if_unused(found.path) as is_abandoned:
+                    is_needed = not is_abandoned
+            if not is_needed:
+                yield found.path
+
+    @contextmanager
+    def naming_faults(self, doing: str, size_bytes: int) -> Iterator[None]:
+        """Turn an error of the file system into one that names the folder and says what to do.
+
+        Raises:
+            StreamError: the block raised OSError.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise StreamError(
+                f"{self.folder}: found {error.strerror} while {doing}; expected a folder with room for {size_bytes} "
+                f"bytes: {advice(error)}, or {self.remedy}"
+            ) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the lock of the folder: entries get and lose their names only under it.
+
+        Raises:
+            LockError, OSError: the lock cannot be opened.
+        """
+        if not self.folder.is_dir():
+            make_cache_folder(self.folder)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder / "lock"))
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+            yield
+
+    def _make_room(self, size_bytes: int) -> bool:
+        """Make room as `make_room` does; the caller holds the lock."""
+        total_bytes, entries = size_bytes, []
+        for found in self._find():
+            if found.is_unfinished and self._remove_unused(found.path):
+                continue
+            total_bytes += found.size_bytes
+            if not found.is_unfinished:
+                entries.append(found)
+        room_bytes = self._room_bytes(sum(entry.size_bytes for entry in entries))
+        if size_bytes > room_bytes:
+            return False
+        for entry in sorted(entries, key=lambda entry: entry.used_ns):
+            if total_bytes <= room_bytes:
+                break
+            if self._remove_unused(entry.path):
+                total_bytes -= entry.size_bytes
+        return total_bytes <= room_bytes
+
+    def _room_bytes(self, present_bytes: int) -> int:
+        """Return the size that all entries may have: the limit, or less on a disk that is nearly full."""
+        usage = shutil.disk_usage(self.folder)
+        if not usage.total:  # a file system that does not tell
+            return self.limit_bytes
+        return min(self.limit_bytes, present_bytes + usage.free * 9 // 10)
+
+    def _find(self) -> Iterator[_Found]:
+        """Yield what has a name of ours; another process may remove a file at any moment."""
+        if not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            unfinished = _UNFINISHED.fullmatch(path.name)
+            if not unfinished and not _NAME.fullmatch(path.name):
+                continue
+            with suppress(FileNotFoundError):
+                facts = path.lstat()
+                if stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode):
+                    size_bytes = int(unfinished[1]) if unfinished else _entry_bytes(path, facts)
+                    yield _Found(path, facts.st_mtime_ns, size_bytes, unfinished is not None)
+
+    def _remove_unused(self, path: Path) -> bool:
+        """Remove *path* unless a process reads or makes it; return whether it is gone. The caller holds the lock."""
+        if not os.path.lexists(path):
+            return True
+        with _held_if_unused(path) as is_held:
+            if is_held and path.is_dir():
+                self._remove_folder(path)
+            elif is_held:
+                path.unlink(missing_ok=True)
+        return is_held
+
+    def _remove_folder(self, path: Path) -> None:
+        """Remove a folder; a process that is killed meanwhile leaves no half entry."""
+        if not _UNFINISHED.fullmatch(path.name):
+            aside = self.folder / f"unfinished-0-{path.name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path = path.rename(aside)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _open_draft(path: Path, stack: ExitStack, *, is_folder: bool) -> int:
+    """Make the file or folder *path* and return its descriptor, locked; when *stack* closes, an unfinished one goes."""
+    if is_folder:
+        path.mkdir(mode=0o700)
+    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    stack.callback(os.close, descriptor)
+    stack.callback(_remove_draft, path, descriptor)
+    _lock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _lock(descriptor: int, how: int) -> None:
+    """Lock an entry, if the file system can lock."""
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+@contextmanager
+def _held_if_unused(path: Path) -> Iterator[bool]:
+    """Hold the lock of *path*, and yield True, if no process reads or makes it; else yield False.
+
+    Where nothing can be locked, finished files count as unused, since whoever has one open can read on.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _try_lock(descriptor, is_free_without=_NAME.fullmatch(path.name) is not None and path.is_file())
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, *, is_free_without: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in _NO_LOCKS and is_free_without
+    return True
+
+
+def _wait_for_lock(path: Path) -> None:
+    """Wait until nobody makes *path* any more."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_draft(path: Path, descriptor: int) -> None:
+    """Remove a draft that has not been published; what has its name by now may be another process's."""
+    if is_still(path, descriptor):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _entry_bytes(path: Path, facts: os.stat_result) -> int:
+    """Return the size of an entry; the small files beside the shards of a set do not count."""
+    if stat.S_ISDIR(facts.st_mode):
+        return sum(shard.stat().st_size for shard in path.glob("*.tar"))
+    return facts.st_size

@@ -1,0 +1,70 @@
+"""Comparison of third-party shards with what a file beside them says: numbers of shards and samples, and a checksum."""
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from tta_pipeline.data.sources.shard_files import find_shard_files
+from tta_pipeline.data.sources.shard_layouts import StatedTotals, find_stated_totals
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
+from tta_pipeline.util.files import open_file
+
+_OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE})
+
+
+def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
+    """Compare *shards*, which hold *num_samples*, with what files beside them say, as the layouts have them.
+
+    Raises:
+        ManifestError: a number or the checksum differs.
+    """
+    folders = {path.resolve().parent for path in shards}
+    for folder in folders:
+        for file, stated in find_stated_totals(folder):
+            parts = {part for part in stated.num_samples for path in shards if path.name.startswith(part)}
+            if len(folders) == len(parts) == 1 and (expected := stated.num_samples[parts.pop()]) != num_samples:
+                raise ManifestError(
+                    f"{folder}: found {num_samples:,} samples; expected {expected:,} as {file} says: fetch the "
+                    "missing shards"
+                )
+            _require_every_shard(folder, file, stated)
+            _require_checksum(folder, file, stated)
+
+
+def _require_every_shard(folder: Path, file: str, stated: StatedTotals) -> None:
+    found = len(find_shard_files(folder))
+    if stated.num_shards not in (None, found):
+        raise ManifestError(
+            f"{folder}: found {found:,} shards; expected {stated.num_shards:,} as {file} says: fetch the "
+            f"missing shards, or remove {file} to adopt these as they are"
+        )
+
+
+def _require_checksum(folder: Path, file: str, stated: StatedTotals) -> None:
+    if stated.folder_md5 is None:
+        return
+    found = _folder_md5(folder, _OUR_FILES | {file}, stated.added_later)
+    if found != stated.folder_md5:
+        raise ManifestError(
+            f"{folder}: found files that hash to {found}; expected {stated.folder_md5} as {file} says. This "
+            "checksum cannot tell which file has changed, is missing or was added: fetch them again, or remove "
+            f"{file} to adopt them as they are"
+        )
+
+
+def _folder_md5(folder: Path, later_files: Collection[str], later_folders: Collection[str]) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    for file_md5 in sorted(_file_md5s(folder, later_files, later_folders)):
+        digest.update(file_md5.encode())
+    return digest.hexdigest()
+
+
+def _file_md5s(folder: Path, later_files: Collection[str], later_folders: Collection[str]) -> Iterator[str]:
+    for path in folder.rglob("*"):
+        is_later = path.name in later_files or path.relative_to(folder).parts[0] in later_folders
+        if path.is_file() and not is_later:
+            with open_file(path) as file:
+                yield hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
