@@ -24,7 +24,7 @@ from tta_pipeline.data import corruptions
 from tta_pipeline.data.images import decode_with_pillow, read_image_header
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.data.sources.listing import Listing, Source, SourceImage
-from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import CLEAN, Cell
 
@@ -67,32 +67,43 @@ class GeneratedImages(SpilledImages):
         """Generate the images of *cells* under the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: see `spill_cell`.
+            SourceError: see `spill_cells`.
         """
         with self.clean.prepared((CLEAN,)), super().prepared(cells):
             yield
 
-    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
-        """Generate the images of *cell* into *spill*; the clean images must be prepared.
+    def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        """Generate the images of *cells* into files of *spill*; the clean images must be prepared.
 
         Raises:
             SourceError: a clean image is missing or damaged, two images get the same name, or a setting is unknown.
         """
         clean = self.clean.listing(CLEAN).in_memory()
         names = _names(clean.images, suffix=self.encoding.suffix)
+        with _executor(self.jobs) as executor:
+            return {
+                cell: replace(
+                    clean,
+                    cell=cell,
+                    images=self._generate(cell, clean, names=names, spill=spill.file(cell), executor=executor),
+                )
+                for cell in cells
+            }
+
+    def _generate(
+        self, cell: Cell, clean: Listing, *, names: Sequence[str], spill: SpillFile, executor: Executor | None
+    ) -> tuple[SourceImage, ...]:
         recipe = _GeneratorSettings(
             cell=cell, table=self.table, seed=self.seed, encoding=self.encoding, image_size=self.image_size
         )
         as_they_are: list[SourceImage] = []
-        with _executor(self.jobs) as executor:
-            made = _convert_in_order(clean.images, recipe=recipe, executor=executor, ahead=2 * self.jobs)
-            for image, name, data in zip(clean.images, names, made, strict=True):
-                if data is None:
-                    as_they_are.append(image)
-                else:
-                    spill.append(image.class_name, name, data)
-        images = sorted((*spill.flush_images(), *as_they_are), key=lambda image: image.name)
-        return replace(clean, cell=cell, images=tuple(images))
+        made = _convert_in_order(clean.images, recipe=recipe, executor=executor, ahead=2 * self.jobs)
+        for image, name, data in zip(clean.images, names, made, strict=True):
+            if data is None:
+                as_they_are.append(image)
+            else:
+                spill.append(image.class_name, name, data)
+        return tuple(sorted((*spill.flush_images(), *as_they_are), key=lambda image: image.name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -139,8 +139,10 @@ class SpilledImages(ABC):
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @abstractmethod
-    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
-        """Write the images of *cell* into *spill*, and return their listing.
+    def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        """Write the images of *cells* into files of *spill*, and return their listings.
+
+        What the cells share, such as worker processes, is made once for all of them.
 
         Raises:
             SourceError: the images are missing or damaged, or a label has no class.
@@ -155,12 +157,10 @@ class SpilledImages(ABC):
         """Write the images of *cells* under the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: see `spill_cell`.
+            SourceError: see `spill_cells`.
         """
-        with spill_folder(self.spill_root) as spill:
-            listings = {cell: self.spill_cell(cell, spill.file(cell)) for cell in cells}
-            with offered(listings, to=self._listings):
-                yield
+        with spill_folder(self.spill_root) as spill, offered(self.spill_cells(cells, spill), to=self._listings):
+            yield
 
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.

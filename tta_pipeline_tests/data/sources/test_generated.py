@@ -10,6 +10,7 @@ from PIL import Image
 
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.images import read_image_header, read_npy
+from tta_pipeline.data.sources import generated_images
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import Encoding
 from tta_pipeline.data.sources.generated_images import GeneratedImages, _fit_to_size
@@ -97,6 +98,21 @@ def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedImag
 def test_any_number_of_processes_makes_the_same(source: GeneratedImages):
     """Two workers and none give the same bytes in the same order."""
     assert list(contents(source, NOISE_5).items()) == list(contents(replace(source, jobs=2), NOISE_5).items())
+
+
+def test_processes_serve_all_cells_of_a_preparation(source: GeneratedImages, monkeypatch: pytest.MonkeyPatch):
+    """They import the corruptions when they start, which takes longer than a small cell."""
+    started: list[int] = []
+    pool = generated_images.ProcessPoolExecutor
+    monkeypatch.setattr(
+        generated_images, "ProcessPoolExecutor", lambda jobs, **how: started.append(jobs) or pool(jobs, **how)
+    )
+
+    with replace(source, jobs=2).prepared(source.cells):
+        pass
+
+    assert len(source.cells) > 1
+    assert started == [2]
 
 
 def test_nothing_is_left_when_the_block_ends(source: GeneratedImages):

@@ -32,7 +32,7 @@ from tta_pipeline.data.sources.source_section import (
     fill_in_cell,
     find_shared_place,
 )
-from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
@@ -214,12 +214,15 @@ class HubImages(SpilledImages):
             "configuration or file pattern by part or parts"
         )
 
-    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
-        """Copy the images of *cell* into *spill*.
+    def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        """Copy the images of *cells* into files of *spill*.
 
         Raises:
             SourceError: a file is missing or damaged, or a label has no class.
         """
+        return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
+
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         known = self.classes()
         number = 0
         for path in self._files(cell):

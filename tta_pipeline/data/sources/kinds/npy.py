@@ -29,7 +29,7 @@ from tta_pipeline.data.sources.source_section import (
     Survey,
     filter_by_prefix,
 )
-from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
@@ -170,13 +170,16 @@ class NpyImages(SpilledImages):
             find_packed_arrays(self.root, expected_md5=self.expected_md5, progress=self.progress)
             self._compared.append(self.expected_md5)
 
-    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
-        """Write the images of *cell* into *spill* as PNG, after comparing the md5 of a tar once.
+    def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        """Write the images of *cells* into files of *spill* as PNG, after comparing the md5 of a tar.
 
         Raises:
             SourceError: a file is missing, or the files are not matching arrays of images and labels.
         """
         self._compare_md5()
+        return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
+
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         images_path, labels_path = self.place(self._file_name(cell)), self.place(LABELS_FILE)
         images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
         if len(images) != len(labels):

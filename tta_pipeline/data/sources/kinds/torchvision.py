@@ -17,7 +17,7 @@ from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_tr
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names, name_of_label
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, fill_in_cell, find_shared_place
-from tta_pipeline.data.sources.spill import SpilledImages, SpillFile
+from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
@@ -109,12 +109,15 @@ class DatasetImages(SpilledImages):
                 digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
-    def spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
-        """Write the images of *cell* into *spill* as PNG.
+    def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        """Write the images of *cells* into files of *spill* as PNG.
 
         Raises:
             SourceError: the data set cannot be created, has other items, or has a label without a class.
         """
+        return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
+
+    def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         made, known = self._create_data_set(cell), self.classes()
         names = known
         if own := _classes_of(made) if known else self._own_names(made):
