@@ -1,5 +1,6 @@
 """Methods outside the package, as a user would write them: the declaration of each, followed by its code."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ LAST_CLASS = MethodEntry(
     summary="Always the last class.",
     presets=dict.fromkeys(["imagenet", "cifar"], LastClassHyperparameters()),
 )
+HEAVY_LAST_CLASS = replace(LAST_CLASS, passes=10)
 
 
 class LastClass(Method):

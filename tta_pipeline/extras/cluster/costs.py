@@ -82,8 +82,7 @@ class Costs:
 
 
 def _passes(benchmark: Benchmark, experiment: str, method: str) -> float:
-    """Return the passes of the method of *experiment*, or of the recorded *method* if the file lacks the experiment."""
-    if experiment in benchmark.experiments:
-        return benchmark.experiments[experiment].entry.passes
-    entry = METHODS.get(method.partition("+")[0])
+    """Return the passes of the recorded *method*: that *experiment* still has in the file, or of the catalogue."""
+    spec = benchmark.experiments.get(experiment)
+    entry = spec.entry if spec and spec.method_name == method else METHODS.get(method.partition("+")[0])
     return entry.passes if entry else 1

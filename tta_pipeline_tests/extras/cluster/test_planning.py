@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
@@ -261,3 +263,18 @@ def test_a_subset_needs_the_shards_of_its_severities_only(archived):
 
     assert {"5"} == {key.rpartition("|")[2] for piece in pieces for key in piece.keys}
     assert 7 == len({key for piece in pieces if piece.stage in ("sets", "shards") for key in piece.keys})
+
+
+def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):
+    """Ten times the passes are expected to take ten times as long, while neither was timed."""
+    path = "tta_pipeline_tests.methods.own_method"
+    light, heavy = ({"model": "cnn", "method": f"{path}:{name}"} for name in ("LAST_CLASS", "HEAVY_LAST_CLASS"))
+    change(finished, experiments={**yaml.safe_load(SMALL)["experiments"], "light": light, "heavy": heavy})
+    benchmark = load_all_benchmarks(finished).benchmark("small")
+    results = ExperimentResults(benchmark=benchmark, experiment_name="light", locations=finished)
+    costs = Costs.from_database(benchmark, finished)
+
+    (plan,) = results.plans(results.keys[0])
+
+    assert costs.is_timed
+    assert costs.expected_s("heavy", plan) == pytest.approx(10 * costs.expected_s("light", plan))
