@@ -153,10 +153,9 @@ class WebAnswer:
         Raises:
             NoAnswerError: there are more than *most_bytes*; the rest is not read.
         """
-        num_bytes, found = self.length or 0, list[bytes]()
-        if num_bytes > most_bytes:  # a server that ignores ranges would send the whole file for each of its parts
-            raise NoAnswerError(f"{num_bytes} bytes")
-        num_bytes = 0
+        if (self.length or 0) > most_bytes:  # a server that ignores ranges would send the file for each of its parts
+            raise NoAnswerError(f"{self.length} bytes")
+        num_bytes, found = 0, list[bytes]()
         async for piece in self.pieces():
             num_bytes += len(piece)
             if num_bytes > most_bytes:

@@ -12,7 +12,7 @@
 
 import errno
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -91,7 +91,7 @@ def require_file(path: Path) -> None:
 
 
 def _asset_name(path: str | Path) -> str:
-    return "tar_shards" if str(path).endswith(f"/{WRITER_FILE}") else "shard_manifest"
+    return "tar_shards" if PurePosixPath(path).name == WRITER_FILE else "shard_manifest"
 
 
 def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -18,7 +18,6 @@ import torch
 from tta_pipeline.util.files import make_cache_folder, read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
-_HEAD_BYTES = 64
 _MOST_BYTES = 2**38
 NUM_KEPT = 2
 """Number of checkpoints to keep: the newest, and the one before in case the newest is damaged."""

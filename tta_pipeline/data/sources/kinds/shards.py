@@ -159,8 +159,9 @@ def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | 
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)
     with opened_tar(path) as stream:
+        suffixes = tuple(f".{kind}" for kind in IMAGE_TYPES)
         for entry in islice(stream, _MAX_SHARD_MEMBERS):
-            seen.add_image(entry, stream, tuple(f".{kind}" for kind in IMAGE_TYPES))
+            seen.add_image(entry, stream, suffixes)
             if seen.image_size is not None:
                 break
     try:
