@@ -34,7 +34,7 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo
 	@echo "Next, type one of:"
 	@echo "  make ui"
-	@echo "  $(BIN)/tta-pipeline metrics --versus tent norm"
+	@echo "  $(BIN)/tta-pipeline compare tent norm"
 	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
 
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project and its tests again.

@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.cli.verbs import walk_verbs
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EvaluationConfig
 from tta_pipeline.defs.normalisation_check import NORMALISATION, NORMALISATION_CHECK
@@ -30,8 +31,8 @@ _BESIDE = {"clean", "train", "held_out"}
 def commands() -> str:
     """Return every verb with its help, as `--help` shows it."""
     parts = ["# Commands\n\n`tta-pipeline <verb> --help` shows the same."]
-    for name, command in main.commands.items():
-        parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
+    parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
+    for name, command in walk_verbs(main):
         # Without the help option: its names, and so the width of their column, depend on who asked for it first.
         context = click.Context(command, parent=parent, info_name=name, max_content_width=110, help_option_names=[])
         lines = [line.rstrip() for line in command.get_help(context).splitlines()]

@@ -54,7 +54,7 @@ def shard(
     if source.is_file():
         raise SourceError(
             f"{source} is a file; expected a folder of class folders: unpack it or, if it is an archive, read it as it "
-            f"is with `tta-pipeline shard {source} {output} --layout classes`, and open the set with open_shards"
+            f"is with `tta-pipeline shards make {source} {output} --layout classes`, and open the set with open_shards"
         )
     try:
         settings = ShardSettings(num_shards=num_shards, samples_per_shard=samples_per_shard, order=order, seed=seed)

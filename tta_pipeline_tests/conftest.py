@@ -5,11 +5,13 @@ import io
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import dagster as dg
 import numpy as np
 import pytest
 from PIL import Image
@@ -146,10 +148,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def new_project(folder: Path) -> Project:
     """Return an empty project in *folder*, its Dagster home initialised."""
-    home = folder / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\npython_logs: {python_log_level: INFO}\n")
-    return Project(locations=Locations(root=folder / "data"), home=home)
+    shutil.copytree(_initialised_home().name, folder / "dagster")
+    return Project(locations=Locations(root=folder / "data"), home=folder / "dagster")
+
+
+@cache
+def _initialised_home() -> tempfile.TemporaryDirectory[str]:
+    """Return a Dagster home whose tables exist: to make them takes a process two seconds."""
+    home = tempfile.TemporaryDirectory(prefix="tta-dagster-home-")
+    settings = "telemetry: {enabled: false}\npython_logs: {python_log_level: INFO}\n"
+    (Path(home.name) / "dagster.yaml").write_text(settings)
+    with dg.DagsterInstance.from_config(home.name):
+        return home
 
 
 @pytest.fixture

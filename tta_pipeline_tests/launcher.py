@@ -1,8 +1,9 @@
-"""A process that has imported the libraries, and forks a process for each command.
+"""A process that has imported the libraries and this project, and forks a process for each command.
 
-A Dagster command spends three seconds on imports, and the tests run hundreds of commands. Each command is still a
+A Dagster command spends four seconds on imports, and the tests run hundreds of commands. Each command is still a
 process of its own, with its own environment, standard streams, exit status and end, but it need not import Dagster,
-torch, DuckDB and Arrow again. No module of this project is imported before the fork.
+torch, DuckDB, Arrow and this project again. `tta_pipeline.definitions` is imported after the fork, since it reads the
+environment.
 
 This file is also the program that forks: it is run by its path, so that it imports no package.
 """
@@ -22,6 +23,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import walk_packages
 from types import FrameType
 from typing import NoReturn
 
@@ -35,6 +37,8 @@ _LIBRARIES = (
     "rich.progress",
     "torch",
 )
+_PROJECT = "tta_pipeline"
+_AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions"})
 _HEADER_BYTES = 2**20
 
 
@@ -83,6 +87,16 @@ class Launcher:
             out.seek(0)
             error.seek(0)
             return subprocess.CompletedProcess(command, status, out.read().decode(), error.read().decode())
+
+
+def _import_everything() -> None:
+    """Import the libraries and every module of this project whose own libraries are installed."""
+    for library in _LIBRARIES:
+        import_module(library)
+    for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
+        if module.name not in _AFTER_THE_FORK:
+            with suppress(ImportError):
+                import_module(module.name)
 
 
 def _serve(address: str) -> None:
@@ -163,8 +177,7 @@ def _end(program: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    for library in _LIBRARIES:
-        import_module(library)
+    _import_everything()
     gc.freeze()  # so that forked processes share the memory of these objects
     _serve(sys.argv[1])
     (entry,) = entry_points(group="console_scripts", name=Path(sys.argv[0]).name)

@@ -1,5 +1,10 @@
 """The verbs that work without Dagster."""
 
+import re
+
+import pytest
+
+from tta_pipeline.cli import main
 from tta_pipeline_tests.conftest import Project
 
 
@@ -38,22 +43,36 @@ def test_without_a_database_the_way_out_is_said(project: Project):
 def test_rebuild_metrics_counts_the_records(project: Project):
     """With no records there is an empty database."""
     project.locations.root.mkdir()
-    finished = project.run("tta-pipeline", "rebuild-metrics")
+    finished = project.run("tta-pipeline", "results", "rebuild")
 
     assert 0 == finished.returncode
     assert "0 records" in finished.stdout
 
 
-def test_help_has_examples(project: Project):
-    """Every verb explains itself."""
-    assert "Examples" in project.run("tta-pipeline", "metrics", "--help").stdout
-    assert "rebuild-metrics" in project.run("tta-pipeline", "--help").stdout
+def test_the_help_fits_a_screen(project: Project):
+    """A person reads all verbs on one screen of 80 x 40, each with a sentence that is whole, and guesses the rest."""
+    shown = project.run("tta-pipeline", "--help").stdout.splitlines()
+
+    assert len(shown) <= 40
+    assert max(map(len, shown)) <= 80
+    assert len(main.commands) == sum(re.fullmatch(r"  [a-z-]+ {2,}[A-Z].*[.?]", line) is not None for line in shown)
+
+
+@pytest.mark.parametrize(("old", "new"), [("adopt", "shards adopt"), ("rebuild-metrics", "results rebuild")])
+def test_an_old_verb_is_answered_with_the_new_one(project: Project, old: str, new: str):
+    """It does nothing else."""
+    finished = project.run("tta-pipeline", old, "--help")
+
+    assert (2, "") == (finished.returncode, finished.stdout)
+    assert f"`{old}` is `{new}` now" in finished.stderr
 
 
 def test_a_number_that_no_order_takes_is_refused_with_its_option(project: Project):
     """Before anything is read."""
     for option, value in (("--seed", "-1"), ("--seed", str(2**70)), ("--delta", "0"), ("--resize", "1000000000")):
-        finished = project.run("tta-pipeline", "shard", "nowhere", "shards", "--num-shards", "4", option, value)
+        finished = project.run(
+            "tta-pipeline", "shards", "make", "nowhere", "shards", "--num-shards", "4", option, value
+        )
 
         assert 2 == finished.returncode
         assert f"{option} is {value}" in finished.stderr.replace("0.0", "0")

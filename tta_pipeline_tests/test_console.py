@@ -21,7 +21,9 @@ def shards(project: Project, tmp_path: Path) -> Path:
     """The shard sets of three cells."""
     for cell in CELLS:
         write_tree(tmp_path / "tree" / cell, classes={"n01": 4, "n02": 3})
-    finished = project.run("tta-pipeline", "shard", f"{tmp_path}/tree", f"{tmp_path}/shards", "--num-shards", "2")
+    finished = project.run(
+        "tta-pipeline", "shards", "make", f"{tmp_path}/tree", f"{tmp_path}/shards", "--num-shards", "2"
+    )
     assert 0 == finished.returncode, finished.stderr
     assert "3 of 3: fog|5: 7 samples in 2 shards" in finished.stdout
     return tmp_path / "shards"
@@ -34,8 +36,8 @@ def shards(project: Project, tmp_path: Path) -> Path:
         ("adopt", ()),
         ("fetch", ("{tmp}/fetched",)),
         ("transform", ("{tmp}/small", "--resize", "16")),
-        ("repartition", ("{tmp}/parts", "--instances", "3")),
-        ("shard", ("{tmp}/again", "--num-shards", "1")),
+        ("split", ("{tmp}/parts", "--parts", "3")),
+        ("make", ("{tmp}/again", "--num-shards", "1")),
     ],
 )
 def test_a_program_gets_one_array_and_a_quiet_verb_says_nothing(
@@ -45,16 +47,16 @@ def test_a_program_gets_one_array_and_a_quiet_verb_says_nothing(
     given = [option.replace("{tmp}", str(tmp_path)) for option in options]
     what = {
         "fetch": [f"file://{shards}/{cell}" for cell in CELLS],
-        "repartition": [f"{shards}/fog/5"],
-        "shard": [f"{tmp_path}/tree"],
+        "split": [f"{shards}/fog/5"],
+        "make": [f"{tmp_path}/tree"],
     }.get(verb, [str(shards)])
 
-    told = project.run("tta-pipeline", verb, *what, *given, "--json")
-    silent = project.run("tta-pipeline", verb, *what, *given, "--quiet")
+    told = project.run("tta-pipeline", "shards", verb, *what, *given, "--json")
+    silent = project.run("tta-pipeline", "shards", verb, *what, *given, "--quiet")
 
     rows = json.loads(told.stdout)
     assert 3 == len(rows)
-    assert (7 if verb == "repartition" else 21) == sum(row["num_samples"] for row in rows)
+    assert (7 if verb == "split" else 21) == sum(row["num_samples"] for row in rows)
     assert (0, "", "") == (silent.returncode, silent.stdout, silent.stderr)
 
 
@@ -65,7 +67,7 @@ def test_what_is_wrong_is_said_all_the_same(project: Project, shards: Path):
     data[700] ^= 1
     shard.write_bytes(data)
 
-    finished = project.run("tta-pipeline", "verify", "-q", str(shards))
+    finished = project.run("tta-pipeline", "shards", "verify", "-q", str(shards))
 
     assert (1, "") == (finished.returncode, finished.stdout)
     assert f"{shard} hashes to" in finished.stderr
@@ -73,7 +75,9 @@ def test_what_is_wrong_is_said_all_the_same(project: Project, shards: Path):
 
 def test_a_person_sees_bars(project: Project, shards: Path, tmp_path: Path):
     """On a terminal there are bars for images and shard sets, gone at the end; lines stand above, not behind them."""
-    shown = on_terminal(project, "transform", str(shards), str(tmp_path / "small"), "--resize", "16", "--jobs", "1")
+    shown = on_terminal(
+        project, "shards", "transform", str(shards), str(tmp_path / "small"), "--resize", "16", "--jobs", "1"
+    )
 
     assert "shard sets" in shown
     assert "3/3" in shown

@@ -69,6 +69,8 @@ def aged(path: Path) -> Path:
 
 def test_an_empty_project_is_well_and_stays_as_it_is(project: Project):
     """The command of a user finds no fault, tells of each thing, and leaves no file behind."""
+    before = sorted(project.home.rglob("*"))
+
     finished = project.run("tta-pipeline", "doctor")
 
     assert 0 == finished.returncode, finished.stdout + finished.stderr
@@ -85,7 +87,7 @@ def test_an_empty_project_is_well_and_stays_as_it_is(project: Project):
     ):
         assert f" {subject}: " in finished.stdout
     assert not project.locations.root.exists()
-    assert ["dagster.yaml"] == [path.name for path in project.home.iterdir()]
+    assert before == sorted(project.home.rglob("*"))
 
 
 def test_a_program_reads_the_same(locations: Locations):

@@ -1,4 +1,4 @@
-"""The verb `experiments` lists what a benchmark file asks for."""
+"""The verb `results list` lists what a benchmark file asks for."""
 
 import json
 
@@ -14,14 +14,14 @@ MATRIX = "matrix: {models: [cnn], methods: [{tent: {lr: 0.5}, name: tent_fast}],
 def listed(project: Project, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
     """Return what the verb answers."""
     monkeypatch.setenv("TTA_DATA_ROOT", str(project.locations.root))
-    return CliRunner().invoke(main, ["experiments", "small", *options], catch_exceptions=False)
+    return CliRunner().invoke(main, ["results", "list", "small", *options], catch_exceptions=False)
 
 
 def test_each_experiment_is_a_row_with_its_settings(project: Project, monkeypatch: pytest.MonkeyPatch):
     """Where it comes from, the hyperparameters that are not the preset's, its streams and its asset."""
     project.add_benchmark("small", SMALL + MATRIX)
 
-    rows = json.loads(listed(project, monkeypatch, "--format", "json").stdout)
+    rows = json.loads(listed(project, monkeypatch, "--json").stdout)
 
     assert ["source", "norm", "tent", "tent_fast_continual"] == [row["experiment"] for row in rows]
     assert [5, 5, 5, 2] == [row["num_streams"] for row in rows]
@@ -48,6 +48,6 @@ def test_a_faulty_experiment_is_named_after_the_list(project: Project, monkeypat
 
 def test_recorded_streams_are_counted(sweep: Project, monkeypatch: pytest.MonkeyPatch):
     """Each cell of a benchmark that was evaluated, and the clean images."""
-    rows = json.loads(listed(sweep, monkeypatch, "--format", "json").stdout)
+    rows = json.loads(listed(sweep, monkeypatch, "--json").stdout)
 
     assert [(5, 5)] * 3 == [(row["num_streams"], row["num_recorded"]) for row in rows]

@@ -18,6 +18,7 @@ from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.cli import main
+from tta_pipeline.cli.verbs import Group, Verb, walk_verbs
 from tta_pipeline.data.sources.kinds import ShardsSource
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
@@ -39,14 +40,23 @@ def commands(text: str) -> list[str]:
     return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
 
 
+def parsed(command: str) -> tuple[click.Command, list[str]]:
+    """Return the verb of a command that is typed, and its arguments."""
+    verb, arguments = main, shlex.split(command)[1:]
+    while isinstance(verb, Group):
+        name, *arguments = arguments
+        verb = verb.commands[name]
+    return verb, arguments
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_verb_and_option_of_the_guides_exists(guide: str):
     """A command is read by the verb's own parser, which refuses unknown options."""
     found = [part for line in commands(GUIDES[guide]) for part in re.split(r"&&|#", line) if "tta-pipeline " in part]
 
     for command in found:
-        verb, *arguments = shlex.split(command)[1:]
-        main.commands[verb].make_parser(click.Context(main.commands[verb])).parse_args(arguments)
+        verb, arguments = parsed(command)
+        verb.make_parser(click.Context(verb)).parse_args(arguments)
     assert found or guide == "SECURITY.md"
 
 
@@ -159,10 +169,15 @@ def test_links_lead_somewhere(guide: str):
         assert not anchor or anchor in headings(path.read_text()), target
 
 
-@pytest.mark.parametrize("verb", sorted(main.commands))
-def test_each_example_of_a_verb_has_a_line_of_its_own(verb: str):
-    """Help is not run together into a paragraph, so that an example can be copied."""
-    shown = CliRunner().invoke(main, [verb, "--help"]).output
+@pytest.mark.parametrize(("verb", "command"), walk_verbs(main))
+def test_each_help_begins_with_an_example_that_can_be_typed(verb: str, command: Verb):
+    """The options of each example exist; every line fits 80 columns; no line of the list is cut."""
+    shown = CliRunner().invoke(main, [*verb.split(), "--help"], prog_name="tta-pipeline").output
 
+    assert re.match(rf"Usage: tta-pipeline {verb} .*\n(?: .*\n)*\nExamples?:\n  tta-pipeline {verb}", shown)
     assert "\\b" not in shown
-    assert "Example" not in shown or re.search(rf"^\s+tta-pipeline {verb}", shown, re.MULTILINE)
+    assert max(map(len, shown.splitlines())) <= 80
+    for example in command.examples:
+        asked, arguments = parsed(example)
+        assert asked is command
+        command.make_parser(click.Context(command)).parse_args(arguments)

@@ -18,46 +18,46 @@ PLACES = (
     "empty.tar", "pipes", "folders", "piped", "listed", "foldered",
 )  # fmt: skip
 VERBS: dict[str, Callable[[str], list[str]]] = {
-    "shard": lambda place: ["shard", place, "out"],
-    "shard --class-map": lambda place: ["shard", "tree", "out", "--group-depth", "0", "--class-map", place],
-    "verify": lambda place: ["verify", place],
-    "adopt": lambda place: ["adopt", place],
-    "adopt --class-map": lambda place: ["adopt", "empty", "--class-map", place],
-    "adopt --devkit": lambda place: ["adopt", "empty", "--devkit", place],
-    "fetch": lambda place: ["fetch", place, "out"],
-    "repartition": lambda place: ["repartition", place, "out", "--instances", "2"],
-    "transform": lambda place: ["transform", place, "out", "--resize", "8"],
-    "loader-bench": lambda place: ["loader-bench", place, "--loader", "indexed", "--repeats", "1"],
+    "make": lambda place: ["shards", "make", place, "out"],
+    "make --class-map": lambda place: ["shards", "make", "tree", "out", "--group-depth", "0", "--class-map", place],
+    "verify": lambda place: ["shards", "verify", place],
+    "adopt": lambda place: ["shards", "adopt", place],
+    "adopt --class-map": lambda place: ["shards", "adopt", "empty", "--class-map", place],
+    "adopt --devkit": lambda place: ["shards", "adopt", "empty", "--devkit", place],
+    "fetch": lambda place: ["shards", "fetch", place, "out"],
+    "split": lambda place: ["shards", "split", place, "out", "--parts", "2"],
+    "transform": lambda place: ["shards", "transform", place, "out", "--resize", "8"],
+    "bench": lambda place: ["shards", "bench", place, "--loader", "indexed", "--repeats", "1"],
     "new-benchmark": lambda place: ["new-benchmark", "x", place, "--output", "-"],
 }
 FAULTS = (
-    ["shard", "tree", "out", "--expect-md5", "without"],
-    ["shard", "tree", "out", "--expect-md5", "noise.tar=12"],
-    ["shard", "tree", "out", "--class-pattern", "("],
-    ["shard", "tree", "out", "--class-pattern", "(a+)+$"],
-    ["shard", "tree", "out", "--group-depth", "0", "--num-shards", "-1"],
-    ["shard", "tree", "out", "--group-depth", "0", "--seed", "-1"],
-    ["shard", "tree", "out", "--group-depth", "0", "--resize", str(10**12)],
-    ["shard", "tree", "out", "--group-depth", "0", "--order", "dirichlet", "--delta", "nan"],
-    ["shard", "tree", "out", "--group-depth", "0", "--jobs", str(10**9)],
-    ["shard", "tree", "file", "--group-depth", "0"],
-    ["shard", "tree", "file/below", "--group-depth", "0"],
-    ["fetch", "http://[", "out"],
-    ["fetch", "{1..999999999}", "out"],
-    ["fetch", "s3://", "out"],
-    ["fetch", "pipe:ls", "out"],
-    ["loader-bench", "http://["],
-    ["loader-bench", "--generate", str(10**30)],
-    ["loader-bench", "--generate", "2", "--image-size", str(10**9)],
-    ["loader-bench", "--generate", "2", "--batch-size", str(10**30)],
-    ["loader-bench", "--generate", "2", "--threads", str(10**9)],
-    ["transform", "tree", "out", "--function", "os:nothing"],
-    ["transform", "tree", "out", "--function", "absent.module:name"],
+    ["shards", "make", "tree", "out", "--expect-md5", "without"],
+    ["shards", "make", "tree", "out", "--expect-md5", "noise.tar=12"],
+    ["shards", "make", "tree", "out", "--class-pattern", "("],
+    ["shards", "make", "tree", "out", "--class-pattern", "(a+)+$"],
+    ["shards", "make", "tree", "out", "--group-depth", "0", "--num-shards", "-1"],
+    ["shards", "make", "tree", "out", "--group-depth", "0", "--seed", "-1"],
+    ["shards", "make", "tree", "out", "--group-depth", "0", "--resize", str(10**12)],
+    ["shards", "make", "tree", "out", "--group-depth", "0", "--order", "dirichlet", "--delta", "nan"],
+    ["shards", "make", "tree", "out", "--group-depth", "0", "--jobs", str(10**9)],
+    ["shards", "make", "tree", "file", "--group-depth", "0"],
+    ["shards", "make", "tree", "file/below", "--group-depth", "0"],
+    ["shards", "fetch", "http://[", "out"],
+    ["shards", "fetch", "{1..999999999}", "out"],
+    ["shards", "fetch", "s3://", "out"],
+    ["shards", "fetch", "pipe:ls", "out"],
+    ["shards", "bench", "http://["],
+    ["shards", "bench", "--generate", str(10**30)],
+    ["shards", "bench", "--generate", "2", "--image-size", str(10**9)],
+    ["shards", "bench", "--generate", "2", "--batch-size", str(10**30)],
+    ["shards", "bench", "--generate", "2", "--threads", str(10**9)],
+    ["shards", "transform", "tree", "out", "--function", "os:nothing"],
+    ["shards", "transform", "tree", "out", "--function", "absent.module:name"],
     ["new-benchmark", "later", "--output", "empty"],
     ["new-benchmark", "later", "--output", "file/below"],
     ["new-benchmark", "../../up"],
     ["metrics", "--output", "empty"],
-    ["metrics", "--limit", "0"],
+    ["metrics", "--rows", "0"],
 )
 
 
@@ -125,7 +125,7 @@ def process(places: Path, *command: str | Path, **environment: str) -> subproces
 
 def test_a_reader_that_has_enough_is_no_error(places: Path):
     """`| head -1` ends the verb in silence."""
-    process(places, TTA_PIPELINE, "rebuild-metrics")
+    process(places, TTA_PIPELINE, "results", "rebuild")
     script = f"{TTA_PIPELINE} metrics --format csv --sql 'FROM range(1000000)' | head -n 1"
 
     finished = process(places, "bash", "-c", script)
@@ -134,10 +134,10 @@ def test_a_reader_that_has_enough_is_no_error(places: Path):
 
 
 @pytest.mark.parametrize("root", ["file", "loop", "fifo"])
-@pytest.mark.parametrize("verb", ["metrics", "rebuild-metrics", "new-benchmark"])
+@pytest.mark.parametrize("verb", ["metrics", "results rebuild", "new-benchmark"])
 def test_a_data_root_that_is_no_folder_is_refused(places: Path, monkeypatch: pytest.MonkeyPatch, verb: str, root: str):
     """A file, a link to itself, a FIFO."""
-    arguments = [verb, *(["x", "--like", "imagenet_c"] if verb == "new-benchmark" else [])]
+    arguments = [*verb.split(), *(["x", "--like", "imagenet_c"] if verb == "new-benchmark" else [])]
 
     finished = CliRunner().invoke(main, arguments, env={"TTA_DATA_ROOT": str(places / root)})
 
@@ -148,24 +148,24 @@ def test_a_data_root_that_is_no_folder_is_refused(places: Path, monkeypatch: pyt
 def test_a_terminal_of_ascii_shows_other_letters_by_their_numbers(places: Path):
     """With neither HOME nor UTF-8, an answer and a path."""
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:strict"}
-    process(places, TTA_PIPELINE, "rebuild-metrics")
+    process(places, TTA_PIPELINE, "results", "rebuild")
     (places / "Bär").mkdir(exist_ok=True)
     for arguments in (
         ["metrics", "--format", "csv", "--sql", "SELECT chr(228) AS letter"],
         ["new-benchmark", "later", "--like", "imagenet_c", "--output", "Bär/later.yaml"],
-        ["verify", "Bär"],
+        ["shards", "verify", "Bär"],
     ):
         finished = process(places, "env", "-u", "HOME", TTA_PIPELINE, *arguments, **ascii_only)
 
         assert "Traceback" not in finished.stderr
-        assert finished.returncode == (1 if arguments[0] == "verify" else 0), finished.stderr
+        assert finished.returncode == (1 if arguments[0] == "shards" else 0), finished.stderr
         assert finished.stdout.startswith("letter\n\\xe4\n") or arguments[0] != "metrics"
 
 
 def test_a_full_disk_is_one_line(places: Path):
     """As a bound on the size of files, which the kernel reports in the same way."""
     command = f"ulimit -f 8; {TTA_PIPELINE} metrics --format csv --output answer.csv --sql 'FROM range(1000000)'"
-    process(places, TTA_PIPELINE, "rebuild-metrics")
+    process(places, TTA_PIPELINE, "results", "rebuild")
 
     finished = process(places, "bash", "-c", command)
 
@@ -187,8 +187,8 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path):
         "os.setgid(65534); os.setuid(65534)\n"
         "tta_pipeline.cli.main(sys.argv[1:])\n"
     )
-    for arguments in (["verify"], ["adopt"], ["new-benchmark", "x"], ["shard"]):
-        output = ["out"] if arguments == ["shard"] else []
+    for arguments in (["shards", "verify"], ["shards", "adopt"], ["new-benchmark", "x"], ["shards", "make"]):
+        output = ["out"] if arguments == ["shards", "make"] else []
         command = [sys.executable, "-c", script, *arguments, str(tmp_path / "closed"), *output]
 
         finished = process(tmp_path, *command, TTA_DATA_ROOT=str(tmp_path / "closed" / "data"))

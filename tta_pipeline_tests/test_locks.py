@@ -126,7 +126,7 @@ def test_a_verb_names_a_pipe_in_the_place_of_the_lock(project: Project):
     project.locations.root.mkdir()
     os.mkfifo(project.locations.root / ".metrics.lock")
 
-    done = project.run("tta-pipeline", "rebuild-metrics")
+    done = project.run("tta-pipeline", "results", "rebuild")
 
     assert 1 == done.returncode
     assert ".metrics.lock is a pipe; expected a lock file: remove it" in done.stderr

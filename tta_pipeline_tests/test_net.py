@@ -32,7 +32,7 @@ def test_a_tour_without_a_step_lacks_its_options():
 
     missing = set(wanted(known)) - used((*left, *help_steps(known)), known)
 
-    assert {"shard --layout", "shard --layout nested", "publish-results --layout robustbench", "why --all"} <= missing
+    assert {"shards make --layout", "shards make --layout nested", "why --all"} <= missing
     assert "why" not in missing  # its help is still asked for
 
 

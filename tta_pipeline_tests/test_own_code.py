@@ -44,22 +44,22 @@ experiments:
 """
 LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment")
 READ_ONLY = {
-    "experiments": ("experiments", "mine"),
+    "results list": ("results", "list", "mine"),
     "metrics": ("metrics",),
     "metrics --format latex": ("metrics", "--format", "latex"),
-    "metrics --versus": ("metrics", "--versus", "mirrored", "tent"),
+    "compare": ("compare", "mirrored", "tent"),
     "metrics --sql": ("metrics", "--sql", "FROM leaderboard"),
     "why": ("why", "mine", "mirrored_dark", "contrast|5"),
     "submit --dry-run": ("submit", "mine", "--dry-run"),
     "doctor": ("doctor",),
-    "check-model": ("check-model", "mine", "mine", "--limit", "20"),
+    "models check": ("models", "check", "mine", "mine", "--limit", "20"),
     "clean --dry-run": ("clean", "--dry-run"),
-    "publish-results": ("publish-results", "mine", "../published"),
-    "publish-data": ("publish-data", "mine", "../data-set"),
-    "reproduce": ("reproduce", "../published/mirrored", "--partition", "contrast|5"),
+    "results publish": ("results", "publish", "mine", "../published"),
+    "shards publish": ("shards", "publish", "mine", "../data-set"),
+    "results reproduce": ("results", "reproduce", "../published/mirrored", "--cell", "contrast|5"),
     "evaluate": ("evaluate", "data/mine/shards/contrast/5", "--model", "my_models:SmallResNet", "--weights", "none",
                  "--method", "my_method:MIRRORED"),
-    "verify": ("verify", "data/mine/shards"),
+    "shards verify": ("shards", "verify", "data/mine/shards"),
 }  # fmt: skip
 """Verbs that change nothing in the data root, as they are typed in the project folder."""
 
@@ -113,7 +113,7 @@ def test_every_verb_finds_what_lies_in_the_project_folder(project: Path, verb: s
     assert "Traceback" not in said
     assert done.returncode == 0 or verb == "doctor", said  # the doctor may find a fault of this machine
     assert "fault  mine" not in said
-    if verb in ("experiments", "metrics", "metrics --format latex", "metrics --versus", "metrics --sql"):
+    if verb in ("results list", "metrics", "metrics --format latex", "compare", "metrics --sql"):
         assert "mirrored" in said
 
 
@@ -128,7 +128,7 @@ def test_the_table_for_a_paper_has_intervals(project: Path):
 
 def test_what_is_published_is_everything(project: Path, tmp_path: Path):
     """A folder for each experiment of the file."""
-    done = typed(project, "tta-pipeline", "publish-results", "mine", str(tmp_path / "out"))
+    done = typed(project, "tta-pipeline", "results", "publish", "mine", str(tmp_path / "out"))
 
     assert done.returncode == 0, done.stderr
     assert {"tent", "mirrored", "mirrored_dark"} == {path.name for path in (tmp_path / "out").iterdir()}
@@ -141,8 +141,8 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
     with (there / "data/benchmarks/mine.yaml").open("a") as file:
         file.write("  norm: {model: mine, method: norm}\n")
 
-    done = typed(there, "tta-pipeline", "publish-results", "mine", str(tmp_path / "out"))
-    asked = typed(there, "tta-pipeline", "publish-results", "mine", str(tmp_path / "other"), "--experiment", "tent",
+    done = typed(there, "tta-pipeline", "results", "publish", "mine", str(tmp_path / "out"))
+    asked = typed(there, "tta-pipeline", "results", "publish", "mine", str(tmp_path / "other"), "--experiment", "tent",
                   "--experiment", "norm")  # fmt: skip
 
     assert done.returncode == 1

@@ -356,5 +356,7 @@ def test_an_archive_is_not_called_missing(tmp_path: Path):
     """It is there: the error says that it is a file, and which command reads archives."""
     (tmp_path / "x.tar").write_bytes(b"tar")
 
-    with pytest.raises(tta.PipelineError, match=r"x\.tar is a file; expected a folder .*`tta-pipeline shard .*x\.tar"):
+    with pytest.raises(
+        tta.PipelineError, match=r"x\.tar is a file; expected a folder .*`tta-pipeline shards make .*x\.tar"
+    ):
         tta.shard(tmp_path / "x.tar", tmp_path / "out", num_shards=1)

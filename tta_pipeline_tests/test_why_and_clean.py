@@ -298,8 +298,11 @@ with published_folder(Path(sys.argv[1])) as folder:
     time.sleep(60)
 """
 COMMANDS: dict[str, tuple[str, tuple[str | Path, ...]]] = {
-    "reproduce": (f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce", (PROGRAM, "reproduce", "of/tent")),
-    "publish-data": ("elsewhere/.unpublished-*-set", (PROGRAM, "publish-data", "small", "elsewhere/set")),
+    "reproduce": (
+        f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce",
+        (PROGRAM, "results", "reproduce", "of/tent"),
+    ),
+    "publish": ("elsewhere/.unpublished-*-set", (PROGRAM, "shards", "publish", "small", "elsewhere/set")),
     "a run": ("data/small/shards/fog/.unpublished-*-9", (sys.executable, "-c", RUN, "data/small/shards/fog/9")),
 }
 """Where each command begins a folder, and the command."""
@@ -310,7 +313,7 @@ def test_clean_finds_what_killed_processes_left(project: Locations, tmp_path: Pa
     """Beside any output and on node-local disk, but nothing that a living process holds, and nothing of others."""
     pattern, command = COMMANDS[which]
     if which == "reproduce":
-        assert asked("publish-results", "small", "of", "--experiment", "tent").exit_code == 0
+        assert asked("results", "publish", "small", "of", "--experiment", "tent").exit_code == 0
     others = [old_folder(project.root / name) for name in (".unpublished-mine", "small/.unpublished-notes-of-mine")]
 
     left = killed(lambda: list(tmp_path.glob(pattern)), *command)

@@ -1,44 +1,82 @@
-"""The command line: one file for each verb, in the order of `--help` here."""
+"""The command line: the tree of verbs, in the order of `--help`. Each verb is a file."""
 
 import click
 
 from tta_pipeline import __version__
 from tta_pipeline.cli.adopt import adopt
+from tta_pipeline.cli.bench import bench
 from tta_pipeline.cli.check_model import check_model
 from tta_pipeline.cli.clean import clean
+from tta_pipeline.cli.compare import compare
 from tta_pipeline.cli.doctor import doctor
 from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
-from tta_pipeline.cli.experiments import experiments
-from tta_pipeline.cli.fetch import fetch
 from tta_pipeline.cli.fetch_results import fetch_results
+from tta_pipeline.cli.fetch_shards import fetch_shards
 from tta_pipeline.cli.init import init
-from tta_pipeline.cli.loader_bench import loader_bench
+from tta_pipeline.cli.list_experiments import list_experiments
+from tta_pipeline.cli.make_shards import make_shards
 from tta_pipeline.cli.metrics import metrics
 from tta_pipeline.cli.new_benchmark import new_benchmark
-from tta_pipeline.cli.publish_data import publish_data
 from tta_pipeline.cli.publish_results import publish_results
-from tta_pipeline.cli.rebuild_metrics import rebuild_metrics
-from tta_pipeline.cli.repartition import repartition
+from tta_pipeline.cli.publish_shards import publish_shards
+from tta_pipeline.cli.rebuild import rebuild
 from tta_pipeline.cli.reproduce import reproduce
-from tta_pipeline.cli.shard import shard
+from tta_pipeline.cli.split import split
 from tta_pipeline.cli.stop_training import stop_training
 from tta_pipeline.cli.submit import submit
 from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.tune import tune
+from tta_pipeline.cli.verbs import Group
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
 from tta_pipeline.util.source_code import import_from_here
 
-_VERBS = (
-    metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
-    publish_data, publish_results, reproduce, loader_bench, evaluate, tune, submit, doctor, init, new_benchmark,
-    experiments, check_model, stop_training, why, clean,
+_SHARDS = Group(
+    help="Tar shards: make, verify, adopt, transform, publish, bench.",
+    examples=["tta-pipeline shards make ImageNet-C shards --num-shards 16"],
+    sections={
+        "Verbs": {
+            "make": make_shards, "verify": verify, "adopt": adopt, "fetch": fetch_shards, "transform": transform,
+            "split": split, "publish": publish_shards, "bench": bench,
+        },
+    },
 )  # fmt: skip
+_MODELS = Group(
+    help="Check a model's mean and std; stop its training early.",
+    examples=["tta-pipeline models check imagenet_c resnet50"],
+    sections={"Verbs": {"check": check_model, "stop-training": stop_training}},
+)
+_RESULTS = Group(
+    help="Progress of experiments; publish, reproduce, fetch, rebuild.",
+    examples=["tta-pipeline results list imagenet_c"],
+    sections={
+        "Verbs": {
+            "list": list_experiments, "publish": publish_results, "reproduce": reproduce, "fetch": fetch_results,
+            "rebuild": rebuild,
+        },
+    },
+)  # fmt: skip
+_SECTIONS = {
+    "Data": {"new-benchmark": new_benchmark, "download": download, "shards": _SHARDS},
+    "Models": {"models": _MODELS},
+    "Evaluate": {"evaluate": evaluate, "tune": tune},
+    "Results": {"metrics": metrics, "compare": compare, "why": why, "results": _RESULTS},
+    "Machines": {"submit": submit},
+    "Care": {"init": init, "doctor": doctor, "clean": clean},
+}
+_MOVED = {
+    "shard": "shards make", "verify": "shards verify", "adopt": "shards adopt", "fetch": "shards fetch",
+    "repartition": "shards split", "transform": "shards transform", "publish-data": "shards publish",
+    "loader-bench": "shards bench", "check-model": "models check", "stop-training": "models stop-training",
+    "experiments": "results list", "publish-results": "results publish", "reproduce": "results reproduce",
+    "fetch-results": "results fetch", "rebuild-metrics": "results rebuild",
+}  # fmt: skip
+"""Where the verbs of version 0.2 are now."""
 
 
-class _Verbs(click.Group):
-    """The verbs. No argument may hold a NUL: system calls behind the verbs would raise errors that nobody catches."""
+class _Main(Group):
+    """All verbs. No argument may hold a NUL: system calls behind the verbs would raise errors that nobody catches."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an argument that holds a NUL."""
@@ -47,8 +85,19 @@ class _Verbs(click.Group):
                 raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
         return super().parse_args(ctx, args)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the verb of this name; answer a verb of version 0.2 with its present name."""
+        if cmd_name in _MOVED:
+            raise click.UsageError(f"`{cmd_name}` is `{_MOVED[cmd_name]}` now")
+        return super().get_command(ctx, cmd_name)
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=_Main,
+    sections=_SECTIONS,
+    examples=["tta-pipeline download imagenet_c archives"],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__)
 def main() -> None:
     """Robustness benchmarks of image classifiers, from archives to a leaderboard.
@@ -57,9 +106,3 @@ def main() -> None:
     $TTA_SHARDS_ROOT.
     """
     import_from_here()
-
-
-for _verb in _VERBS:
-    # In a raw docstring, \b is two characters. Click leaves lines unwrapped only after the real backspace character.
-    _verb.help = (_verb.help or "").replace("\\b\n", "\b\n")
-    main.add_command(_verb)

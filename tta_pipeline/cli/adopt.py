@@ -1,4 +1,4 @@
-"""The verb `adopt`."""
+"""The verb `shards adopt`."""
 
 import textwrap
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.data.sources.shard_layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -18,7 +19,15 @@ _LAYOUTS = textwrap.fill(
 )
 
 
-@click.command(epilog=f"\b\n{_LAYOUTS}")
+@click.command(
+    cls=Verb,
+    epilog=f"\b\n{_LAYOUTS}",
+    examples=[
+        "tta-pipeline shards adopt shards",
+        "tta-pipeline shards adopt shards/fog/5 --class-map wnids.json",
+        "tta-pipeline shards adopt imagenet --files 'imagenet-val-*.tar'",
+    ],
+)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."
@@ -52,12 +61,6 @@ def adopt(
     Every folder with *.tar files at or under DIR is one set. The last two levels of its path are shift and severity; if
     the last level is no number, it is a shift without severities. A set that has a manifest is verified and left
     unchanged. Numbers in .cls and .json members are labels, counted from 0. Classes without a sample are listed.
-
-    \b
-    Examples:
-      tta-pipeline adopt shards
-      tta-pipeline adopt shards/fog/5 --class-map wnids.json
-      tta-pipeline adopt imagenet --files 'imagenet-val-*.tar'
     """
     from tta_pipeline.cli.adopt_everything import adopt_everything
     from tta_pipeline.shards.verification import find_missing_classes

@@ -1,4 +1,4 @@
-"""Adoption of whole folders of shards made by others: the work of `tta-pipeline adopt`."""
+"""Adoption of whole folders of shards made by others: the work of `tta-pipeline shards adopt`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,14 +1,21 @@
-"""The verb `check-model`."""
+"""The verb `models check`."""
 
 import sys
 
 import click
 
 from tta_pipeline.cli.common import ignore_line, plain_errors, print_table_as, say, with_format
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline models check imagenet_c resnet50",
+        "tta-pipeline models check imagenet_c resnet50 --limit 5000 --format markdown",
+    ],
+)
 @click.argument("benchmark")
 @click.argument("model")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, "
@@ -21,17 +28,13 @@ from tta_pipeline.util.locations import Locations
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
 def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: str, is_quiet: bool) -> None:
-    r"""Check whether the mean and std of a model fit, by comparing its clean error under them and under usual values.
+    r"""Check whether the mean and std of a model fit.
 
-    The usual values are ImageNet's mean and std, inputs from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255
-    and, for images of at most 64 pixels, CIFAR's. A usual normalisation is better if it corrects more images than it
-    breaks, and by more than chance: McNemar's exact one-sided test on the same images, at a level of 1 % divided by the
-    number of normalisations compared. If one is better, the exit status is 1.
-
-    \b
-    Examples:
-      tta-pipeline check-model imagenet_c resnet50
-      tta-pipeline check-model imagenet_c resnet50 --limit 5000 --format markdown
+    Its clean error under them is compared with its error under usual values. These are ImageNet's mean and std, inputs
+    from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255 and, for images of at most 64 pixels, CIFAR's. A
+    usual normalisation is better if it corrects more images than it breaks, and by more than chance: McNemar's exact
+    one-sided test on the same images, at a level of 1 % divided by the number of normalisations compared. If one is
+    better, the exit status is 1.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.errors import BenchmarkFileError, EvaluationError

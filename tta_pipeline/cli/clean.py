@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
 _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished")
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline clean --dry-run",
+        "tta-pipeline clean gone predictions states --yes",
+        "tta-pipeline clean decoded --decoded /scratch/me/decoded",
+    ],
+)
 @click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
 @click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="FOLDER", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
+              metavar="DIR", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
 @click.option("--beside", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="FOLDER", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
+              metavar="DIR", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors
 def clean(
@@ -37,25 +45,25 @@ def clean(
     beside: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    r"""List files that nothing refers to any more, with their sizes, and remove them on request.
+    r"""List and remove files to which nothing refers any more.
+
+    They are listed with their sizes, and removed on request only.
 
     \b
-    superseded   records that a newer one replaces; removing them removes the history of speed and error
-    gone         records of experiments, cells, streams and trained models that the benchmark file no longer names,
-                 and the weights and checkpoints of these models
+    superseded   records that a newer one replaces; removing them removes the
+                 history of speed and error
+    gone         records of experiments, cells, streams and trained models that
+                 the benchmark file no longer names, with the weights and
+                 checkpoints of these models
     predictions  predictions of each sample that no record names
-    states       states of streams from which no stream would resume, inside segments too
+    states       states of streams from which no stream would resume, inside
+                 segments too
     decoded      decoded cells of shard sets that no longer exist
-    unfinished   files that killed processes left: under the data root, on node-local disk, and beside outputs
-                 elsewhere that commands on this machine had begun; files of a living process stay
+    unfinished   files that killed processes left: under the data root, on
+                 node-local disk, and beside outputs elsewhere that commands on
+                 this machine had begun; files of a living process stay
 
     Only benchmarks that have a file are searched. Use this while no run is active.
-
-    \b
-    Examples:
-      tta-pipeline clean --dry-run
-      tta-pipeline clean gone predictions states --yes
-      tta-pipeline clean decoded --decoded /scratch/me/decoded
     """
     from dataclasses import asdict
 

@@ -95,9 +95,22 @@ def print_table(table: "Table") -> None:
 
 
 def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the option `--format` for a table that `print_table_as` prints."""
-    choices = click.Choice(["table", "csv", "json", "latex", "markdown"])
-    return click.option("--format", "form", type=choices, default="table", show_default=True)(command)
+    """Give *command* the options `--format` and `--json`, and the `form` of a table that `print_table_as` prints."""
+
+    @wraps(command)
+    def formatting(*args: Any, form: str, as_json: bool, **kwargs: Any) -> Any:
+        return command(*args, form=chosen_form(form, as_json=as_json), **kwargs)
+
+    formatting = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(formatting)
+    choices = click.Choice(["table", "csv", "latex", "markdown"])
+    return click.option("--format", "form", type=choices, default="table", show_default=True)(formatting)
+
+
+def chosen_form(form: str, *, as_json: bool) -> str:
+    """Return the form of an answer for the options `--format` and `--json`."""
+    if as_json and form != "table":
+        raise click.UsageError(f"found --format {form} and --json; expected one of them")
+    return "json" if as_json else form
 
 
 def print_table_as(table: "Table", form: str) -> None:

@@ -6,24 +6,27 @@ import sys
 import click
 
 from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline doctor",
+        "tta-pipeline doctor digits_c",
+        "tta-pipeline doctor --json",
+    ],
+)
 @click.argument("benchmarks", nargs=-1, metavar="[BENCHMARK]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
 def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
-    r"""Check the installation: data root, disk space, locks, left-overs, results, benchmark files, Dagster, devices.
+    r"""Check the installation, the data and the benchmark files.
 
-    With names, only those benchmarks and the files that they name are checked. Nothing is changed. Each line is ok, a
-    note, or a fault with advice. The exit status is 1 if there is a fault.
-
-    \b
-    Examples:
-      tta-pipeline doctor
-      tta-pipeline doctor digits_c
-      tta-pipeline doctor --json
+    Data root, disk space, locks, left-overs, results, benchmark files, Dagster and devices are checked. With names,
+    only those benchmarks and the files that they name are checked. Nothing is changed. Each line is ok, a note, or a
+    fault with advice. The exit status is 1 if there is a fault.
     """
     from dataclasses import asdict
 

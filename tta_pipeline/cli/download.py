@@ -6,15 +6,23 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline download imagenet_c archives",
+        "tta-pipeline download imagenet_c archives --archive blur.tar",
+        "tta-pipeline download imagenet_c archives --shift fog --shift snow",
+    ],
+)
 @click.argument("shift_set", metavar="SET")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--archive", "archives", multiple=True, metavar="NAME", help="Only this archive; can be repeated.")
 @click.option(
     "--shift", "shifts", multiple=True, metavar="NAME", help="Only archives with this shift; can be repeated."
@@ -24,17 +32,11 @@ if TYPE_CHECKING:
 def download(
     shift_set: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
 ) -> None:
-    r"""Download the archives of a shift set to DIR, exactly as published.
+    r"""Download the archives of a shift set, such as ImageNet-C.
 
-    Their md5 is compared. An interrupted download continues where it ended, also when the command is started again; an
-    incomplete file ends in .unfinished. Intact files are not downloaded again. SET is a set that comes with the
-    project, or a file <SET>.shifts.yaml beside your benchmark files.
-
-    \b
-    Examples:
-      tta-pipeline download imagenet_c archives
-      tta-pipeline download imagenet_c archives --archive blur.tar
-      tta-pipeline download imagenet_c archives --shift fog --shift snow
+    They come to OUT exactly as published, and their md5 is compared. An interrupted download continues where it ended,
+    also when the command is started again; an incomplete file ends in .unfinished. Intact files are not downloaded
+    again. SET is a set that comes with the project, or a file <SET>.shifts.yaml beside your benchmark files.
     """
     from tta_pipeline.data.shifts import downloading
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set

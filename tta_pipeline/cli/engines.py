@@ -23,13 +23,13 @@ class EngineEntry:
     what: str
     """What starts the pieces, in a few words."""
     open: Callable[[Path, Path | None], "Engine"]
-    """Function that returns the engine; it takes the data root and the file of `--config`."""
+    """Function that returns the engine; it takes the data root and the file of `--engine-config`."""
     is_elsewhere: bool = True
     """Whether the pieces compute on other machines, so that the devices found here say nothing about theirs."""
     uses_dagster: bool = False
     """Whether the pieces are runs of Dagster's queue: its `dagster.yaml` limits them, and its history has them."""
     config: str = ""
-    """What the file of `--config` has; empty: the engine reads none."""
+    """What the file of `--engine-config` has; empty: the engine reads none."""
     poll_every_s: float = 2.0
     """Seconds between two queries of a watching `submit`."""
 

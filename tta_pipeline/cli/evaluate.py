@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import ignore_line, parse_settings, plain_errors, print_table, say
+from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
     from tta_pipeline.results.evaluation_record import Evaluation
@@ -19,7 +20,17 @@ _SHOWN = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method tent",
+        "tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method my_method:MINE --limit 200 --set lr=0.001",
+        (
+            "tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors "
+            "--mean 0.485 0.456 0.406 --std 0.229 0.224 0.225"
+        ),
+    ],
+)
 @click.argument("folder", metavar="SHARDS", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, "
               "<module>:<name> of your own, or a benchmark's source_models/<model>.safetensors.")  # fmt: skip
@@ -60,16 +71,9 @@ def evaluate(
     limit: int | None,
     batch_size: int,
 ) -> None:
-    r"""Evaluate one method on one shard set, without Dagster and without a benchmark file.
+    r"""Evaluate one method on one shift; needs no benchmark file.
 
     It is for a user who is writing a method and wants a number in ten seconds. Without --record, nothing is recorded.
-
-    \b
-    Examples:
-      tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method tent
-      tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method my_method:MINE --limit 200 --set lr=0.001
-      tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
-          --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
     import torch
 

@@ -1,10 +1,11 @@
-"""The verb `fetch-results`."""
+"""The verb `results fetch`."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations, results_url
 
@@ -12,21 +13,22 @@ if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command("fetch-results")
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline results fetch s3://bucket/results",
+        "TTA_RESULTS_URL=s3://bucket/results tta-pipeline results fetch",
+    ],
+)
 @click.argument("url", required=False, metavar="[URL]")
 @plain_errors
 @with_reporter
 def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
-    r"""Import the result records that runs on other machines sent to URL, by default $TTA_RESULTS_URL.
+    r"""Import results that other machines sent to a URL.
 
-    Each record is verified, and numbered after the local records of its cell, which stay unchanged. Stored predictions
-    are fetched too, and the database is updated. Damaged and foreign records are listed and left out; the exit status
-    is then 1.
-
-    \b
-    Examples:
-      tta-pipeline fetch-results s3://bucket/results
-      TTA_RESULTS_URL=s3://bucket/results tta-pipeline fetch-results
+    The URL is by default $TTA_RESULTS_URL. Each record is verified, and numbered after the local records of its cell,
+    which stay unchanged. Stored predictions are fetched too, and the database is updated. Damaged and foreign records
+    are listed and left out; the exit status is then 1.
     """
     from tta_pipeline.results.database.database import publish_metrics
     from tta_pipeline.results.record_exchange import fetch_records

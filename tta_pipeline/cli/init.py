@@ -5,21 +5,24 @@ from pathlib import Path
 import click
 
 from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.verbs import Verb
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline init my-project",
+        "cd my-project && make demo",
+    ],
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @plain_errors
 def init(*, folder: Path) -> None:
-    r"""Create a project of your own in FOLDER, which must not exist yet. It needs an installation, not a clone.
+    r"""Create a project of your own in a new folder.
 
-    The project has a first benchmark of digits that takes about a minute, pyproject.toml, workspace.yaml and
-    dagster.yaml for dg and the web UI, a Makefile, a README and .gitignore. It is named after the folder.
-
-    \b
-    Examples:
-      tta-pipeline init my-project
-      cd my-project && make demo
+    It needs an installation, not a clone. The project has a first benchmark of digits that takes about a minute,
+    pyproject.toml, workspace.yaml and dagster.yaml for dg and the web UI, a Makefile, a README and .gitignore. It is
+    named after the folder.
     """
     from tta_pipeline.extras.new_project import create_project
 

@@ -5,12 +5,21 @@ from pathlib import Path
 import click
 
 from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 
-@click.command("new-benchmark")
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar",
+        "tta-pipeline new-benchmark tiny Tiny-ImageNet-C",
+        "tta-pipeline new-benchmark cifar CIFAR-10-C --output -",
+        "tta-pipeline new-benchmark later --like cifar100_c",
+    ],
+)
 @click.argument("name")
-@click.argument("sources", metavar="[FOLDER | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
               help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c.")  # fmt: skip
 @click.option(
@@ -18,17 +27,11 @@ from tta_pipeline.util.locations import Locations
 )
 @plain_errors
 def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
-    r"""Write a commented benchmark file for a folder or archives. Archives are inspected, not unpacked.
+    r"""Write a benchmark file that describes your own images.
 
-    Nothing is overwritten. The file states the corruptions and severities that were found, the number of classes, the
-    size of the images, and which models fit.
-
-    \b
-    Examples:
-      tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar
-      tta-pipeline new-benchmark tiny Tiny-ImageNet-C
-      tta-pipeline new-benchmark cifar CIFAR-10-C --output -
-      tta-pipeline new-benchmark later --like cifar100_c
+    They are in a folder or in archives. Archives are inspected, not unpacked; nothing is overwritten. The file has
+    comments, and states the corruptions and severities that were found, the number of classes, the size of the images,
+    and which models fit.
     """
     from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark as made
     from tta_pipeline.extras.new_project.draft_benchmark import write_new_file

@@ -1,4 +1,4 @@
-"""The verb `publish-results`."""
+"""The verb `results publish`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,36 +6,37 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, say_left_out, with_reporter
+from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline results publish digits_c published",
+        "tta-pipeline results publish imagenet_c published --experiment tent --robustbench",
+        "tta-pipeline results reproduce published/tent",
+    ],
+)
 @click.argument("benchmark")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
-@click.option(
-    "--layout", type=click.Choice(["plain", "robustbench"]), default="plain", show_default=True,
-    help="robustbench: add entries for the model_info of RobustBench's repository.",
-)  # fmt: skip
+@click.option("--robustbench", "is_robustbench", is_flag=True, help="Add entries for the model_info of RobustBench's "
+              "repository.")  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_results(
-    benchmark: str, target: Path, *, names: tuple[str, ...], layout: str, reporter: "ConsoleReporter"
+    benchmark: str, target: Path, *, names: tuple[str, ...], is_robustbench: bool, reporter: "ConsoleReporter"
 ) -> int:
-    r"""Write the results of a benchmark for others, in the new folder OUT with one folder for each experiment.
+    r"""Write results for others, to cite and to reproduce.
 
-    Each folder has result.json (model, weights, method, protocol, data, versions, machine and cost, and every cell with
-    its hashes), the accuracies in RobustBench's columns, Parquet, BibTeX, the benchmark file, and the command. Records
-    are verified first, and stored predictions are counted again. The result of an experiment says if cells are missing.
-    Experiments with a fault or without results are listed and left out; the exit status is then 1.
-
-    \b
-    Examples:
-      tta-pipeline publish-results digits_c published
-      tta-pipeline publish-results imagenet_c published --experiment tent --layout robustbench
-      tta-pipeline reproduce published/tent
+    The new folder OUT has one folder for each experiment, with result.json (model, weights, method, protocol, data,
+    versions, machine and cost, and every cell with its hashes), the accuracies in RobustBench's columns, Parquet,
+    BibTeX, the benchmark file, and the command. Records are verified first, and stored predictions are counted again.
+    The result of an experiment says if cells are missing. Experiments with a fault or without results are listed and
+    left out; the exit status is then 1.
     """
     from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_all_benchmarks
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
@@ -69,7 +70,7 @@ def publish_results(
     file = next(path for folder in folders if (path := folder / f"{described.file}.yaml").exists())
     citation = Citation(data=described.shift_set.citation, generated=any(each.result.generated for each in found))
     write_folders(
-        found, target, benchmark_file=file, citation=citation, is_robustbench=layout == "robustbench"
+        found, target, benchmark_file=file, citation=citation, is_robustbench=is_robustbench
     )  # fmt: skip
     reporter.report_finished(
         f"{target}: {len(found)} experiments", {**folder_facts(described, found, target), "left_out": left_out},

@@ -1,4 +1,4 @@
-"""The verb `reproduce`."""
+"""The verb `results reproduce`."""
 
 import json
 import sys
@@ -7,11 +7,18 @@ from pathlib import Path
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.verbs import Verb
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--partition", "partitions", multiple=True, help="Only this partition, such as fog|5; can be repeated.")
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline results reproduce published/tent",
+        "tta-pipeline results reproduce published/tent --cell 'fog|5' --device cuda",
+    ],
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--cell", "cells", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @click.option(
     "--within", type=click.FloatRange(0, 1), default=0.005, show_default=True,
@@ -19,19 +26,14 @@ from tta_pipeline.cli.common import plain_errors, print_table, say
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @plain_errors
-def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within: float, as_json: bool) -> None:
-    r"""Run a published experiment again on this machine's data, and say whether the results agree.
+def reproduce(*, folder: Path, cells: tuple[str, ...], device: str, within: float, as_json: bool) -> None:
+    r"""Run a published experiment again: do the results agree?
 
-    FOLDER is an experiment's folder that publish-results wrote. The benchmark of the same name must be here, with its
-    shards and weights; the settings are taken from the folder. Nothing in the data root is changed. The answer is
-    "same hash" if every prediction is the same; "same error" if no cell's error differs by more than --within; else
-    "other error", and the exit status is 1. Differences are listed: data, weights, code, settings, device, libraries,
-    processor. On a CPU, it computes with the published number of threads.
-
-    \b
-    Examples:
-      tta-pipeline reproduce published/tent
-      tta-pipeline reproduce published/tent --partition 'fog|5' --device cuda
+    It runs on this machine's data. DIR is an experiment's folder that `results publish` wrote. The benchmark of the
+    same name must be here, with its shards and weights; the settings are taken from the folder. Nothing in the data
+    root is changed. The answer is "same hash" if every prediction is the same; "same error" if no cell's error differs
+    by more than --within; else "other error", and the exit status is 1. Differences are listed: data, weights, code,
+    settings, device, libraries, processor. On a CPU, it computes with the published number of threads.
     """
     from dataclasses import asdict
 
@@ -56,7 +58,7 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
         )
     with scratch_folder("reproduce") as scratch:
         found = repeat(
-            result, folder, benchmarks[result.benchmark], locations, scratch, partitions=partitions,
+            result, folder, benchmarks[result.benchmark], locations, scratch, partitions=cells,
             device=device, versions=software_versions(), tell=say,
         )  # fmt: skip
     outcome = found.outcome(within)

@@ -1,4 +1,4 @@
-"""Conversion of all cells of a source into shards: the work of the verb `shard`."""
+"""Conversion of all cells of a source into shards: the work of the verb `shards make`."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from tta_pipeline.util.progress import Reporter, Step, quiet_reporter
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRequest:
-    """Arguments of `tta-pipeline shard`."""
+    """Arguments of `tta-pipeline shards make`."""
 
     source: ImagesSection
     output: Path

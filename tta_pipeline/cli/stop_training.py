@@ -1,27 +1,29 @@
-"""The verb `stop-training`."""
+"""The verb `models stop-training`."""
 
 import click
 
 from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError
 from tta_pipeline.util.files import is_visibly_locked
 from tta_pipeline.util.locations import STOP_FILE, TRAINING_LOCK, Locations
 
 
-@click.command("stop-training")
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline models stop-training cifar",
+        "tta-pipeline models stop-training cifar resnet20",
+    ],
+)
 @click.argument("benchmark")
 @click.argument("model", required=False)
 @plain_errors
 def stop_training(*, benchmark: str, model: str | None) -> None:
-    r"""End a training after its present epoch, and use its weights so far.
+    r"""End a training, and use its weights so far.
 
-    The weights become the source model, and its record says that the user ended the training. To pause a training
-    instead, cancel its run: the next run continues from the last checkpoint.
-
-    \b
-    Examples:
-      tta-pipeline stop-training cifar
-      tta-pipeline stop-training cifar resnet20
+    It ends after its present epoch. The weights become the source model, and its record says that the user ended the
+    training. To pause a training instead, cancel its run: the next run continues from the last checkpoint.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 

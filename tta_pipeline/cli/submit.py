@@ -12,6 +12,7 @@ import click
 
 from tta_pipeline.cli.common import parse_settings, plain_errors, print_table, say, say_left_out
 from tta_pipeline.cli.engines import DEFAULT, ENGINES, EngineEntry, engine_of, names_of
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
@@ -32,11 +33,21 @@ _SYNC_EVERY_S = 30.0
 """Seconds after which a watching submitter updates the database and Dagster's history again."""
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline submit mine --dry-run",
+        "tta-pipeline submit mine --engine slurm --devices 8 --watch",
+        "tta-pipeline submit mine --status",
+        "tta-pipeline submit mine --cancel --number 3",
+    ],
+)
 @click.argument("benchmark_name", metavar="BENCHMARK")
-@click.option("--experiments", metavar="NAMES", help="Only these experiments, separated by commas; default: all.")
-@click.option("--by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption", show_default=True,
-              help="The most that a piece covers: a corruption, a cell, or one stream of one experiment.")  # fmt: skip
+@click.option("--experiment", "experiments", multiple=True, metavar="NAME", help="Only this experiment; can be "
+              "repeated.")  # fmt: skip
+@click.option("--piece", "by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption",
+              show_default=True, help="The most that a piece covers: a corruption, a cell, or one stream of one "
+              "experiment.")  # fmt: skip
 @click.option("--engine", "engine_name", type=click.Choice(tuple(ENGINES)), help="What starts the pieces: "
               f"{'; '.join(f'{name}, {entry.what}' for name, entry in ENGINES.items())}. Default: {DEFAULT}; --status "
               "and --cancel ask the engine of the submission.")  # fmt: skip
@@ -47,7 +58,7 @@ _SYNC_EVERY_S = 30.0
               f"{names_of(lambda entry: entry.is_elsewhere)}: cuda.")  # fmt: skip
 @click.option("--compute", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the resource compute, "
               "such as stage_folder='$TMPDIR'.")  # fmt: skip
-@click.option("--config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+@click.option("--engine-config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help=f"YAML file for {_CONFIGS}.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Report progress until the work ends; Ctrl-C leaves it running.")
@@ -58,7 +69,7 @@ _SYNC_EVERY_S = 30.0
 def submit(
     *,
     benchmark_name: str,
-    experiments: str | None,
+    experiments: tuple[str, ...],
     by: "Cut",
     engine_name: str | None,
     num_devices: int | None,
@@ -71,17 +82,11 @@ def submit(
     cancels: bool,
     number: int | None,
 ) -> None:
-    r"""Submit the unfinished work of a benchmark to a cluster, as pieces that run in parallel.
+    r"""Evaluate a whole benchmark: here, on many GPUs, by Slurm.
 
-    Shards come before evaluations, and the report is made at the end. Work that is finished, running or waiting is not
-    submitted again. A piece that fails is tried a second time; if it fails again, it is listed with its log.
-
-    \b
-    Examples:
-      tta-pipeline submit mine --dry-run
-      tta-pipeline submit mine --engine slurm --devices 8 --watch
-      tta-pipeline submit mine --status
-      tta-pipeline submit mine --cancel --number 3
+    Its unfinished work becomes pieces that run in parallel. Shards come before evaluations, and the report is made at
+    the end. Work that is finished, running or waiting is not submitted again. A piece that fails is tried a second
+    time; if it fails again, it is listed with its log.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 
@@ -92,8 +97,8 @@ def submit(
         raise click.UsageError("--dry-run is given with --status or --cancel: leave one out")
     if config_path and not asks and not ENGINES[engine_name or DEFAULT].config:
         raise click.UsageError(
-            f"--config is given with the engine {engine_name or DEFAULT}, which reads no file: leave it out, or name "
-            f"an --engine that does: {names_of(lambda entry: entry.config)}"
+            f"--engine-config is given with the engine {engine_name or DEFAULT}, which reads no file: leave it out, or "
+            f"name an --engine that does: {names_of(lambda entry: entry.config)}"
         )
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
@@ -381,11 +386,9 @@ def _validate_compute(compute: JsonObject) -> JsonObject:
     return compute
 
 
-def _select_experiments(benchmark: "Benchmark", names: str | None) -> tuple[str, ...]:
-    if names is None:
-        return tuple(benchmark.experiments)
-    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+def _select_experiments(benchmark: "Benchmark", names: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(names)) or tuple(benchmark.experiments)
     if unknown := [name for name in chosen if name not in benchmark.experiments]:
         known = ", ".join(benchmark.experiments)
-        raise click.UsageError(f"--experiments has {', '.join(map(repr, unknown))}; expected some of {known}")
+        raise click.UsageError(f"--experiment has {', '.join(map(repr, unknown))}; expected some of {known}")
     return chosen

@@ -1,4 +1,4 @@
-"""The verb `transform`."""
+"""The verb `shards transform`."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
@@ -14,15 +15,21 @@ if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards transform shards small --resize 64 --storage tensor --jobs 4",
+        "tta-pipeline shards transform shards/fog/5 grey --function my_transforms:grey",
+    ],
+)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--function", metavar="MODULE:NAME", help="Function that takes an image, uint8 (H, W, 3), and returns another."
 )
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels, after the function.")
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
-@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
@@ -33,15 +40,10 @@ if TYPE_CHECKING:
 def transform(
     *, reporter: "ConsoleReporter", folder: Path, output: Path, storage: str, jobs: int, **options: Any
 ) -> None:
-    r"""Make a new shard set from each one at or under DIR: with other images, another size or format, or more members.
+    r"""Make shards with other images, another size or format.
 
-    The order of the samples and the number of shards stay the same, and the new manifest describes the transform. A
-    function is looked up on the Python path and in the working directory.
-
-    \b
-    Examples:
-      tta-pipeline transform shards small --resize 64 --format tensor --jobs 4
-      tta-pipeline transform shards/fog/5 grey --function my_transforms:grey
+    Each shard set at or under DIR gives a new one. The order of the samples and the number of shards stay the same, and
+    the new manifest describes the transform. A function is looked up on the Python path and in the working directory.
     """
     from tta_pipeline.shards.transformation import transform_shard_sets
 

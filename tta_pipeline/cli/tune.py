@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.tuning.search import Search
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline tune digits_c tent",
+        "tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3",
+        "tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6",
+    ],
+)
 @click.argument("benchmark_name", metavar="BENCHMARK")
 @click.argument("experiment")
 @click.option("--grid", multiple=True, metavar="NAME=VALUE,...", help="Values to try for a hyperparameter; several "
@@ -26,17 +34,11 @@ if TYPE_CHECKING:
 def tune(
     *, benchmark_name: str, experiment: str, grid: tuple[str, ...], budget: int | None, device: str, as_json: bool
 ) -> None:
-    r"""Choose the hyperparameters of an experiment on held-out shifts, which the benchmark does not report.
+    r"""Choose hyperparameters on held-out shifts.
 
-    This runs the asset <benchmark>/tuning/<experiment>, so the benchmark file must name the experiment under `tuning`.
-    The shards of the held-out shifts must exist. A finished trial is not evaluated again. With `tuned: true`, the
-    experiment uses the chosen values.
-
-    \b
-    Examples:
-      tta-pipeline tune digits_c tent
-      tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3
-      tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6
+    The benchmark does not report these shifts. This runs the asset <benchmark>/tuning/<experiment>, so the benchmark
+    file must name the experiment under `tuning`. The shards of the held-out shifts must exist. A finished trial is not
+    evaluated again. With `tuned: true`, the experiment uses the chosen values.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.definitions import defs

@@ -1,4 +1,4 @@
-"""The verb `verify_shard_sets`."""
+"""The verb `shards verify`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, with_reporter
+from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards verify data/imagenet_c/shards",
+        "tta-pipeline shards verify shards/fog --json",
+    ],
+)
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @plain_errors
 @with_reporter
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
-    r"""Hash every shard again and compare it with its manifest: totals, bytes, cell, no shard missing or unlisted.
+    r"""Check shards: compare every byte with their manifest.
 
-    Sets whose fast checksums of the samples are lost get them again.
-
-    \b
-    Examples:
-      tta-pipeline verify data/imagenet_c/shards
-      tta-pipeline verify shards/fog --json
+    Totals, bytes and cell are compared, and no shard may be missing or unlisted. Sets whose fast checksums of the
+    samples are lost get them again.
     """
     from dataclasses import asdict
 

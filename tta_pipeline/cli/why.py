@@ -6,10 +6,17 @@ import sys
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline why imagenet_c tent 'fog|5'",
+        "tta-pipeline why digits_c tent_continual 5 --all",
+    ],
+)
 @click.argument("benchmark")
 @click.argument("experiment")
 @click.argument("key", metavar="CELL")
@@ -23,15 +30,11 @@ from tta_pipeline.util.locations import Locations
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors
 def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
-    r"""Explain why a cell of an experiment is finished or not: compare what decided its result with the present state.
+    r"""Say why a cell is finished, or will be evaluated again.
 
-    CELL is a partition key: fog|5, clean|0, or the key of a stream, such as 5 or all. The exit status is 0 if there is
-    nothing to evaluate, else 1. Versions of libraries are shown where they differ, but they outdate no result.
-
-    \b
-    Examples:
-      tta-pipeline why imagenet_c tent 'fog|5'
-      tta-pipeline why digits_c tent_continual 5 --all
+    What decided its result is compared with the present state. CELL is a partition key: fog|5, clean|0, or the key of a
+    stream, such as 5 or all. The exit status is 0 if there is nothing to evaluate, else 1. Versions of libraries are
+    shown where they differ, but they outdate no result.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.explanation import COLUMNS, explain

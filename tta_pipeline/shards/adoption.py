@@ -47,8 +47,8 @@ from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list
 
 ADOPTION_REFUSED_ADVICE = (
-    "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "
-    f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
+    "Nothing was changed. See what is wrong with `tta-pipeline shards verify`, and make or fetch these shards again; "
+    f"or, if they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
     "materialize tar_shards, then shard_manifest)"
 )
 
@@ -200,9 +200,9 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
     if compressed := [path.name for path in shards if unpacked_path(path) != path]:
         raise ManifestError(
             f"{shards[0].parent} has {len(compressed):,} compressed shards: {abbreviate_list(compressed)}; expected "
-            "plain tars, since samples in a compressed shard cannot be read by offset: give `tta-pipeline adopt` the "
-            "option --unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into the data "
-            "root"
+            "plain tars, since samples in a compressed shard cannot be read by offset: give `tta-pipeline shards "
+            "adopt` the option --unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into "
+            "the data root"
         )
     return shards
 
@@ -244,8 +244,8 @@ def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manife
         if (folder / WRITER_FILE).exists():
             raise ManifestError(
                 f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected third-party shards. Make "
-                "their manifest with `tta-pipeline shard` or the asset shard_manifest, which compare the shards with "
-                f"that record; or, to adopt them as they are, remove {WRITER_FILE} first"
+                "their manifest with `tta-pipeline shards make` or the asset shard_manifest, which compare the shards "
+                f"with that record; or, to adopt them as they are, remove {WRITER_FILE} first"
             )
         return None
     try:

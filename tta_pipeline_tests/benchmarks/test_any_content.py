@@ -79,7 +79,7 @@ def test_any_value_can_be_named(value: object):
 @pytest.mark.parametrize("place", ["pipe:curl x", "ftp://x/y", "~nobody_here/x"])
 @pytest.mark.parametrize("kind", ["folder", "shards", "npy"])
 def test_what_is_no_path_is_refused_when_the_file_is_read(tmp_path: Path, kind: str, place: str):
-    """Not when its images are: `experiments` would list what nobody can shard, and the home of no user is an error."""
+    """Not when its images are: `results list` would list what nobody can shard, and the home of no user is an error."""
     source = f'source: {{kind: {kind}, root: "{place}"}}'
     shards = "" if kind == "shards" else "shards: {samples_per_shard: 60}"
     model = "{kind: torchvision, architecture: resnet18}"
@@ -175,7 +175,7 @@ METHOD = MethodEntry(implementation="odd_method:Odd", summary="", presets={"imag
 
 
 def test_no_verb_falls_over_a_number_that_cannot_be_printed(project: Project):
-    """Where one file is bad, `experiments`, `doctor` and the code location go on with the others."""
+    """Where one file is bad, `results list`, `doctor` and the code location go on with the others."""
     folder = project.locations.benchmark_files
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bad.yaml").write_text(SMALL.replace("image_size: 32", f"image_size: {HUGE}"))

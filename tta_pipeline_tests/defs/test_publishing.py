@@ -29,7 +29,7 @@ def test_a_run_may_leave_publishing_to_the_report(own_sweep: Project):
         "small/evaluation/source", "--partition", "contrast|5", "--config-json", LEAVES_RECORDS
     )
     assert 0 == evaluated.returncode, evaluated.stderr[-3000:]
-    assert "tta-pipeline rebuild-metrics" in evaluated.stderr
+    assert "tta-pipeline results rebuild" in evaluated.stderr
     assert 1 == len(list(record_paths(own_sweep.locations.root)))
     assert not own_sweep.locations.metrics.exists()
 

@@ -103,7 +103,7 @@ def test_sets_lie_beside_each_other(several: Project):
     assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "shards").iterdir()}
     assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "report").iterdir()}
     assert {"bar.json", "light.json", "imagenet_r.json"} == {path.name for path in (root / "class_maps").iterdir()}
-    verified = several.run("tta-pipeline", "verify", str(root / "shards"))
+    verified = several.run("tta-pipeline", "shards", "verify", str(root / "shards"))
     assert 0 == verified.returncode, verified.stdout + verified.stderr
 
 
@@ -128,7 +128,7 @@ def test_an_exchanged_set_is_noticed(several: Project, tmp_path: Path):
     wrong.mkdir(parents=True)
     (wrong / "3").symlink_to(root / "bar" / "blue_noise_sample" / "3")
 
-    found = several.run("tta-pipeline", "verify", str(wrong / "3"))
+    found = several.run("tta-pipeline", "shards", "verify", str(wrong / "3"))
 
     assert 1 == found.returncode
     assert "found benchmark several/bar; expected several/light" in found.stdout + found.stderr

@@ -131,7 +131,7 @@ def test_results_carry_what_was_chosen_and_where(copy: Project):
         "small/evaluation/tent_tuned,small/evaluation/tent_by_hand,small/evaluation/tent", "--partition", "contrast|5"
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
-    shown = copy.run("tta-pipeline", "metrics", "--format", "json")
+    shown = copy.run("tta-pipeline", "metrics", "--json")
     with open_metrics(copy.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
             "SELECT tuning, config FROM latest_evaluations WHERE experiment = 'tent_tuned'"

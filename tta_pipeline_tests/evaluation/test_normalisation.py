@@ -209,21 +209,21 @@ def test_nothing_is_computed_where_other_processes_evaluate(data: Locations):
     passed, metadata = report_on(written(data, **WRONG), data, launch="torchrun")
 
     assert passed
-    assert "run tta-pipeline check-model" in metadata["found"]
+    assert "run tta-pipeline models check" in metadata["found"]
     assert not data.normalisations("small").exists()
 
 
 def asked(data: Locations, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     """Return what the verb answers."""
     monkeypatch.setenv("TTA_DATA_ROOT", str(data.root))
-    return CliRunner().invoke(main, ["check-model", *arguments], catch_exceptions=False)
+    return CliRunner().invoke(main, ["models", "check", *arguments], catch_exceptions=False)
 
 
 def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: pytest.MonkeyPatch):
     """Status 1 if another normalisation is better; a trained model can be asked about too."""
     written(data, **WRONG)
 
-    wrong = asked(data, monkeypatch, "small", "mine", "--format", "json", "--limit", "50")
+    wrong = asked(data, monkeypatch, "small", "mine", "--json", "--limit", "50")
     trained = asked(data, monkeypatch, "small", "cnn", "--quiet", "--seed", "3", "--device", "cpu")
 
     assert (1, 0) == (wrong.exit_code, trained.exit_code), wrong.output + trained.output

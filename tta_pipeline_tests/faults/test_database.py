@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: 
     before = locations.metrics.read_bytes()
     record(locations, run_id="late")
 
-    done = limited(int(share * len(before)), "tta-pipeline", "rebuild-metrics", root=locations.root)
+    done = limited(int(share * len(before)), "tta-pipeline", "results", "rebuild", root=locations.root)
 
     assert 1 == done.returncode
     *_, line = done.stderr.strip().splitlines()  # after the progress of a slow machine
@@ -167,10 +167,10 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: 
 
 
 def refused(root: Path, *prefix: str) -> str:
-    """Return the one line in which `rebuild-metrics` is refused over *root*."""
+    """Return the one line in which `results rebuild` is refused over *root*."""
     program = Path(sys.executable).with_name("tta-pipeline")
     environment = {**os.environ, "TTA_DATA_ROOT": str(root)}
-    command = [*prefix, program, "rebuild-metrics"]
+    command = [*prefix, program, "results", "rebuild"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert 1 == done.returncode
     (line,) = done.stderr.strip().splitlines()
@@ -407,7 +407,7 @@ def test_a_run_with_a_hostile_name_is_asked_for(locations: Locations):
     record(locations, run_id=HOSTILE)
     publish_metrics(locations)
 
-    command = ["metrics", "--compare", "first-2", HOSTILE, "--format", "json"]
+    command = ["compare", "--runs", "first-2", HOSTILE, "--json"]
     answer = CliRunner().invoke(main, command, env={"TTA_DATA_ROOT": str(locations.root)})
 
     assert 1 == len(json.loads(answer.stdout))

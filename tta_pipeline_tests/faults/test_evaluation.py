@@ -164,7 +164,7 @@ def test_a_hostile_environment_changes_nothing(sweep: Project, tmp_path: Path):
 def test_a_path_is_a_path(tmp_path: Path, root: str):
     """Nothing that other libraries take for a command is one: it is a folder that does not exist."""
     finished = subprocess.run(
-        [BIN / "tta-pipeline", "shard", root, "out", "--num-shards", "1"],
+        [BIN / "tta-pipeline", "shards", "make", root, "out", "--num-shards", "1"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

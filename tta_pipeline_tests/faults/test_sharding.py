@@ -27,7 +27,7 @@ from tta_pipeline_tests.shards.cell import CELL, QUIET
 def shard(tree: Path, output: Path, **options) -> subprocess.Popen[str]:
     """Start the command that shards *tree*."""
     program = Path(sys.executable).with_name("tta-pipeline")
-    command = [program, "shard", str(tree), str(output), "--num-shards", "2"]
+    command = [program, "shards", "make", str(tree), str(output), "--num-shards", "2"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -132,7 +132,7 @@ def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):
 
     assert (0, "") == finished(shard(tmp_path / "tree", output))
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert 5 == project.run("tta-pipeline", "verify", str(output)).stdout.count("300 samples, 2 shards")
+    assert 5 == project.run("tta-pipeline", "shards", "verify", str(output)).stdout.count("300 samples, 2 shards")
 
 
 AS_NOBODY = """

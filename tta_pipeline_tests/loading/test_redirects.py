@@ -51,9 +51,9 @@ def command(how: str, web: Web, folder: Path) -> list[str]:
         yaml.safe_dump({"names": ["dust"], "archives": archives, "homepage": "https://example.org"})
     )
     return {
-        "fetch": ["fetch", f"{web.url}/datasets/o/n", "fetched"],
-        "fetch from the Hub": ["fetch", "hf://datasets/o/n", "fetched"],
-        "loader-bench": ["loader-bench", f"{web.url}/datasets/o/n", "--loader", "indexed", "--repeats", "1"],
+        "fetch": ["shards", "fetch", f"{web.url}/datasets/o/n", "fetched"],
+        "fetch from the Hub": ["shards", "fetch", "hf://datasets/o/n", "fetched"],
+        "loader-bench": ["shards", "bench", f"{web.url}/datasets/o/n", "--loader", "indexed", "--repeats", "1"],
         "download": ["download", "dusty", "downloaded"],
     }[how]
 

@@ -96,9 +96,11 @@ def test_sets_named_by_braces_are_fetched_once(shard_set: ShardSet, project: Pro
     shutil.copytree(shard_set.folder, project.home / "web" / "fog" / "5")
     output = project.home / "fetched"
     with web_server(project.home / "web") as web:
-        finished = [project.run("tta-pipeline", "fetch", f"{web.url}/fog/{{5..5}}", str(output)) for _ in range(2)]
+        finished = [
+            project.run("tta-pipeline", "shards", "fetch", f"{web.url}/fog/{{5..5}}", str(output)) for _ in range(2)
+        ]
         num_requests = len(web.requests())
-        missing = project.run("tta-pipeline", "fetch", f"{web.url}/fog/{{5..4}}", str(output))
+        missing = project.run("tta-pipeline", "shards", "fetch", f"{web.url}/fog/{{5..4}}", str(output))
 
     assert [0, 0, 1] == [process.returncode for process in (*finished, missing)]
     assert "MB fetched and verified" in finished[0].stdout

@@ -206,7 +206,7 @@ def test_a_set_without_severities_from_images_to_results(spec: OpenClipModel, tm
     write_tree(tmp_path / "imagenet-r", classes=dict.fromkeys(classes, 1))
     target = str(tmp_path / "shards" / "imagenet_r" / "0")
     options = ["--group-depth", "0", "--shift-set", "imagenet_r", "--class-map", "imagenet_r", "--num-shards", "2"]
-    written = CliRunner().invoke(main, ["shard", str(tmp_path / "imagenet-r"), target, *options, "--quiet"])
+    written = CliRunner().invoke(main, ["shards", "make", str(tmp_path / "imagenet-r"), target, *options, "--quiet"])
     assert 0 == written.exit_code, written.output
     shards = tta.open_shards(target)
     assert ("imagenet_r", 0, 200) == (shards.manifest.corruption, shards.manifest.severity, len(shards))

@@ -59,9 +59,9 @@ def unreached(assets: Iterable[str]) -> set[str]:
 
 
 def _of_command(words: Sequence[str], known: Mapping[str, Any]) -> Iterator[str]:
-    verb = words[0] if words and words[0] in known else ""
+    num_words = next((number for number in (2, 1) if " ".join(words[:number]) in known), 0)
+    verb, rest = " ".join(words[:num_words]), words[num_words:]
     yield verb
-    rest = words[1:] if verb else words
     for parameter in known[verb]:
         if not parameter["names"]:
             yield from (_joined(verb, "", word) for word in rest if word in parameter["choices"])

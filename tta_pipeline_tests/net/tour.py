@@ -15,12 +15,12 @@ LOG = """--config-json '{"loggers": {"console": {}}}'"""
 FOG = "data/first/shards/fog/5"
 CNN = "data/first/source_models/cnn.safetensors"
 EVALUATE = f"tta-pipeline evaluate {FOG} --model {CNN}"
-BENCH = f"tta-pipeline loader-bench {FOG} --loader indexed --threads 1 --repeats 1"
-ONE = "tta-pipeline shard ../sources/one out/one@n --group-depth 0"
+BENCH = f"tta-pipeline shards bench {FOG} --loader indexed --threads 1 --repeats 1"
+ONE = "tta-pipeline shards make ../sources/one out/one@n --group-depth 0"
 TWO = "--num-shards 2"
 QUIET = ("-q", "--quiet", "--json")
 _QUICK = '{"config": {"loaders": ["indexed"], "num_threads": [1], "repeats": 1}}'
-FORMATS = ("table", "csv", "json", "latex", "markdown")
+FORMATS = ("table", "csv", "latex", "markdown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,9 @@ PROJECT = (
     step("make demo"),
     step("tta-pipeline doctor"),
     step("tta-pipeline doctor --json"),
-    step("tta-pipeline experiments own"),
-    *(step(f"tta-pipeline experiments first --format {form}", name=f"experiments {form}") for form in FORMATS),
+    step("tta-pipeline results list own"),
+    *(step(f"tta-pipeline results list first --format {form}", name=f"results list {form}") for form in FORMATS),
+    step("tta-pipeline results list first --json"),
     step("dg list defs --json"),
 )
 
@@ -103,55 +104,68 @@ KINDS = tuple(
 
 SHARDS = (
     step(
-        "tta-pipeline shard ../sources/tree ../web/shards --samples-per-shard 6 --jobs 2 --resize 36 --center-crop 32"
+        "tta-pipeline shards make ../sources/tree ../web/shards --samples-per-shard 6 --jobs 2 "
+        "--resize 36 --center-crop 32"
     ),
-    step("tta-pipeline shard ../sources/deep out/deep --group-depth 3 --num-shards 2"),
-    step("tta-pipeline shard ../sources/shifts out/shifts --group-depth 1 --shift-set styles --num-shards 2"),
-    step("tta-pipeline shard ../sources/shifts out/refused --group-depth 1 --shift-set imagenet_r --num-shards 2", 1),
-    step("tta-pipeline shard ../sources/tree out/prefix --group-prefix fog/5 --num-shards 2"),
-    step("tta-pipeline shard --config shard_options.yaml"),
-    step(f"{ONE} --num-shards 3 --shard-name images-%06d.tar --suffix jpg --order permuted --format raw -q"),
-    step(f"{ONE} --samples-per-shard 5 --max-shard-bytes 20480 --order by_class --seed 3 --quiet"),
-    step(f"{ONE} {TWO} --order source --format tensor --resize 36 --center-crop 32 --json"),
-    step(f"{ONE} {TWO} --order dirichlet --delta 0.5 --resize 32 --quality 80 --labels --decode-all"),
-    step("tta-pipeline shard ../sources/damaged out/damaged --group-depth 0 --num-shards 2 --skip-damaged"),
+    step("tta-pipeline shards make ../sources/deep out/deep --group-depth 3 --num-shards 2"),
+    step("tta-pipeline shards make ../sources/shifts out/shifts --group-depth 1 --shift-set styles --num-shards 2"),
     step(
-        "tta-pipeline shard ../sources/other_classes out/foreign --group-depth 0 --num-shards 2 "
+        "tta-pipeline shards make ../sources/shifts out/refused --group-depth 1 --shift-set imagenet_r --num-shards 2",
+        1,
+    ),
+    step("tta-pipeline shards make ../sources/tree out/prefix --group-prefix fog/5 --num-shards 2"),
+    step("tta-pipeline shards make --config shard_options.yaml"),
+    step(f"{ONE} --num-shards 3 --shard-name images-%06d.tar --suffix jpg --order permuted --storage raw -q"),
+    step(f"{ONE} --samples-per-shard 5 --max-shard-bytes 20480 --order by_class --seed 3 --quiet"),
+    step(f"{ONE} {TWO} --order source --storage tensor --resize 36 --center-crop 32 --json"),
+    step(f"{ONE} {TWO} --order dirichlet --delta 0.5 --resize 32 --quality 80 --labels --decode-all"),
+    step("tta-pipeline shards make ../sources/damaged out/damaged --group-depth 0 --num-shards 2 --skip-damaged"),
+    step(
+        "tta-pipeline shards make ../sources/other_classes out/foreign --group-depth 0 --num-shards 2 "
         "--class-map ../sources/classes.json --skip-foreign-classes"
     ),
     step(
-        "tta-pipeline shard ../sources/weather.tar ../sources/noise.tar out/archives --layout corruptions "
+        "tta-pipeline shards make ../sources/weather.tar ../sources/noise.tar out/archives --layout corruptions "
         "--num-shards 2 --expect-md5 noise.tar=@md5"
     ),
-    step("tta-pipeline shard ../sources/classes.tar out/classes --layout classes --num-shards 2"),
-    step("tta-pipeline shard ../sources/nested.tar out/nested --layout nested --num-shards 2"),
+    step("tta-pipeline shards make ../sources/classes.tar out/classes --layout classes --num-shards 2"),
+    step("tta-pipeline shards make ../sources/nested.tar out/nested --layout nested --num-shards 2"),
     step(
-        "tta-pipeline shard ../sources/flat.tar out/flat --layout flat --num-shards 2 "
+        "tta-pipeline shards make ../sources/flat.tar out/flat --layout flat --num-shards 2 "
         "--ground-truth ../sources/truth.txt --ground-truth-name ILSVRC2012_val_%08d.JPEG",
     ),
     step(
-        "tta-pipeline shard ../sources/files out/files --group-depth 0 --num-shards 2 "
+        "tta-pipeline shards make ../sources/files out/files --group-depth 0 --num-shards 2 "
         "--ground-truth ../sources/truth.json"
     ),
-    step("tta-pipeline shard ../sources/one out/pattern --group-depth 0 --num-shards 2 --class-pattern '^(n[0-9]+)/'"),
-    step("tta-pipeline shard ../sources/arrays out/arrays --shift-set cifar_10_c --num-shards 2 --class-map cifar_10"),
-    *(step(f"tta-pipeline verify data/first/shards ../web/shards {option}") for option in ("", *QUIET)),
-    step("tta-pipeline adopt ../sources/adopt/plain"),
-    step("tta-pipeline adopt ../sources/adopt/plain -q"),
-    step("tta-pipeline adopt ../sources/adopt/named --files 'val-*.tar' --class-map ../sources/classes.json"),
-    step("tta-pipeline adopt ../sources/adopt/devkit --devkit ../sources/meta.mat --quiet"),
-    step("tta-pipeline adopt ../sources/adopt/packed --unpack --json"),
-    step("tta-pipeline fetch '@web/shards/{fog,gaussian_noise}/5' fetched"),
-    *(step(f"tta-pipeline fetch file://@root/web/shards/fog/3 fetched@n {option}") for option in QUIET),
+    step(
+        "tta-pipeline shards make ../sources/one out/pattern --group-depth 0 --num-shards 2 "
+        "--class-pattern '^(n[0-9]+)/'"
+    ),
+    step(
+        "tta-pipeline shards make ../sources/arrays out/arrays --shift-set cifar_10_c --num-shards 2 "
+        "--class-map cifar_10"
+    ),
+    *(step(f"tta-pipeline shards verify data/first/shards ../web/shards {option}") for option in ("", *QUIET)),
+    step("tta-pipeline shards adopt ../sources/adopt/plain"),
+    step("tta-pipeline shards adopt ../sources/adopt/plain -q"),
+    step("tta-pipeline shards adopt ../sources/adopt/named --files 'val-*.tar' --class-map ../sources/classes.json"),
+    step("tta-pipeline shards adopt ../sources/adopt/devkit --devkit ../sources/meta.mat --quiet"),
+    step("tta-pipeline shards adopt ../sources/adopt/packed --unpack --json"),
+    step("tta-pipeline shards fetch '@web/shards/{fog,gaussian_noise}/5' fetched"),
+    *(step(f"tta-pipeline shards fetch file://@root/web/shards/fog/3 fetched@n {option}") for option in QUIET),
     step("tta-pipeline download our downloaded"),
     step("tta-pipeline download our downloaded@n --archive weather.tar -q"),
     step("tta-pipeline download our downloaded@n --shift fog --quiet"),
     step("tta-pipeline download our downloaded --json"),
-    *(step(f"tta-pipeline repartition {FOG} parts@n --instances 2 {option}") for option in ("", *QUIET)),
-    step("tta-pipeline transform ../web/shards small --function own_images:grey --resize 36 --center-crop 32 --jobs 2"),
-    step("tta-pipeline transform ../web/shards small@n --resize 32 --format tensor -q"),
-    step("tta-pipeline transform ../web/shards small@n --resize 32 --format raw --quality 80 --labels --quiet"),
-    step("tta-pipeline transform ../web/shards/fog/5 small@n --format tensor --json"),
+    *(step(f"tta-pipeline shards split {FOG} parts@n --parts 2 {option}") for option in ("", *QUIET)),
+    step(
+        "tta-pipeline shards transform ../web/shards small --function own_images:grey --resize 36 "
+        "--center-crop 32 --jobs 2"
+    ),
+    step("tta-pipeline shards transform ../web/shards small@n --resize 32 --storage tensor -q"),
+    step("tta-pipeline shards transform ../web/shards small@n --resize 32 --storage raw --quality 80 --labels --quiet"),
+    step("tta-pipeline shards transform ../web/shards/fog/5 small@n --storage tensor --json"),
 )
 
 EVALUATIONS = (
@@ -166,9 +180,10 @@ EVALUATIONS = (
     step(f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights none --seed 1 --limit 20"),
     step(f"{EVALUATE} --method norm --record tried"),
     *(
-        step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}")
-        for form, option in zip(FORMATS, ("", "-q", "--quiet", "--seed 1", "--device cpu"), strict=True)
+        step(f"tta-pipeline models check first cnn --limit 60 --format {form} {option}")
+        for form, option in zip(FORMATS, ("-q", "--quiet", "--seed 1", "--device cpu"), strict=True)
     ),
+    step("tta-pipeline models check first cnn --limit 60 --json"),
     *(step(f"tta-pipeline why first tent 'fog|5' {options}") for options in ("", "--all", "--json", "--device cpu")),
     step("tta-pipeline why own submitted 'fog|5'", 1),
     remeasure("first/evaluation/norm", "first__evaluation__norm", TTA_RESULTS_URL=f"s3://{BUCKET}"),
@@ -183,34 +198,39 @@ EVALUATIONS = (
 RESULTS = (
     step("tta-pipeline metrics"),
     step("tta-pipeline metrics --by corruption"),
-    step("tta-pipeline metrics --compare @run1 @run2"),
-    step("tta-pipeline metrics --versus tent norm"),
-    step("tta-pipeline metrics --sql 'FROM corruption_errors ORDER BY ALL' --limit 5"),
+    step("tta-pipeline compare --runs @run1 @run2"),
+    step("tta-pipeline compare tent norm"),
+    *(step(f"tta-pipeline compare tent norm --format {form} --output out/compared.{form} --rows 3")
+      for form in (*FORMATS, "parquet")),
+    step("tta-pipeline compare tent norm --json"),
+    step("tta-pipeline metrics --sql 'FROM corruption_errors ORDER BY ALL' --rows 5"),
     *(step(f"tta-pipeline metrics --format {form} --output out/leaderboard.{form}") for form in (*FORMATS, "parquet")),
+    step("tta-pipeline metrics --json"),
     step("tta-pipeline metrics --sql \"FROM mce_against('source') ORDER BY ALL\""),
     step("tta-pipeline metrics --sql 'FROM progress_by(20) ORDER BY ALL' --format csv"),
-    *(step(f"tta-pipeline rebuild-metrics {option}") for option in ("", *QUIET)),
-    step(f"tta-pipeline fetch-results s3://{BUCKET}", TTA_DATA_ROOT="@root/other"),
-    *(step(f"tta-pipeline fetch-results {option}", TTA_DATA_ROOT="@root/another", TTA_RESULTS_URL=f"s3://{BUCKET}")
+    *(step(f"tta-pipeline results rebuild {option}") for option in ("", *QUIET)),
+    step(f"tta-pipeline results fetch s3://{BUCKET}", TTA_DATA_ROOT="@root/other"),
+    *(step(f"tta-pipeline results fetch {option}", TTA_DATA_ROOT="@root/another", TTA_RESULTS_URL=f"s3://{BUCKET}")
       for option in QUIET),
-    step("tta-pipeline publish-data first out/published"),
-    step("tta-pipeline publish-data first out/published@n --cell 'fog|5' --cell 'fog|3' --title Fog --licence MIT -q"),
-    step("tta-pipeline publish-data --shards ../web/shards out/published@n --shift-set imagenet_c --quiet"),
-    step("tta-pipeline publish-data own out/published@n --json"),
-    step("tta-pipeline publish-data first out/dated --cell 'fog|5' --published-on 2026-02-03 -q"),
-    step("tta-pipeline publish-results first published"),
-    step("tta-pipeline publish-results first published@n --experiment tent --layout robustbench -q"),
-    step("tta-pipeline publish-results first published@n --experiment norm --layout plain --quiet"),
-    step("tta-pipeline publish-results own published@n --json", status=1),
-    step("tta-pipeline reproduce published/tent"),
-    step("tta-pipeline reproduce published/tent --partition 'fog|5' --device cpu --within 0.01 --json"),
+    step("tta-pipeline shards publish first out/published"),
+    step("tta-pipeline shards publish first out/published@n --cell 'fog|5' --cell 'fog|3' --title Fog "
+         "--licence MIT -q"),
+    step("tta-pipeline shards publish --shards ../web/shards out/published@n --shift-set imagenet_c --quiet"),
+    step("tta-pipeline shards publish own out/published@n --json"),
+    step("tta-pipeline shards publish first out/dated --cell 'fog|5' --published-on 2026-02-03 -q"),
+    step("tta-pipeline results publish first published"),
+    step("tta-pipeline results publish first published@n --experiment tent --robustbench -q"),
+    step("tta-pipeline results publish first published@n --experiment norm --quiet"),
+    step("tta-pipeline results publish own published@n --json", status=1),
+    step("tta-pipeline results reproduce published/tent"),
+    step("tta-pipeline results reproduce published/tent --cell 'fog|5' --device cpu --within 0.01 --json"),
     step(f"{BENCH}"),
     step(f"{BENCH} --processes 2 --batch-size 32 --normalization own --stage -q"),
     step(f"{BENCH} --normalization host --quiet"),
     step(f"{BENCH} --normalization device --device cpu --json"),
-    *(step(f"tta-pipeline loader-bench --generate 40 --image-size 32 --format {form} --loader indexed --threads 0 "
+    *(step(f"tta-pipeline shards bench --generate 40 --image-size 32 --storage {form} --loader indexed --threads 0 "
            "--repeats 1") for form in ("raw", "tensor")),
-    step("tta-pipeline loader-bench @web/shards/fog/5 --loader indexed --threads 1 --repeats 1"),
+    step("tta-pipeline shards bench @web/shards/fog/5 --loader indexed --threads 1 --repeats 1"),
 )  # fmt: skip
 
 BENCHMARK_FILES = (
@@ -221,13 +241,13 @@ BENCHMARK_FILES = (
       for name in ("imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c")),
 )  # fmt: skip
 
-_SUBMIT = "tta-pipeline submit own --experiments submitted"
+_SUBMIT = "tta-pipeline submit own --experiment submitted"
 _ON = "-w workspace.yaml"
 
 CLUSTER = (
-    *(step(f"{_SUBMIT} --by {by} --dry-run") for by in ("corruption", "cell", "stream")),
+    *(step(f"{_SUBMIT} --piece {piece} --dry-run") for piece in ("corruption", "cell", "stream")),
     *(step(f"{_SUBMIT} --engine {engine} --dry-run") for engine in ("local", "ray", "slurm")),
-    step(f"{_SUBMIT} --engine slurm --config slurm.yaml --dry-run"),
+    step(f"{_SUBMIT} --engine slurm --engine-config slurm.yaml --dry-run"),
     step(f"{_SUBMIT} --devices 1 --device cpu --compute decode_threads=1"),
     step("tta-pipeline submit own --status"),
     step("tta-pipeline submit own --cancel --number 1"),
@@ -239,8 +259,8 @@ CLUSTER = (
 )
 
 CLEANING = (
-    step("tta-pipeline stop-training first", 1),
-    step("tta-pipeline stop-training own cnn", 1),
+    step("tta-pipeline models stop-training first", 1),
+    step("tta-pipeline models stop-training own cnn", 1),
     step("tta-pipeline clean --dry-run"),
     *(step(f"tta-pipeline clean {kind} --dry-run --json", name=f"clean {kind}")
       for kind in ("superseded", "gone", "predictions", "states")),

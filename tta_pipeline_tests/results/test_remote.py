@@ -221,12 +221,12 @@ def test_two_machines_evaluate_and_the_user_has_everything(
     (tmp_path / "user").mkdir()
     user = new_project(tmp_path / "user")
     for number in range(2):
-        fetched = user.run("tta-pipeline", "fetch-results")
+        fetched = user.run("tta-pipeline", "results", "fetch")
         assert 0 == fetched.returncode, fetched.stderr
         assert f"{3 * (1 - number)} records fetched, {3 * number} known" in fetched.stdout
-    (facts,) = json.loads(user.run("tta-pipeline", "fetch-results", "--json").stdout)
+    (facts,) = json.loads(user.run("tta-pipeline", "results", "fetch", "--json").stdout)
     assert (0, 3) == (facts["num_fetched"], facts["num_known"])
-    assert "" == user.run("tta-pipeline", "fetch-results", "--quiet").stdout
+    assert "" == user.run("tta-pipeline", "results", "fetch", "--quiet").stdout
 
     with open_metrics(user.locations.metrics) as connection:
         rows = connection.execute("SELECT experiment, corruption, severity FROM evaluations").fetchall()

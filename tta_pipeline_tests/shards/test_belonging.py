@@ -220,7 +220,7 @@ def test_shards_with_a_writers_record_alone_are_not_adopted(shard_set: ShardSet)
     (shard_set.folder / "manifest.json").unlink()
     flip_sample(shard_set, 0)
 
-    with pytest.raises(ManifestError, match=r"found writer\.json.*tta-pipeline shard"):
+    with pytest.raises(ManifestError, match=r"found writer\.json.*tta-pipeline shards make"):
         adopt_all(shard_set.folder)
     assert not (shard_set.folder / "manifest.json").exists()
 

@@ -119,7 +119,7 @@ def test_a_set_of_before_keeps_its_identity_when_it_gets_checksums(shard_set: Sh
     manifest = shard_set.folder / "manifest.json"
     before = manifest.read_bytes()
     for complete in (
-        lambda: CliRunner().invoke(main, ["verify", str(shard_set.folder)]),
+        lambda: CliRunner().invoke(main, ["shards", "verify", str(shard_set.folder)]),
         lambda: publish_shard_set(shard_set.folder, CLASS_MAP, QUIET),
     ):
         assert without_checksums(shard_set).checksums is None
@@ -151,7 +151,7 @@ def test_the_doctor_names_sets_of_before(shard_set: ShardSet, tmp_path: Path):
 
     (finding,) = check_shard_checksums(locations)
     assert ("note", True) == (finding.mark, str(folder) in finding.found)
-    assert "tta-pipeline verify" in finding.advice
+    assert "tta-pipeline shards verify" in finding.advice
 
 
 @pytest.mark.parametrize("make", ["transform", "split", "read"])

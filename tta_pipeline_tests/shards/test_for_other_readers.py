@@ -14,8 +14,8 @@ from tta_pipeline_tests.conftest import write_tree
 
 
 def run(*arguments: object) -> Result:
-    """Run the verb `shard` in this process."""
-    return CliRunner().invoke(main, ["shard", *map(str, arguments), "--jobs", "1"], catch_exceptions=False)
+    """Run the verb `shards make` in this process."""
+    return CliRunner().invoke(main, ["shards", "make", *map(str, arguments), "--jobs", "1"], catch_exceptions=False)
 
 
 @pytest.fixture

@@ -74,8 +74,8 @@ def stored_bytes(shard_set: ShardSet) -> list[bytes]:
 
 
 def run(*arguments: str | Path) -> Any:
-    """Run `tta-pipeline adopt`."""
-    return CliRunner().invoke(main, ["adopt", *map(str, arguments)])
+    """Run `tta-pipeline shards adopt`."""
+    return CliRunner().invoke(main, ["shards", "adopt", *map(str, arguments)])
 
 
 def test_further_members_are_kept_where_they_are_and_named(tmp_path: Path):
@@ -266,7 +266,7 @@ def test_a_devkit_that_is_given_later_counts(tmp_path: Path):
 
 
 def test_a_devkit_counts_without_a_version_too(tmp_path: Path):
-    """As the verb `adopt` gives none."""
+    """As the verb `shards adopt` gives none."""
     write_shard(tmp_path / "0.tar", [{"jpg": jpeg(at), "cls": str(at)} for at in (1, 2)])
     classes, ids = ("n01", "n02", "n03"), {1: "n03", 2: "n02"}
 

@@ -20,7 +20,9 @@ def two_sets(tmp_path: Path) -> Path:
     """Two cells of shards, whose second one has lost its manifest."""
     for severity in "12":
         write_tree(tmp_path / "tree" / "fog" / severity, classes={"n01": 2})
-    assert 0 == run("shard", tmp_path / "tree", tmp_path / "sets", "--num-shards", "1", "--jobs", "1").exit_code
+    assert (
+        0 == run("shards", "make", tmp_path / "tree", tmp_path / "sets", "--num-shards", "1", "--jobs", "1").exit_code
+    )
     (tmp_path / "sets" / "fog" / "2" / "manifest.json").unlink()
     return tmp_path / "sets"
 
@@ -31,7 +33,7 @@ def test_verify_counts_a_set_without_manifest(two_sets: Path, also_lost: list[st
     for name in also_lost:
         (two_sets / "fog" / "2" / name).unlink()
 
-    finished = run("verify", two_sets, "--json")
+    finished = run("shards", "verify", two_sets, "--json")
 
     assert 1 == finished.exit_code
     assert [0, 1] == [len(verdict["problems"]) for verdict in json.loads(finished.stdout)]
@@ -41,8 +43,8 @@ def test_verify_counts_a_set_without_manifest(two_sets: Path, also_lost: list[st
 def test_transform_and_publish_leave_no_set_out(two_sets: Path, tmp_path: Path):
     """Both name the set, where half of the sets would look like all."""
     for command in (
-        ("transform", two_sets, tmp_path / "out", "--center-crop", "16"),
-        ("publish-data", "--shards", two_sets, tmp_path / "published", "--licence", "CC BY 4.0"),
+        ("shards", "transform", two_sets, tmp_path / "out", "--center-crop", "16"),
+        ("shards", "publish", "--shards", two_sets, tmp_path / "published", "--licence", "CC BY 4.0"),
     ):
         finished = run(*command)
 
@@ -54,4 +56,4 @@ def test_what_a_process_is_still_writing_is_no_set(two_sets: Path):
     """The folder beside a set that another process writes, or left when it was killed, is not verified."""
     (two_sets / "fog" / "2").rename(two_sets / "fog" / f".unpublished-{'0' * 32}-2")
 
-    assert 0 == run("verify", two_sets).exit_code
+    assert 0 == run("shards", "verify", two_sets).exit_code

@@ -25,9 +25,9 @@ LABELS = {"a": 0, "b": 1}
 
 
 def run(*arguments: object) -> Result:
-    """Run the verb `shard` in this process."""
+    """Run the verb `shards make` in this process."""
     return CliRunner().invoke(
-        main, ["shard", *map(str, arguments), "--num-shards", "1", "--jobs", "1"], catch_exceptions=False
+        main, ["shards", "make", *map(str, arguments), "--num-shards", "1", "--jobs", "1"], catch_exceptions=False
     )
 
 
@@ -83,8 +83,8 @@ def test_a_set_that_could_not_be_written_leaves_nothing(tmp_path: Path):
 
 
 def run_on(tree: Path, output: Path, *options: str) -> Result:
-    """Run the verb `shard` on class folders in this process."""
-    command = ["shard", str(tree), str(output), "--group-depth", "0", "--jobs", "1", *options]
+    """Run the verb `shards make` on class folders in this process."""
+    command = ["shards", "make", str(tree), str(output), "--group-depth", "0", "--jobs", "1", *options]
     return CliRunner().invoke(main, command, catch_exceptions=False)
 
 

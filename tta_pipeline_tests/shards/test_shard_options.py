@@ -1,4 +1,4 @@
-"""Each option of the verbs `shard` and `transform` does what it says."""
+"""Each option of the verbs `shards make` and `shards transform` does what it says."""
 
 import io
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ def run(*arguments: object) -> Result:
 
 
 def sharded(tree: Path, output: Path, *options: object) -> ShardSet:
-    """Return the set that `shard` makes of class folders."""
-    finished = run("shard", tree, output, "--group-depth", "0", *options)
+    """Return the set that `shards make` makes of class folders."""
+    finished = run("shards", "make", tree, output, "--group-depth", "0", *options)
     assert 0 == finished.exit_code, finished.output
     return ShardSet.open(output)
 
@@ -45,7 +45,10 @@ def test_a_prefix_chooses_cells(tmp_path: Path):
         write_tree(tmp_path / "tree" / cell, classes={"n01": 2})
     for prefix, expected in (("fog", ["fog/1", "fog/5"]), ("fog/5", ["fog/5"])):
         output = tmp_path / f"out-{len(expected)}"
-        assert 0 == run("shard", tmp_path / "tree", output, "--num-shards", "1", "--group-prefix", prefix).exit_code
+        assert (
+            0
+            == run("shards", "make", tmp_path / "tree", output, "--num-shards", "1", "--group-prefix", prefix).exit_code
+        )
         assert expected == sorted(str(path.parent.relative_to(output)) for path in output.rglob("manifest.json"))
 
 
@@ -56,16 +59,18 @@ def test_a_limit_of_samples_holds(tree: Path, tmp_path: Path):
     assert [1, 2, 2] == sorted(shard.num_samples for shard in shard_set.manifest.shards)
 
 
-@pytest.mark.parametrize("verb", ["shard", "transform"])
+@pytest.mark.parametrize("verb", ["make", "transform"])
 def test_the_quality_is_that_of_images_encoded_again(tree: Path, tmp_path: Path, verb: str):
     """A lower one takes fewer bytes, and the manifest names it."""
     sharded(tree, tmp_path / "first", "--num-shards", "1")
-    source = (tree,) if verb == "shard" else (tmp_path / "first",)
-    more = ("--group-depth", "0", "--num-shards", "1") if verb == "shard" else ()
+    source = (tree,) if verb == "make" else (tmp_path / "first",)
+    more = ("--group-depth", "0", "--num-shards", "1") if verb == "make" else ()
     found = {}
     for quality in (20, 90):
         output = tmp_path / str(quality)
-        assert 0 == run(verb, *source, output, "--center-crop", "24", "--quality", str(quality), *more).exit_code
+        assert (
+            0 == run("shards", verb, *source, output, "--center-crop", "24", "--quality", str(quality), *more).exit_code
+        )
         found[quality] = ShardSet.open(output).manifest
 
     assert [20, 90] == [manifest.encoding.quality for manifest in found.values()]
@@ -80,7 +85,7 @@ def test_damaged_images_are_left_out_where_that_is_allowed(tree: Path, tmp_path:
     (tree / "n01" / "image_000.JPEG").write_bytes(damaged)
 
     kept = sharded(tree, tmp_path / "kept", "--num-shards", "1")
-    seen = run("shard", tree, tmp_path / "seen", "--group-depth", "0", "--num-shards", "1", "--decode-all")
+    seen = run("shards", "make", tree, tmp_path / "seen", "--group-depth", "0", "--num-shards", "1", "--decode-all")
     skipped = sharded(tree, tmp_path / "skipped", "--num-shards", "1", "--decode-all", "--skip-damaged")
 
     assert 5 == kept.manifest.num_samples, "the header and the end are whole"
@@ -95,7 +100,7 @@ def test_foreign_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path
     (tmp_path / "map.json").write_text('["n01"]')
     options = ("--num-shards", "1", "--class-map", tmp_path / "map.json")
 
-    refused = run("shard", tree, tmp_path / "out", "--group-depth", "0", *options)
+    refused = run("shards", "make", tree, tmp_path / "out", "--group-depth", "0", *options)
     shard_set = sharded(tree, tmp_path / "out", *options, "--skip-foreign-classes")
 
     assert (1, True) == (refused.exit_code, "not in the class map: n02" in refused.stderr)
@@ -121,7 +126,7 @@ def test_a_transform_adds_labels(tree: Path, tmp_path: Path):
     """`--labels` puts a .cls and a .json member beside each image, which stays as it is."""
     before = sharded(tree, tmp_path / "first", "--num-shards", "1")
 
-    assert 0 == run("transform", tmp_path / "first", tmp_path / "labelled", "--labels").exit_code
+    assert 0 == run("shards", "transform", tmp_path / "first", tmp_path / "labelled", "--labels").exit_code
 
     after = ShardSet.open(tmp_path / "labelled")
     assert [*images(before)] == [*images(after)]
@@ -134,7 +139,7 @@ def test_a_run_that_is_refused_pins_no_classes(tmp_path: Path):
     """The classes of a wrong shift set do not stand in the way of the right one; those of finished sets stay."""
     write_tree(tmp_path / "in" / "imagenet_r", classes={"n01": 2})
     output = tmp_path / "out"
-    common = ("shard", tmp_path / "in", output, "--group-depth", "1", "--num-shards", "1")
+    common = ("shards", "make", tmp_path / "in", output, "--group-depth", "1", "--num-shards", "1")
 
     refused = run(*common, "--shift-set", "imagenet_r")
 

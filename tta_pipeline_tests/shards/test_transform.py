@@ -297,8 +297,8 @@ def test_a_transform_is_a_conversion_with_a_function(write, functions: Path, tmp
 
 def test_the_verb_tells_what_it_made(shard_set, functions: Path, tmp_path: Path):
     """`--json` gives one entry for each set; a repetition says that nothing was written; the help has an example."""
-    command = ["transform", str(shard_set.folder), str(tmp_path / "t"), "--function", "users_transforms:change",
-               "--resize", "24", "--jobs", "2", "--json"]  # fmt: skip
+    command = ["shards", "transform", str(shard_set.folder), str(tmp_path / "t"),
+               "--function", "users_transforms:change", "--resize", "24", "--jobs", "2", "--json"]  # fmt: skip
     first, again = (CliRunner().invoke(main, command) for _ in range(2))
 
     assert (0, 0) == (first.exit_code, again.exit_code), first.output
@@ -306,16 +306,19 @@ def test_the_verb_tells_what_it_made(shard_set, functions: Path, tmp_path: Path)
     assert (20, 3, True) == (made["num_samples"], made["num_shards"], made["was_written"])
     assert {**made, "was_written": False} == stood
     assert ShardSet.open(tmp_path / "t").manifest.sha256 == made["manifest_sha256"]
-    assert "tta-pipeline transform shards small" in CliRunner().invoke(main, ["transform", "--help"]).output
+    assert (
+        "tta-pipeline shards transform shards small"
+        in CliRunner().invoke(main, ["shards", "transform", "--help"]).output
+    )
 
 
 def test_the_verb_names_what_is_wrong(shard_set, tmp_path: Path):
     """A missing module is an error of usage, a folder without a manifest one clear line."""
     missing = CliRunner().invoke(
-        main, ["transform", str(shard_set.folder), str(tmp_path / "t"), "--function", "no_x:y"]
+        main, ["shards", "transform", str(shard_set.folder), str(tmp_path / "t"), "--function", "no_x:y"]
     )
     (tmp_path / "empty").mkdir()
-    empty = CliRunner().invoke(main, ["transform", str(tmp_path / "empty"), str(tmp_path / "t")])
+    empty = CliRunner().invoke(main, ["shards", "transform", str(tmp_path / "empty"), str(tmp_path / "t")])
 
     assert 2 == missing.exit_code
     assert "found no module no_x" in missing.output

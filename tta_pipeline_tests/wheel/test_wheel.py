@@ -74,7 +74,7 @@ def test_a_project_of_its_own_evaluates_and_has_a_page(bare: Path, tmp_path: Pat
     report = tmp_path / "my-project" / "data" / "first" / "report"
     assert {path.name for path in report.iterdir()} >= {"index.html", "compare.html", "cells", "static"}
     assert (report / "static" / "vendor" / "vega.min.js").stat().st_size > 100_000
-    versus = run(bare, tmp_path / "my-project", "tta-pipeline", "metrics", "--versus", "tent", "source")
+    versus = run(bare, tmp_path / "my-project", "tta-pipeline", "compare", "tent", "source")
     assert "fog" in versus.stdout
     listed = run(bare, tmp_path / "my-project", "dg", "list", "defs")
     assert "first/evaluation/tent" in listed.stdout

@@ -68,7 +68,7 @@ def _require_one_set(shards: Sequence[Path]) -> None:
             f"{shards[0].parent} has shards of {len(stems)} names: {abbreviate_list(patterns)}; expected one set, not "
             "training "
             f'and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
-            f'"{patterns[-1]}"` of `tta-pipeline adopt`, or "*.tar" if all are one set'
+            f'"{patterns[-1]}"` of `tta-pipeline shards adopt`, or "*.tar" if all are one set'
         )
 
 

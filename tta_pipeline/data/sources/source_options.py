@@ -1,4 +1,4 @@
-"""Options of the command `shard` about the source, from which each kind makes its section."""
+"""Options of the command `shards make` about the source, from which each kind makes its section."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Options of the command `shard` that describe the source."""
+    """Options of the command `shards make` that describe the source."""
 
     sources: tuple[Path, ...]
     group_depth: int = 2

@@ -113,7 +113,7 @@ class ImagesSection(SourceSection):
     """A section for images that are still to be written as shards."""
 
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of the command `shard`, as fields of `SourceOptions`, that apply to the kind."""
+    """Options of the command `shards make`, as fields of `SourceOptions`, that apply to the kind."""
 
     @abstractmethod
     def open(self, at: SourceContext) -> Source:
@@ -121,7 +121,7 @@ class ImagesSection(SourceSection):
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
-        """Return the section for *options* of the command `shard`; None if the source is not of this kind.
+        """Return the section for *options* of the command `shards make`; None if the source is not of this kind.
 
         Raises:
             SourceError: the source is of this kind, but is faulty.

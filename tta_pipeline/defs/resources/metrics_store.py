@@ -93,7 +93,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         if is_last:
             log.info(
                 "the records are not in metrics.duckdb yet, since this run does not publish; the next run that "
-                "publishes adds them, as does: tta-pipeline rebuild-metrics"
+                "publishes adds them, as does: tta-pipeline results rebuild"
             )
         return ()
 

@@ -291,7 +291,7 @@ def _run_command(*command: str) -> str:
     if done.returncode:
         raise SubmissionError(
             f"`{called}` ended with status {done.returncode}: {done.stderr.strip()}; expected 0: correct the "
-            "options in the file of --config if they are refused, or ask again later"
+            "options in the file of --engine-config if they are refused, or ask again later"
         )
     return done.stdout
 

@@ -27,7 +27,7 @@ _USES = {
     "remote": "shard sets and records at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",
-    "loaders": "other loaders in loader-bench",
+    "loaders": "other loaders in shards bench",
 }
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200

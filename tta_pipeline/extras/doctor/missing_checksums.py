@@ -21,7 +21,7 @@ def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
             subject,
             f"{len(missing):,} of {len(folders):,} shard sets have no fast checksums of their samples, so that reading "
             f"them compares each sample's sha256, which takes longer: {first_few(missing)}",
-            f"tta-pipeline verify {locations.root}",
+            f"tta-pipeline shards verify {locations.root}",
         )
     else:
         yield ok(subject, f"{len(folders):,} shard sets, all with checksums" if folders else "no shard sets yet")

@@ -100,7 +100,7 @@ def _compare_with_database(locations: Locations, listing: "RecordListing", num_f
             subject,
             f"of the content of metrics.duckdb, {changes.undone}",
             "put the records back; otherwise the next run rebuilds the database from the remaining records, as does: "
-            "tta-pipeline rebuild-metrics",
+            "tta-pipeline results rebuild",
         )
     num_missing = len(listing) if changes is None else len(changes.fresh)
     if num_missing:
@@ -109,7 +109,7 @@ def _compare_with_database(locations: Locations, listing: "RecordListing", num_f
             subject,
             f"{num_missing:,} of {len(listing):,} records are not in metrics.duckdb"
             f"{f', which {state}' if changes is None else ''}",
-            "the next run adds them; or now: tta-pipeline rebuild-metrics",
+            "the next run adds them; or now: tta-pipeline results rebuild",
         )
     elif not num_faults and not (changes and changes.undone):
         yield ok(subject, f"{len(listing):,} records, all in metrics.duckdb" if len(listing) else "no records yet")

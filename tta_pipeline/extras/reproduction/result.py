@@ -182,7 +182,7 @@ class ExperimentResult(ConfigModel):
             return cls.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
         except OSError as error:
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected a folder that publish-results wrote"
+                f"{path} cannot be read ({error.strerror}); expected a folder that results publish wrote"
             ) from error
         except ValidationError as error:
             raise RecordError(

@@ -33,7 +33,7 @@ _README = """# {experiment} on {title}
 
 Evaluate it in a project with this benchmark: `{command}`
 
-Repeat it where the data is, and compare: `tta-pipeline reproduce {experiment}`
+Repeat it where the data is, and compare: `tta-pipeline results reproduce {experiment}`
 """
 
 

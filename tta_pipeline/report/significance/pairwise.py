@@ -47,7 +47,7 @@ def mean_error(cells: Mapping[str, WrongSamples]) -> Estimate | None:
 
 
 def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str], Pair]:
-    """Compare every two experiments that have a cell in common, as `tta-pipeline metrics --versus` does."""
+    """Compare every two experiments that have a cell in common, as `tta-pipeline compare` does."""
     found = {(a, b): _compare(standings[a], standings[b]) for a, b in combinations(standings, 2)}
     return {names: pair for names, pair in found.items() if pair.cells}
 

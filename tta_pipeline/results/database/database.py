@@ -88,7 +88,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
-            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline rebuild-metrics`"
+            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline results rebuild`"
         ) from error
 
 
@@ -125,14 +125,14 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         RecordError: there is no database at *path*, or it cannot be read.
     """
     if not path.exists():
-        raise RecordError(f"{path} does not exist; evaluate something, or run `tta-pipeline rebuild-metrics`")
+        raise RecordError(f"{path} does not exist; evaluate something, or run `tta-pipeline results rebuild`")
     try:
         with open_read_only(path) as connection:
             yield connection
     except duckdb.Error as error:
         if isinstance(error, STATEMENT_ERRORS):
             raise
-        raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
+        raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline results rebuild`") from error
 
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:

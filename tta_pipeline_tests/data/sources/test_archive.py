@@ -419,13 +419,13 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
     }
     path = archive(tmp_path / "all.tar", members)
 
-    finished = project.run("tta-pipeline", "shard", str(path), str(tmp_path / "shards"), "--num-shards", "1")
+    finished = project.run("tta-pipeline", "shards", "make", str(path), str(tmp_path / "shards"), "--num-shards", "1")
 
     assert 0 == finished.returncode, finished.stderr
     found = [Path(folder) / name for folder, _, names in os.walk(tmp_path / "shards") for name in names]
     assert 95 == len([file for file in found if file.suffix == ".tar"])
     assert 95 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
-    verified = project.run("tta-pipeline", "verify", str(tmp_path / "shards"))
+    verified = project.run("tta-pipeline", "shards", "verify", str(tmp_path / "shards"))
     assert 0 == verified.returncode
     assert 95 == verified.stdout.count(": intact")
 

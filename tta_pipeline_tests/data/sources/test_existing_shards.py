@@ -227,10 +227,10 @@ def test_adopt_with_the_devkit_takes_numbers_that_count_from_1(tmp_path: Path):
     write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
     devkit = write_devkit(tmp_path / "meta.mat", [(1, "n02", 0), (2, "n03", 0), (3, "n01", 0), (4, "n00", 3)])
 
-    refused = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog")])
+    refused = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog")])
     assert 1 == refused.exit_code
     assert "--devkit" in refused.stderr
-    assert 0 == CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--devkit", str(devkit)]).exit_code
+    assert 0 == CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog"), "--devkit", str(devkit)]).exit_code
 
     shard_set = ShardSet.open(tmp_path / "fog" / "5")
     assert ("n01", "n02", "n03") == shard_set.manifest.classes
@@ -250,8 +250,10 @@ def test_adopt_names_the_classes_without_a_sample(tmp_path: Path):
     write_labelled(tmp_path / "fog" / "5", ["1", "2"])
     (tmp_path / "map.json").write_text('["ant", "bee", "cow", "dog"]')
 
-    finished = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--class-map", str(tmp_path / "map.json")])
-    told = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--json"])
+    finished = CliRunner().invoke(
+        main, ["shards", "adopt", str(tmp_path / "fog"), "--class-map", str(tmp_path / "map.json")]
+    )
+    told = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog"), "--json"])
 
     assert "no sample of 2 of them: ant, dog" in finished.output
     assert ["ant", "dog"] == json.loads(told.stdout)[0]["missing_classes"]

@@ -1,4 +1,4 @@
-"""The verb `shard` and a benchmark file describe a source by one section, and open it by one function."""
+"""The verb `shards make` and a benchmark file describe a source by one section, and open it by one function."""
 
 import tarfile
 from pathlib import Path
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from tta_pipeline.cli.shard import _section
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
-from tta_pipeline.cli.shard import _section
 from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_from_options
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import BenchmarkFileError, SourceError
@@ -131,13 +131,13 @@ def test_labels_of_arrays_are_named_by_the_class_map_on_both_roads(tmp_path: Pat
             (tmp_path / folder / name).mkdir(parents=True)
             Image.new("RGB", (32, 32)).save(tmp_path / folder / name / "x.png")
     finished = CliRunner().invoke(
-        main, ["shard", f"{tmp_path}/arrays", f"{tmp_path}/out", "--num-shards", "1", "--jobs", "1",
+        main, ["shards", "make", f"{tmp_path}/arrays", f"{tmp_path}/out", "--num-shards", "1", "--jobs", "1",
                "--class-map", f"{tmp_path}/map.json"], catch_exceptions=False,
     )  # fmt: skip
     assert 0 == finished.exit_code, finished.output
     by_verb = ShardSet.open(tmp_path / "out" / "fog" / "1")
     packed = CliRunner().invoke(
-        main, ["shard", f"{tmp_path}/arrays.tar", f"{tmp_path}/packed/out", "--num-shards", "1", "--jobs", "1",
+        main, ["shards", "make", f"{tmp_path}/arrays.tar", f"{tmp_path}/packed/out", "--num-shards", "1", "--jobs", "1",
                "--class-map", f"{tmp_path}/map.json"], catch_exceptions=False,
     )  # fmt: skip
     assert 0 == packed.exit_code, packed.output
@@ -177,7 +177,7 @@ def test_one_split_keeps_the_name_that_the_output_has(tmp_path: Path):
     write_tree(tmp_path / "split", classes={"n01": 2})
     for output, expected in (("shards/fog/5", "fog|5"), ("shards/imagenet_r/0", "imagenet_r|0"), ("mine", "clean|0")):
         finished = CliRunner().invoke(
-            main, ["shard", f"{tmp_path}/split", f"{tmp_path}/{output}", "--num-shards", "1", "--jobs", "1",
+            main, ["shards", "make", f"{tmp_path}/split", f"{tmp_path}/{output}", "--num-shards", "1", "--jobs", "1",
                    "--group-depth", "0"], catch_exceptions=False,
         )  # fmt: skip
         assert 0 == finished.exit_code, finished.output
@@ -189,7 +189,7 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
     write_tree(tmp_path / "x" / "plasma_noise" / "1", classes={"n01440764": 2})
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         tar.add(tmp_path / "x", arcname="x")
-    command = ["shard", f"{tmp_path}/x.tar", f"{tmp_path}/out", "--num-shards", "1", "--jobs", "1"]
+    command = ["shards", "make", f"{tmp_path}/x.tar", f"{tmp_path}/out", "--num-shards", "1", "--jobs", "1"]
 
     refused = CliRunner().invoke(main, command)
     assert "found no cell of imagenet_c" in refused.output

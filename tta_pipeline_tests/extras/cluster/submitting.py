@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,9 +68,9 @@ class SubmittingProject(Project):
         """Type `tta-pipeline submit few`."""
         return self.run("tta-pipeline", "submit", "few", *options)
 
-    def submit_work(self, experiments: str, *options: str) -> None:
+    def submit_work(self, experiments: Iterable[str], *options: str) -> None:
         """Submit the unfinished work of some experiments; there must be some."""
-        submitted = self.submit("--experiments", experiments, "--engine", self.engine, "--device", "cpu",
+        submitted = self.submit(*only(experiments), "--engine", self.engine, "--device", "cpu",
                                 "--devices", "2", "--compute", "decode_threads=1", *options)  # fmt: skip
         assert 0 == submitted.returncode, submitted.stderr[-3000:]
         assert "submitted" in submitted.stderr, submitted.stderr
@@ -89,7 +89,7 @@ class SubmittingProject(Project):
     def begin_endless(self) -> set[int]:
         """Submit work that takes hours, and return the process ids of its first two pieces."""
         began = time.time()
-        self.submit_work("endless")
+        self.submit_work(["endless"])
         wait_until(lambda: 2 == len(self.process_ids(since=began)), what="two pieces under way", within_s=300)
         return self.process_ids(since=began)
 
@@ -143,6 +143,11 @@ class SubmittingProject(Project):
         (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
         with dg.DagsterInstance.from_config(str(folder)) as instance:
             yield instance
+
+
+def only(experiments: Iterable[str]) -> list[str]:
+    """Return the options that name *experiments*."""
+    return [word for name in experiments for word in ("--experiment", name)]
 
 
 def piece_of(record: RunRecord) -> str:

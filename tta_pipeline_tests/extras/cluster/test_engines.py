@@ -69,10 +69,12 @@ def test_a_file_that_an_engine_would_not_read_is_refused(name: str, tmp_path: Pa
     path = tmp_path / "options.yaml"
     path.write_text("cpu: []\n")
 
-    found = CliRunner().invoke(main, ["submit", "digits_c", "--engine", name, "--config", str(path), "--dry-run"])
+    found = CliRunner().invoke(
+        main, ["submit", "digits_c", "--engine", name, "--engine-config", str(path), "--dry-run"]
+    )
 
     assert click.UsageError.exit_code == found.exit_code
-    assert f"--config is given with the engine {name}, which reads no file" in found.output
+    assert f"--engine-config is given with the engine {name}, which reads no file" in found.output
 
 
 def test_a_submission_of_an_unknown_engine_is_refused_in_one_line(tmp_path: Path):

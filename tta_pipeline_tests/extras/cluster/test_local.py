@@ -15,6 +15,7 @@ from tta_pipeline_tests.extras.cluster.submitting import (
     ROOT,
     SubmittingProject,
     first_records,
+    only,
     piece_of,
     wait_until,
 )
@@ -31,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     project = SubmittingProject(engine="local", locations=Locations(root=folder / "data"), home=folder / "dagster")
     project.configure(ROOT / "dagster.yaml")
     project.add_benchmark("few", FEW)
-    project.submit_work(",".join((*EXPERIMENTS, "failing")))
+    project.submit_work((*EXPERIMENTS, "failing"))
     with web_server(another(project), folder / "another.log"), web_server(project, folder / "server.log") as server:
         project.wait()
         yield server
@@ -102,8 +103,8 @@ def test_a_piece_that_fails_is_tried_twice_and_named_with_its_run(project: Submi
 
 def test_a_second_submission_has_only_what_failed(project: SubmittingProject):
     """Of the others, nothing is unfinished."""
-    nothing = project.submit("--device", "cpu", "--experiments", ",".join(EXPERIMENTS))
-    planned = project.submit("--device", "cpu", "--experiments", "source,failing", "--dry-run")
+    nothing = project.submit("--device", "cpu", *only(EXPERIMENTS))
+    planned = project.submit("--device", "cpu", *only(("source", "failing")), "--dry-run")
 
     assert "nothing of few is unfinished" in nothing.stderr
     assert ["stage", "evaluations", "report"] == [line.split()[0] for line in planned.stdout.splitlines()]
@@ -111,7 +112,7 @@ def test_a_second_submission_has_only_what_failed(project: SubmittingProject):
 
 def test_a_piece_whose_run_is_deleted_is_launched_again_before_the_report(project: SubmittingProject):
     """And evaluates nothing that is finished."""
-    project.submit_work("slow")
+    project.submit_work(["slow"])
     wait_until(lambda: ended(project, "slow"), what="a piece that is done", within_s=300)
     deleted = ended(project, "slow")[0].dagster_run
     gone = project.run("dagster", "run", "delete", "--force", deleted.run_id)

@@ -21,6 +21,7 @@ from tta_pipeline_tests.extras.cluster.submitting import (
     ROOT,
     SubmittingProject,
     first_records,
+    only,
     piece_of,
     wait_until,
 )
@@ -42,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
         project.configure(ROOT / "cluster" / "ray" / "dagster.yaml")
         project.add_benchmark("few", FEW)
         with web_server(project, folder / "server.log") as server:
-            project.submit_work(",".join(EXPERIMENTS))
+            project.submit_work(EXPERIMENTS)
             project.wait()
             yield server
     assert [] == head.process_ids()
@@ -99,7 +100,7 @@ def test_what_is_finished_is_not_submitted_again(project: SubmittingProject):
     """Nothing is left of the two experiments, and no run begins."""
     before = len(project.runs())
 
-    again = project.submit("--engine", "ray", "--device", "cpu", "--experiments", ",".join(EXPERIMENTS))
+    again = project.submit("--engine", "ray", "--device", "cpu", *only(EXPERIMENTS))
 
     assert "nothing of few is unfinished" in again.stderr + again.stdout
     assert before == len(project.runs())
@@ -108,7 +109,7 @@ def test_what_is_finished_is_not_submitted_again(project: SubmittingProject):
 def test_a_killed_worker_is_noticed_and_only_what_is_missing_is_done_again(project: SubmittingProject):
     """Dagster's monitor sees that the job failed; the second run of the piece has its tags and no finished cell."""
     began = time.time()
-    project.submit_work("slow")
+    project.submit_work(["slow"])
     wait_until(lambda: project.records("slow"), what="a finished cell", within_s=300)
     wait_until(lambda: max(note.began_at for note in project.notes(since=began)) > time.time() - 0.5,
                what="a cell under way", within_s=60)  # fmt: skip

@@ -76,7 +76,7 @@ class NotedTent(Noted, Tent):
     pass
 '''
 CONFIG = "device: [--gres=gpu:1, --cpus-per-task=1]\ncpu: [--cpus-per-task=1]\n"
-SUBMIT = ("submit", "mine", "--engine", "slurm", "--device", "cpu", "--devices", "2", "--config", "slurm.yaml")
+SUBMIT = ("submit", "mine", "--engine", "slurm", "--device", "cpu", "--devices", "2", "--engine-config", "slurm.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +285,7 @@ def test_a_kill_a_signal_and_a_lost_node_cost_no_finished_cell(prepared: Cluster
     squeue.write_text(f'#!/bin/bash\n[ -e broken ] && {{ echo "no controller" >&2; exit 1; }}\n'
                       f'exec {shutil.which("squeue")} "$@"\n')  # fmt: skip
     squeue.chmod(0o755)
-    prepared.run(*SUBMIT, "--experiments", "source", "--by", "corruption")
+    prepared.run(*SUBMIT, "--experiment", "source", "--piece", "corruption")
     with (prepared.folder / "watched").open("wb") as watched:
         watching = subprocess.Popen([BIN / "tta-pipeline", "submit", "mine", "--status", "--watch"], stdout=watched,
                                     stderr=watched, env=prepared.environment, cwd=prepared.folder)  # fmt: skip
@@ -326,7 +326,7 @@ def test_slurm_tells_a_piece_that_its_time_is_nearly_over(prepared: Cluster):
     """It ends after the cell that it is at, and goes on in the same job when that has begun again."""
     (prepared.folder / "slurm.yaml").write_text(f"{CONFIG.replace('task=1]', 'task=1, --time=1]')}warn_s: 10\n")
     prepared.hold()
-    prepared.run(*SUBMIT, "--experiments", "source")
+    prepared.run(*SUBMIT, "--experiment", "source")
     wait_for("piece that goes on", lambda: any(note["SLURM_RESTART_COUNT"] == "1" for note in prepared.notes()))
     prepared.go_on()
     prepared.run("submit", "mine", "--status", "--watch")
@@ -336,7 +336,7 @@ def test_slurm_tells_a_piece_that_its_time_is_nearly_over(prepared: Cluster):
 
 def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluster):
     """The verb stops the jobs; what was finished is not evaluated again."""
-    of_source = (*SUBMIT, "--experiments", "source")
+    of_source = (*SUBMIT, "--experiment", "source")
     prepared.run(*of_source)
     wait_for("finished cell", lambda: prepared.records("source"))
     prepared.hold()
@@ -368,7 +368,7 @@ def test_a_piece_that_fails_twice_is_named_with_its_log(prepared: Cluster):
     """The others are done, so is the report, and what failed is all that is submitted afterwards."""
     (prepared.folder / "fails").touch()
 
-    told = prepared.run(*SUBMIT, "--experiments", "source", "--watch", status=1)
+    told = prepared.run(*SUBMIT, "--experiment", "source", "--watch", status=1)
 
     (problem,) = [line for line in told.splitlines() if ": failed; log: " in line]
     log = Path(problem.partition("log: ")[2])
@@ -378,7 +378,7 @@ def test_a_piece_that_fails_twice_is_named_with_its_log(prepared: Cluster):
     assert 5 == len(prepared.records("source"))
 
     (prepared.folder / "fails").unlink()
-    prepared.run(*SUBMIT, "--experiments", "source", "--watch")
+    prepared.run(*SUBMIT, "--experiment", "source", "--watch")
     assert ONCE == prepared.records("source")
     newest = max((prepared.project.locations.submissions("mine")).glob("*/evaluations.txt"))
     assert "0\n" == newest.read_text()

@@ -38,7 +38,7 @@ def test_of_two_that_submit_at_once_one_finds_nothing_to_submit(project: Submitt
     """The same work is never submitted twice."""
     with ThreadPoolExecutor(2) as threads:
         told = [each.result() for each in [
-            threads.submit(project.submit, "--experiments", "source", "--device", "cpu") for _ in range(2)
+            threads.submit(project.submit, "--experiment", "source", "--device", "cpu") for _ in range(2)
         ]]  # fmt: skip
 
     assert [0, 0] == [each.returncode for each in told], [each.stderr for each in told]
@@ -48,7 +48,7 @@ def test_of_two_that_submit_at_once_one_finds_nothing_to_submit(project: Submitt
 
 def test_a_submission_is_asked_for_by_its_number(project: SubmittingProject):
     """Of two, the older one is cancelled, and the newer one waits."""
-    project.submit("--experiments", "source", "--device", "cpu")
+    project.submit("--experiment", "source", "--device", "cpu")
     first = find_submission(project.locations, "few")
     Submission.create(project.locations, benchmark="few", engine="local", pieces=first.pieces, compute=first.compute,
                       owner=first.owner)  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
     for action, is_off in (("stop", True), ("start", False)):
         switched = project.run(*(word.format(action) for word in switch))
         assert 0 == switched.returncode, switched.stderr[-3000:]
-        told = [project.submit("--experiments", "source", "--device", "cpu"), project.submit("--status")]
+        told = [project.submit("--experiment", "source", "--device", "cpu"), project.submit("--status")]
 
         named = ["turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]
         assert [is_off] * 2 == named, [each.stderr for each in told]
@@ -73,12 +73,12 @@ def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
 
 def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_path: Path):
     """Also when everything was submitted there; after it is cancelled the rest is submitted here."""
-    project.submit("--experiments", "source", "--device", "cpu")
+    project.submit("--experiment", "source", "--device", "cpu")
     here = replace(project, home=tmp_path / "another")
     here.configure(ROOT / "dagster.yaml")
-    told = [here.submit("--experiments", "source", "--device", "cpu"), here.submit("--status")]
+    told = [here.submit("--experiment", "source", "--device", "cpu"), here.submit("--status")]
     cancelled = here.submit("--cancel")
-    again = here.submit("--experiments", "source", "--device", "cpu")
+    again = here.submit("--experiment", "source", "--device", "cpu")
 
     for each in told:
         assert "submission 1 of few belongs to another Dagster" in each.stderr, each.stderr
@@ -116,7 +116,7 @@ def change_settings(project: Project, experiment: str) -> None:
 
 def test_another_engine_is_not_asked_for_a_submission(project: SubmittingProject):
     """Slurm would say that all its pieces are lost."""
-    project.submit("--experiments", "source", "--device", "cpu")
+    project.submit("--experiment", "source", "--device", "cpu")
     told = project.submit("--status", "--engine", "slurm")
 
     assert 2 == told.returncode
@@ -162,7 +162,9 @@ def test_a_folder_that_has_lost_its_file_is_not_taken_again(tmp_path: Path):
     assert [following] == list(find_open_submissions(locations, "few"))
 
 
-@pytest.mark.parametrize("options", [("--number", "3"), ("--cancel", "--dry-run"), ("--experiments", "source,,")])
+@pytest.mark.parametrize(
+    "options", [("--number", "3"), ("--cancel", "--dry-run"), ("--experiment", "source", "--experiment", "")]
+)
 def test_options_that_contradict_each_other_do_nothing(project: SubmittingProject, options: tuple[str, ...]):
     """Neither is anything submitted nor cancelled."""
     told = project.submit(*options)

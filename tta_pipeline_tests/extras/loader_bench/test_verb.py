@@ -1,4 +1,4 @@
-"""`tta-pipeline loader-bench` as people and programs use it."""
+"""`tta-pipeline shards bench` as people and programs use it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tta_pipeline_tests.conftest import Project
 def test_json_is_one_array_with_a_row_for_each_loader(shard_set: ShardSet, project: Project):
     """Nothing else stands on standard output; progress goes to standard error."""
     finished = project.run(
-        "tta-pipeline", "loader-bench", str(shard_set.folder), "--loader", "indexed", "--loader", "imagefolder",
+        "tta-pipeline", "shards", "bench", str(shard_set.folder), "--loader", "indexed", "--loader", "imagefolder",
         "--batch-size", "6", "--threads", "1", "--repeats", "1", "--json",
     )  # fmt: skip
 
@@ -31,7 +31,7 @@ def test_json_is_one_array_with_a_row_for_each_loader(shard_set: ShardSet, proje
 def test_people_get_a_table_of_generated_data(project: Project):
     """Without a shard set, images are made for it."""
     finished = project.run(
-        "tta-pipeline", "loader-bench", "--generate", "12", "--image-size", "16", "--loader", "indexed",
+        "tta-pipeline", "shards", "bench", "--generate", "12", "--image-size", "16", "--loader", "indexed",
         "--repeats", "1",
     )  # fmt: skip
 
@@ -44,7 +44,7 @@ def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp
     """Two processes, normalisation on the host, the shards staged on this device: each row says so."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     finished = project.run(
-        "tta-pipeline", "loader-bench", str(shard_set.folder), "--loader", "indexed", "--processes", "2",
+        "tta-pipeline", "shards", "bench", str(shard_set.folder), "--loader", "indexed", "--processes", "2",
         "--normalization", "host", "--device", "cpu", "--stage", "--threads", "1", "--repeats", "1", "--json", "-q",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp
 @pytest.mark.parametrize("options", [("--loader", "indexd"), ("--generate", "5"), ("--threads", "-1")])
 def test_a_wrong_option_ends_with_status_2(options: tuple[str, str], shard_set: ShardSet, project: Project):
     """The error says what there is, without a traceback."""
-    finished = project.run("tta-pipeline", "loader-bench", str(shard_set.folder), *options)
+    finished = project.run("tta-pipeline", "shards", "bench", str(shard_set.folder), *options)
 
     assert 2 == finished.returncode
     assert "Traceback" not in finished.stderr
@@ -70,7 +70,7 @@ def test_a_wrong_option_ends_with_status_2(options: tuple[str, str], shard_set: 
 def test_a_folder_without_a_manifest_is_refused(project: Project):
     """The error names the file that is missing."""
     project.locations.root.mkdir()
-    finished = project.run("tta-pipeline", "loader-bench", str(project.locations.root), "--loader", "indexed")
+    finished = project.run("tta-pipeline", "shards", "bench", str(project.locations.root), "--loader", "indexed")
 
     assert 1 == finished.returncode
     assert "manifest.json cannot be read" in finished.stderr
@@ -111,7 +111,7 @@ def half_installed(folder: Path, code: str) -> None:
 def benched(shard_set: ShardSet, packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Measure with what is installed in *packages*, too."""
     return subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "loader-bench", shard_set.folder, "--threads", "1",
+        [Path(sys.executable).with_name("tta-pipeline"), "shards", "bench", shard_set.folder, "--threads", "1",
          "--repeats", "1", "--loader", "litdata", "--loader", "indexed", *options],
         env=os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True, text=True, check=False,
@@ -151,7 +151,7 @@ def test_only_a_loader_that_cannot_be_measured_is_an_error(shard_set: ShardSet, 
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'packages'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
     done = subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "loader-bench", shard_set.folder, "--loader", "litdata"],
+        [Path(sys.executable).with_name("tta-pipeline"), "shards", "bench", shard_set.folder, "--loader", "litdata"],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ def cell(write: Callable[..., object], tmp_path: Path) -> PublishedCell:
 
 def published(shards: Path, target: Path, *options: str) -> Result:
     """Publish the shard sets below *shards* with the command line."""
-    arguments = ["publish-data", "--shards", str(shards), str(target), "--shift-set", "imagenet_c", *options]
+    arguments = ["shards", "publish", "--shards", str(shards), str(target), "--shift-set", "imagenet_c", *options]
     return CliRunner().invoke(main, arguments)
 
 

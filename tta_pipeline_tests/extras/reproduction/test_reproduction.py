@@ -43,7 +43,7 @@ def root(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def published(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its results, as others get them."""
     target = tmp_path_factory.mktemp("published") / "results"
-    done = ask(root, "publish-results", "small", str(target), "--layout", "robustbench")
+    done = ask(root, "results", "publish", "small", str(target), "--robustbench")
     assert done.exit_code == 0, done.output
     return target
 
@@ -84,7 +84,7 @@ def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, p
     before = sorted((clone / "data").rglob("*"))
 
     done = subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "reproduce", "moved", "--device", "cpu"],
+        [Path(sys.executable).with_name("tta-pipeline"), "results", "reproduce", "moved", "--device", "cpu"],
         cwd=clone,
         env={**os.environ, "TTA_DATA_ROOT": str(clone / "data")},
         capture_output=True,
@@ -111,7 +111,7 @@ def test_what_differs_is_named(root: Path, tent: Path, place: tuple, value: obje
     """A result of other settings, data, code or libraries than are here."""
     changed(tent, place, value)
 
-    done = ask(root, "reproduce", str(tent), "--partition", "contrast|5", "--within", "0.01")
+    done = ask(root, "results", "reproduce", str(tent), "--cell", "contrast|5", "--within", "0.01")
 
     assert answer in done.stdout
     assert done.exit_code == (1 if "other error" in answer else 0)
@@ -119,7 +119,7 @@ def test_what_differs_is_named(root: Path, tent: Path, place: tuple, value: obje
 
 def test_a_program_gets_the_answer_as_json(root: Path, tent: Path):
     """The cell with the error that was published and the error here."""
-    done = ask(root, "reproduce", str(tent), "--partition", "contrast|5", "--json")
+    done = ask(root, "results", "reproduce", str(tent), "--cell", "contrast|5", "--json")
 
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -136,7 +136,7 @@ def test_an_error_that_was_changed_by_hand_is_refused(root: Path, tent: Path, pl
     """The hashes are right, and the number that a paper would cite is not."""
     changed(tent, place, 0.0123)
 
-    done = ask(root, "reproduce", str(tent))
+    done = ask(root, "results", "reproduce", str(tent))
 
     assert done.exit_code == 1
     assert f"{tent / 'result.json'}: " in done.stderr
@@ -155,11 +155,11 @@ def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
     with (there / "benchmarks" / "small.yaml").open("a") as file:
         file.write(indent(own, "  "))
 
-    assert ask(there, "publish-results", "small", str(tmp_path / "out"), "--experiment", "own").exit_code == 0
+    assert ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "own").exit_code == 0
     path.write_text("\n".join(names[1:41]))
-    another = ask(there, "publish-results", "small", str(tmp_path / "out2"), "--experiment", "own")
+    another = ask(there, "results", "publish", "small", str(tmp_path / "out2"), "--experiment", "own")
     path.unlink()
-    done = ask(root, "reproduce", str(tmp_path / "out" / "own"))
+    done = ask(root, "results", "reproduce", str(tmp_path / "out" / "own"))
 
     assert f"{path} is not the list that own was evaluated on" in another.stderr
     assert "same hash; nothing else differs" in done.stdout, done.output
@@ -171,7 +171,7 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, tent: Path):
     other = next(cell for cell in content["cells"] if cell["partition"] == "contrast|5")
     changed(tent, ("cells",), [*content["cells"], other | {"position": 1, "corruption": "fog", "in_mean": False}])
 
-    done = ask(root, "reproduce", str(tent))
+    done = ask(root, "results", "reproduce", str(tent))
 
     assert done.exit_code == 1
     assert "stream contrast|5 of small has 1 cells here, the published one 2" in done.stderr
@@ -189,7 +189,7 @@ def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, tent: P
     shutil.copy(tent / "benchmark.yaml", own / "benchmarks" / "small.yaml")
 
     environment = {"TTA_DATA_ROOT": str(own), "TTA_SHARDS_ROOT": str(store)}
-    done = CliRunner(env=environment).invoke(main, ["reproduce", str(tent), "--partition", "contrast|5"])
+    done = CliRunner(env=environment).invoke(main, ["results", "reproduce", str(tent), "--cell", "contrast|5"])
 
     assert done.exit_code == 0, done.output
     assert "same hash" in done.stdout
@@ -199,7 +199,7 @@ def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, tent: P
 def test_the_result_is_that_of_the_records(root: Path, published: Path):
     """Mean error, hashes and number of cells are those of the newest records; Parquet has a row for each."""
     result = ExperimentResult.read(published / "tent")
-    project = ask(root, "metrics", "--format", "json", "--sql", "SELECT mean_error, clean_error FROM leaderboard "
+    project = ask(root, "metrics", "--json", "--sql", "SELECT mean_error, clean_error FROM leaderboard "
                   "WHERE experiment = 'tent'")  # fmt: skip
     (row,) = json.loads(project.stdout)
 
@@ -236,8 +236,8 @@ def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
     shutil.copytree(root, there)
     shutil.rmtree(there / "small" / "results" / "evaluations" / "norm" / "contrast-5")
 
-    done = ask(there, "publish-results", "small", str(tmp_path / "out"), "--experiment", "norm", "--json")
-    quiet = ask(there, "publish-results", "small", str(tmp_path / "quiet"), "--experiment", "norm", "--quiet")
+    done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "norm", "--json")
+    quiet = ask(there, "results", "publish", "small", str(tmp_path / "quiet"), "--experiment", "norm", "--quiet")
 
     assert (0, "") == (quiet.exit_code, quiet.stdout)
     assert 1 == len(json.loads(done.stdout))
@@ -254,7 +254,7 @@ def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: P
     path = next(benchmark.predictions("small").glob("tent/contrast-5/*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
 
-    done = ask(there, "publish-results", "small", str(tmp_path / "out"))
+    done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
 
     assert done.exit_code == 1
     assert str(path) in done.stderr
@@ -263,7 +263,7 @@ def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: P
 
 def test_a_folder_without_its_benchmark_says_what_to_do(published: Path, tmp_path: Path):
     """The error names the file to copy, and where to."""
-    done = ask(tmp_path / "data", "reproduce", str(published / "tent"))
+    done = ask(tmp_path / "data", "results", "reproduce", str(published / "tent"))
 
     assert done.exit_code == 1
     assert f"copy {published / 'tent' / 'benchmark.yaml'} to {tmp_path / 'data' / 'benchmarks' / 'small.yaml'}" in (

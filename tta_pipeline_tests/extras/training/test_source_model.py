@@ -193,10 +193,10 @@ def test_loose_files_give_the_weights_that_shards_give(data: Locations, sweep: P
 
 
 def ask_to_stop(data: Locations) -> Result:
-    """Type `tta-pipeline stop-training small`."""
+    """Type `tta-pipeline models stop-training small`."""
     data.benchmark_files.mkdir(parents=True, exist_ok=True)
     (data.benchmark_files / "small.yaml").write_text(SMALL)
-    return CliRunner(env={"TTA_DATA_ROOT": str(data.root)}).invoke(main, ["stop-training", "small"])
+    return CliRunner(env={"TTA_DATA_ROOT": str(data.root)}).invoke(main, ["models", "stop-training", "small"])
 
 
 def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations):

@@ -25,10 +25,16 @@ def parameters(command: click.Command, parent: click.Context | None = None) -> l
     return [facts(parameter) for parameter in command.get_params(context)]
 
 
-def known_parameters(group: click.Group) -> dict[str, list[dict[str, object]]]:
-    """Return the parameters of each verb of *group*; the verb "" has the parameters of the group itself."""
-    context = click.Context(group, **group.context_settings)
-    return {"": parameters(group), **{name: parameters(command, context) for name, command in group.commands.items()}}
+def known_parameters(
+    command: click.Command, words: tuple[str, ...] = (), parent: click.Context | None = None
+) -> dict[str, list[dict[str, object]]]:
+    """Return the parameters of *command* and of each verb under it; the command line itself is the verb ""."""
+    found = {" ".join(words): parameters(command, parent)}
+    if isinstance(command, click.Group):
+        context = click.Context(command, parent=parent, **command.context_settings)
+        for name, verb in command.commands.items():
+            found |= known_parameters(verb, (*words, name), context)
+    return found
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A function that changes images, for `transforms` of a benchmark file and `tta-pipeline transform`."""
+"""A function that changes images, for `transforms` of a benchmark file and `tta-pipeline shards transform`."""
 
 import numpy as np
 import numpy.typing as npt

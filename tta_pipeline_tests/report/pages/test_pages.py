@@ -154,9 +154,9 @@ def interval(browser: webdriver.Chrome) -> tuple[float, ...]:
 
 
 def test_two_experiments_side_by_side_say_what_the_command_line_says(opened, locations: Locations):
-    """Mean, interval, p-value and every cell are those of `metrics --versus`; the other way round, the signs change."""
+    """Mean, interval, p-value and every cell are those of `compare`; the other way round, the signs change."""
     runner = CliRunner(env={"TTA_DATA_ROOT": str(locations.root)})
-    result = runner.invoke(main, ["metrics", "--versus", "tent", "source", "--format", "json"], catch_exceptions=False)
+    result = runner.invoke(main, ["compare", "tent", "source", "--json"], catch_exceptions=False)
     mean, *cells = json.loads(result.stdout)
     browser = opened("compare.html?a=tent&b=source")
 
@@ -195,7 +195,7 @@ def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):
         assert browser.find_element(By.ID, "class_errors").is_displayed()
         assert browser.find_element(By.CSS_SELECTOR, ".photographs img").is_displayed()
         browser.get(f"{folder}/compare.html")
-        assert "metrics --versus" in browser.find_element(By.CSS_SELECTOR, ".without-script").text
+        assert "tta-pipeline compare" in browser.find_element(By.CSS_SELECTOR, ".without-script").text
         assert not browser.find_element(By.ID, "swap").is_displayed()
 
 

@@ -25,7 +25,7 @@ def ask(sweep: Project) -> Ask:
 
     def ask(*arguments: str) -> Result:
         environment = {"TTA_DATA_ROOT": str(sweep.locations.root)}
-        return CliRunner().invoke(main, ["metrics", "--versus", *arguments], env=environment)
+        return CliRunner().invoke(main, ["compare", *arguments], env=environment)
 
     return ask
 
@@ -47,7 +47,7 @@ def wrong_of(project: Project, name: str, number: int) -> dict[str, bool]:
 
 def test_each_cell_counts_who_alone_is_wrong(sweep: Project, ask: Ask):
     """And the mean is over the images, each with all its corruptions."""
-    finished = ask("norm", "source", "--format", "json")
+    finished = ask("norm", "source", "--json")
     mean, *cells = json.loads(finished.stdout)
 
     for number, cell in enumerate(cells[: len(SMALL_CELLS)]):
@@ -62,9 +62,7 @@ def test_each_cell_counts_who_alone_is_wrong(sweep: Project, ask: Ask):
 
 def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
     """Which of the two is named first decides no verdict."""
-    one, other = (
-        json.loads(ask(*names, "--format", "json").stdout) for names in (("norm", "source"), ("source", "norm"))
-    )
+    one, other = (json.loads(ask(*names, "--json").stdout) for names in (("norm", "source"), ("source", "norm")))
 
     assert [(row["better"], row["p_holm"], -row["error_change"]) for row in one[1:]] == [
         (row["better"], row["p_holm"], row["error_change"]) for row in other[1:]
@@ -74,7 +72,7 @@ def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
 
 def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
-    rows = json.loads(ask("tent", "tent", "--format", "json").stdout)
+    rows = json.loads(ask("tent", "tent", "--json").stdout)
 
     assert {(0.0, 0.0, 1.0, None)} == {
         (row["error_change_low"], row["error_change_high"], row["p_holm"], row["better"]) for row in rows
@@ -88,7 +86,7 @@ def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Pat
     path.write_bytes(path.read_bytes()[:-1])
 
     environment = {"TTA_DATA_ROOT": str(tmp_path / "data")}
-    refused = CliRunner().invoke(main, ["metrics", "--versus", "tent", "norm"], env=environment)
+    refused = CliRunner().invoke(main, ["compare", "tent", "norm"], env=environment)
 
     assert 1 == refused.exit_code
     assert f"{path} hashes to" in refused.output

@@ -165,7 +165,7 @@ def test_one_damaged_record_never_blocks_the_others(locations: Locations, damage
     record(locations, error=0.75, severity=4)
     damage(path)
 
-    rebuilt = verb(locations, "rebuild-metrics")
+    rebuilt = verb(locations, "results", "rebuild")
     asked = verb(locations, "metrics", "--sql", "SELECT severity FROM latest_evaluations ORDER BY 1")
 
     assert [1, 1] == [rebuilt.exit_code, asked.exit_code]

@@ -42,7 +42,7 @@ KINDS: tuple[type[SourceSection], ...] = (
 
 
 def section_from_options(options: SourceOptions) -> ImagesSection:
-    """Return the section for *options* of the command `shard`.
+    """Return the section for *options* of the command `shards make`.
 
     Raises:
         SourceError: the paths are not a source, or an option does not apply to this kind.

@@ -1,4 +1,4 @@
-"""The verb `shard`."""
+"""The verb `shards make`."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
@@ -57,9 +58,20 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     context.default_map = {names[name]: value for name, value in content.items()}
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards make ImageNet-C shards --num-shards 16",
+        "tta-pipeline shards make noise.tar blur.tar shards --max-shard-bytes 1000000000",
+        (
+            "tta-pipeline shards make Tiny-ImageNet-C shards --num-shards 4 --group-prefix frost "
+            "--class-map wnids.json --skip-foreign-classes"
+        ),
+        "tta-pipeline shards make imagenet/val shards/clean/0 --group-depth 0 --num-shards 16",
+    ],
+)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, type=click.Path(path_type=Path))
-@click.argument("output", required=False, type=click.Path(path_type=Path))
+@click.argument("output", metavar="OUT", required=False, type=click.Path(path_type=Path))
 @click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_load_config,
               help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
@@ -79,14 +91,18 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
               show_default=True)  # fmt: skip
 @click.option("--delta", type=float, default=0.1, show_default=True, help="Delta of the Dirichlet order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order.")
-@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
 @click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and list them in the manifest.")
-@click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that are not in the class map.")
+@click.option(
+    "--skip-foreign-classes",
+    is_flag=True,
+    help="Leave out class folders that are not in the class map.",
+)
 @click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
 @click.option(
     "--expect-md5",
@@ -107,23 +123,15 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
 @with_reporter
-def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
+def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
     SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
-
-    \b
-    Examples:
-      tta-pipeline shard ImageNet-C shards --num-shards 16
-      tta-pipeline shard noise.tar blur.tar shards --max-shard-bytes 1000000000
-      tta-pipeline shard Tiny-ImageNet-C shards --num-shards 4 --group-prefix frost --class-map wnids.json \
-          --skip-foreign-classes
-      tta-pipeline shard imagenet/val shards/clean/0 --group-depth 0 --num-shards 16
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 
     if not options["sources"] or options["output"] is None:
-        raise click.UsageError("expected SOURCE... and OUTPUT, here or in the file of --config as sources and output")
+        raise click.UsageError("expected SOURCE... and OUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set
     from tta_pipeline.util.locations import Locations

@@ -1,4 +1,4 @@
-"""The verb `publish-data`."""
+"""The verb `shards publish`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, say, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards publish digits_c published",
+        "tta-pipeline shards publish imagenet_c published --cell 'fog|5' --cell 'fog|3'",
+        "tta-pipeline shards publish --shards shards/fog published --shift-set imagenet_c --title 'Fog'",
+    ],
+)
 @click.argument("names", metavar="[BENCHMARK] OUT", nargs=-1, required=True)
 @click.option(
     "--shards",
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
               help="Date of publication, such as 2026-11-24; else the day when the newest cell was made.")  # fmt: skip
 @plain_errors
 @with_reporter
-def publish_data(
+def publish_shards(
     names: tuple[str, ...],
     *,
     shards: Path | None,
@@ -41,19 +49,13 @@ def publish_data(
     published_on: "datetime | None",
     reporter: "ConsoleReporter",
 ) -> None:
-    r"""Write the shards of a benchmark as a data set for others, in the new folder OUT.
+    r"""Write shards as a data set for others, ready for upload.
 
-    The folder has all cells, the clean images if there are shards of them, a card for the Hugging Face Hub with a
-    configuration for each cell, Croissant metadata, a preview, the classes, and the sha256 of every file. Each shard is
-    hashed first. Shards with a label beside each image are hard-linked where the file system allows it, and take no
+    The new folder OUT has all cells, the clean images if there are shards of them, a card for the Hugging Face Hub with
+    a configuration for each cell, Croissant metadata, a preview, the classes, and the sha256 of every file. Each shard
+    is hashed first. Shards with a label beside each image are hard-linked where the file system allows it, and take no
     space; other shards are rewritten with labels. The same shards and date give the same bytes. Nothing is uploaded:
     the command for the upload is printed.
-
-    \b
-    Examples:
-      tta-pipeline publish-data digits_c published
-      tta-pipeline publish-data imagenet_c published --cell 'fog|5' --cell 'fog|3'
-      tta-pipeline publish-data --shards shards/fog published --shift-set imagenet_c --title 'Fog'
     """
     from tta_pipeline import __version__
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks

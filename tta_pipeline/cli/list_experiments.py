@@ -1,27 +1,30 @@
-"""The verb `experiments`."""
+"""The verb `results list`."""
 
 import sys
 
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table_as, say_left_out, with_format
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline results list digits_c",
+        "tta-pipeline results list digits_c --format csv",
+    ],
+)
 @click.argument("benchmark")
 @with_format
 @plain_errors
-def experiments(*, benchmark: str, form: str) -> None:
-    r"""List the experiments of a benchmark file, including those of a matrix, with the progress of each.
+def list_experiments(*, benchmark: str, form: str) -> None:
+    r"""List the experiments of a benchmark, with their progress.
 
-    A stream counts as recorded if each of its cells has a result; `why` says whether that result belongs to the present
-    data and settings. Faulty experiments are listed at the end, and the exit status is then 1.
-
-    \b
-    Examples:
-      tta-pipeline experiments digits_c
-      tta-pipeline experiments digits_c --format csv
+    Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; `why` says whether
+    that result belongs to the present data and settings. Faulty experiments are listed at the end, and the exit status
+    is then 1.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.experiment_table import experiment_table

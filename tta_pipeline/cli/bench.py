@@ -1,4 +1,4 @@
-"""The verb `loader-bench`."""
+"""The verb `shards bench`."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from tta_pipeline.cli.common import ignore_line, plain_errors, print_table, require_no_pipes, require_urls, say
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 _LOADER_COLUMNS = (
@@ -19,7 +20,16 @@ _LOADER_COLUMNS = (
 )  # fmt: skip
 
 
-@click.command("loader-bench")
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards bench data/imagenet_c/shards/fog/5",
+        "tta-pipeline shards bench shards --loader indexed --loader webdataset --threads 1 --threads 2 --threads 4",
+        "tta-pipeline shards bench shards --batch-size 256 --repeats 5 --json",
+        "tta-pipeline shards bench https://example.org/imagenet_c/fog/5 --loader indexed",
+        "tta-pipeline shards bench --generate 6000 --image-size 224 --storage tensor",
+    ],
+)
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
               help="Loader to measure; can be repeated. Default: every installed one of indexed, webdataset, tar, "
@@ -41,27 +51,19 @@ _LOADER_COLUMNS = (
     "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N generated images, without DIR."
 )
 @click.option("--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Of generated images.")
-@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
+@click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
               help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print the figures only.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
-def loader_bench(
+def bench(
     *, location: str | None, loaders: tuple[str, ...], is_staged: bool, is_quiet: bool, as_json: bool, **options: Any
 ) -> None:
-    r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
+    r"""Measure how fast loaders read shards, without a model.
 
     Each pass of each loader runs in its own process, and the loaders take turns. The figures are medians with their
     range. If a loader itself fails, for example because it is only partly installed, its line says why it was not
     measured. If --loader names it, the exit status is then 1.
-
-    \b
-    Examples:
-      tta-pipeline loader-bench data/imagenet_c/shards/fog/5
-      tta-pipeline loader-bench shards --loader indexed --loader webdataset --threads 1 --threads 2 --threads 4
-      tta-pipeline loader-bench shards --batch-size 256 --repeats 5 --json
-      tta-pipeline loader-bench https://example.org/imagenet_c/fog/5 --loader indexed
-      tta-pipeline loader-bench --generate 6000 --image-size 224 --format tensor
     """
     from dataclasses import asdict
 

@@ -1,10 +1,11 @@
-"""The verb `rebuild-metrics`."""
+"""The verb `results rebuild`."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
+from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
 
@@ -12,13 +13,14 @@ if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command("rebuild-metrics")
+@click.command(cls=Verb, examples=["tta-pipeline results rebuild"])
 @plain_errors
 @with_reporter
-def rebuild_metrics(*, reporter: "ConsoleReporter") -> int:
-    """Rebuild metrics.duckdb from the result records, which are the ground truth. Each is read in full.
+def rebuild(*, reporter: "ConsoleReporter") -> int:
+    """Rebuild the database from the result records.
 
-    Damaged and foreign records are listed and left out; the exit status is then 1.
+    The records are the ground truth of metrics.duckdb; each is read in full. Damaged and foreign records are listed and
+    left out; the exit status is then 1.
     """
     from tta_pipeline.results.database.database import publish_metrics
 

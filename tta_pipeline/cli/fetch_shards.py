@@ -1,4 +1,4 @@
-"""The verb `fetch`."""
+"""The verb `shards fetch`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,26 +6,28 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, with_reporter
+from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
 
 
-@click.command()
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards fetch https://example.org/imagenet_c/fog/5 shards",
+        "tta-pipeline shards fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards",
+    ],
+)
 @click.argument("locations", nargs=-1, required=True, metavar="URL...")
-@click.argument("output", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
 @plain_errors
 @with_reporter
-def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporter") -> None:
-    r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
+def fetch_shards(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporter") -> None:
+    r"""Copy shards from http, s3, gs or file URLs, verified.
 
-    Every byte is compared with the manifest as it arrives. Existing shard sets are not fetched again. Braces in a URL
-    stand for several URLs.
-
-    \b
-    Examples:
-      tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
-      tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
+    They become OUT/<corruption>/<severity>. Every byte is compared with the manifest as it arrives. Existing shard sets
+    are not fetched again. Braces in a URL stand for several URLs.
     """
     from tta_pipeline.data.remote_files import expand_braces
     from tta_pipeline.loading.verified_copy import fetch_shard_set

@@ -1,0 +1,36 @@
+"""The verb `shards split`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.verbs import Verb
+
+if TYPE_CHECKING:
+    from tta_pipeline.util.console import ConsoleReporter
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline shards split shards/fog/5 parts --parts 8",
+    ],
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--parts", "num_parts", type=click.IntRange(1), required=True, help="Number of equal parts.")
+@plain_errors
+@with_reporter
+def split(folder: Path, output: Path, *, reporter: "ConsoleReporter", num_parts: int) -> None:
+    r"""Split shards into equal parts, one for each instance.
+
+    No sample is lost or doubled, and no byte changes. Each part has a manifest.
+    """
+    from tta_pipeline.shards.splitting import split_shard_set
+
+    require_no_pipes(folder)
+    for number, total, published in split_shard_set(folder, output, num_parts, reporter):
+        line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
+        reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)
