@@ -169,7 +169,7 @@ def test_links_lead_somewhere(guide: str):
         assert not anchor or anchor in headings(path.read_text()), target
 
 
-@pytest.mark.parametrize(("verb", "command"), walk_verbs(main))
+@pytest.mark.parametrize(("verb", "command"), list(walk_verbs(main)))
 def test_each_help_begins_with_an_example_that_can_be_typed(verb: str, command: Verb):
     """The options of each example exist; every line fits 80 columns; no line of the list is cut."""
     shown = CliRunner().invoke(main, [*verb.split(), "--help"], prog_name="tta-pipeline").output
@@ -177,7 +177,7 @@ def test_each_help_begins_with_an_example_that_can_be_typed(verb: str, command: 
     assert re.match(rf"Usage: tta-pipeline {verb} .*\n(?: .*\n)*\nExamples?:\n  tta-pipeline {verb}", shown)
     assert "\\b" not in shown
     assert max(map(len, shown.splitlines())) <= 80
-    for example in command.examples:
+    for example in (each for each in command.examples if each.startswith("tta-pipeline ")):
         asked, arguments = parsed(example)
         assert asked is command
         command.make_parser(click.Context(command)).parse_args(arguments)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     examples=[
         "tta-pipeline results publish digits_c published",
         "tta-pipeline results publish imagenet_c published --experiment tent --robustbench",
-        "tta-pipeline results reproduce published/tent",
     ],
 )
 @click.argument("benchmark")

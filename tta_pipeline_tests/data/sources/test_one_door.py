@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
-from tta_pipeline.cli.shard import _section
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.cli.make_shards import _section
 from tta_pipeline.data.sources.kinds import KINDS, ImagesSection, section_from_options
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.errors import BenchmarkFileError, SourceError

@@ -48,6 +48,11 @@ def ask(locations: Locations):
     return ask
 
 
+def as_form(form: str) -> tuple[str, ...]:
+    """Return the options that ask for an answer in *form*."""
+    return ("--json",) if form == "json" else ("--format", form)
+
+
 def test_the_leaderboard_leaves_out_what_goes_without_saying(ask):
     """No column of one seed, of all samples or of nothing."""
     finished = ask()
@@ -101,9 +106,8 @@ def with_generated(tmp_path_factory: pytest.TempPathFactory) -> Locations:
 def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_path: Path, question, form: str):
     """In every form each row says so, and a person is told what it means."""
     path = tmp_path / "answer"
-    asked = ("--json",) if form == "json" else ("--format", form)
     finished = CliRunner().invoke(
-        main, [*question, *asked, "--output", str(path)], env={"TTA_DATA_ROOT": str(with_generated.root)}
+        main, [*question, *as_form(form), "--output", str(path)], env={"TTA_DATA_ROOT": str(with_generated.root)}
     )
 
     assert 0 == finished.exit_code, finished.output
@@ -235,7 +239,7 @@ def test_what_is_no_question_is_said_in_one_line(ask, sql: str, said: str):
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str):
     """A format that would keep one of two refuses, and leaves no file behind."""
-    finished = ask("--sql", "SELECT 1 AS twice, 2 AS twice", "--format", form, "--output", str(tmp_path / "answer"))
+    finished = ask("--sql", "SELECT 1 AS twice, 2 AS twice", *as_form(form), "--output", str(tmp_path / "answer"))
 
     assert 2 == finished.exit_code
     assert "two columns are called twice" in finished.stderr
@@ -299,7 +303,7 @@ def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Location
 
 def started(locations: Locations, sql: str, form: str) -> subprocess.Popen[str]:
     """Start the verb in a process of its own."""
-    command = [Path(sys.executable).with_name("tta-pipeline"), "metrics", "--format", form, "--sql", sql]
+    command = [Path(sys.executable).with_name("tta-pipeline"), "metrics", *as_form(form), "--sql", sql]
     environment = {**os.environ, "TTA_DATA_ROOT": str(locations.root)}
     with interruptible():
         return subprocess.Popen(
