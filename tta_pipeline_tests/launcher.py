@@ -60,13 +60,16 @@ class Launcher:
         self._process.communicate()
         self._folder.cleanup()
 
-    def run(self, command: list[str], environment: dict[str, str], timeout_s: int) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, and return when it has ended.
+    def run(
+        self, command: list[str], environment: dict[str, str], timeout_s: int, folder: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment in *folder*, or where the tests are, and return when it has ended.
 
         Raises:
             TimeoutError: it takes longer; it is killed.
         """
-        request = json.dumps({"command": command, "environment": environment, "folder": str(Path.cwd())}).encode()
+        asked = {"command": command, "environment": environment, "folder": str(folder or Path.cwd())}
+        request = json.dumps(asked).encode()
         assert len(request) < _HEADER_BYTES
         with (
             tempfile.TemporaryFile() as out,

@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tta_pipeline.extras.new_project import create_project
+from tta_pipeline_tests.conftest import launcher
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to.md").read_text()
 CORRUPTION = """
@@ -74,11 +74,8 @@ def typed(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the environment in the project folder, as its user does."""
     unset = ("TTA_DATA_ROOT", "TTA_SHARDS_ROOT", "DAGSTER_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    program = Path(sys.executable).with_name(command[0])
-    return subprocess.run(
-        [program, *command[1:]], cwd=project, capture_output=True, text=True, check=False,
-        env=environment | {"PYTHONWARNINGS": "ignore", "DAGSTER_HOME": str(project)},
-    )  # fmt: skip
+    environment |= {"PYTHONWARNINGS": "ignore", "DAGSTER_HOME": str(project)}
+    return launcher().run(list(command), environment, timeout_s=600, folder=project)
 
 
 @pytest.fixture(scope="module")

@@ -219,10 +219,11 @@ def soak(
 ) -> tuple[list[str], Counter[str]]:
     """Damage so many worlds in each way, each six times; return what went wrong, and how often there was an error."""
     rng, faults, told = random.Random(seed), list[str](), Counter[str]()
-    for kind in KINDS:
+    for place, kind in enumerate(KINDS):
         for number in range(num_worlds):
             world = copy_of(whole, folder / "world")
-            if number % 2:  # what is finished, or kept decoded, is not read: here the cells are yet to be evaluated
+            # What is finished, or kept decoded, is not read: in every other world the cells are yet to be evaluated.
+            if (place + number) % 2 == 0:
                 shutil.rmtree(world.locations.results("small") / "evaluations" / "mine")
                 if "decoded" not in kind:
                     shutil.rmtree(world.locations.root / "decoded")
@@ -246,8 +247,8 @@ def judged(damages: list[Damage], outcome: Outcome, expected: Numbers) -> list[s
 
 
 def test_no_damage_becomes_a_number(whole: World, expected: Numbers, tmp_path: Path):
-    """A hundred and fifty random damages, of each kind as many: no other number without an error, no hang."""
-    faults, told = soak(whole, expected, tmp_path, seed=1, num_worlds=2)
+    """Seventy-eight random damages, of each kind as many: no other number without an error, no hang."""
+    faults, told = soak(whole, expected, tmp_path, seed=1, num_worlds=1)
 
     assert not faults, "\n".join(faults)
     assert all(told[kind] for kind in ("flip in a shard", "swap of blocks", "swap of folders", "cut", "edit")), told

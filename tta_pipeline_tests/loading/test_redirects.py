@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from tta_pipeline.data.remote_files import list_folder
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.loading.servers import Web, web_server
 
 ARCHIVE = b"an archive" * 1000
@@ -36,10 +36,8 @@ def two(shard_set: ShardSet, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
 
 def typed(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in *folder*, as its user does."""
-    return subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), *arguments], cwd=folder, capture_output=True, text=True,
-        check=False, env=os.environ | {"TTA_DATA_ROOT": str(folder / "data"), "HF_TOKEN": "secret"} | environment,
-    )  # fmt: skip
+    environment = os.environ | {"TTA_DATA_ROOT": str(folder / "data"), "HF_TOKEN": "secret"} | environment
+    return launcher().run(["tta-pipeline", *arguments], environment, timeout_s=600, folder=folder)
 
 
 def command(how: str, web: Web, folder: Path) -> list[str]:
