@@ -1,6 +1,7 @@
 """Shared fixtures: real images in folders, and one small benchmark with all its results."""
 
 import atexit
+import gc
 import io
 import os
 import shutil
@@ -72,6 +73,12 @@ def launcher() -> Launcher:
     found = Launcher()
     atexit.register(found.close)
     return found
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run *code* in a process of its own, which has imported this project, and return when it has ended."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return launcher().run(["python", "-c", code, *arguments], environment, timeout_s=600)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,3 +204,9 @@ def shard_set(write: Callable[..., object], tmp_path: Path) -> ShardSet:
     """The shards with their manifest."""
     write()
     return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists before the first test out of garbage collections: there are millions of objects."""
+    gc.collect()
+    gc.freeze()

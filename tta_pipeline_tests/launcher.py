@@ -20,6 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -64,6 +65,8 @@ class Launcher:
         self, command: list[str], environment: dict[str, str], timeout_s: int, folder: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment in *folder*, or where the tests are, and return when it has ended.
+
+        The program may be `python -c CODE ARGUMENT...`.
 
         Raises:
             TimeoutError: it takes longer; it is killed.
@@ -153,6 +156,18 @@ def _become(descriptors: list[int], *, command: list[str], environment: dict[str
     sys.path[:1] = [str(program.parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
 
 
+def _find_program() -> Callable[[], object]:
+    """Return what the present process, which was forked for it, runs."""
+    name = Path(sys.argv[0]).name
+    if name == "python":
+        flag, code, *arguments = sys.argv[1:]
+        assert flag == "-c"
+        sys.argv = [flag, *arguments]
+        return partial(exec, code, {"__name__": "__main__"})
+    (entry,) = entry_points(group="console_scripts", name=name)
+    return entry.load()
+
+
 def _reap(number: int, frame: FrameType | None) -> None:
     del number, frame
     with suppress(ChildProcessError):
@@ -183,5 +198,4 @@ if __name__ == "__main__":
     _import_everything()
     gc.freeze()  # so that forked processes share the memory of these objects
     _serve(sys.argv[1])
-    (entry,) = entry_points(group="console_scripts", name=Path(sys.argv[0]).name)
-    _end(entry.load())
+    _end(_find_program())

@@ -183,10 +183,10 @@ def test_no_verb_falls_over_a_number_that_cannot_be_printed(project: Project):
 
     verbs = {
         verb: project.run("tta-pipeline", *verb.split())
-        for verb in ("experiments small", "why small source fog|3", "doctor --json")
+        for verb in ("results list small", "why small source fog|3", "doctor --json")
     }
 
-    assert "" == verbs["experiments small"].stderr
+    assert "" == verbs["results list small"].stderr
     assert "Traceback" not in "".join(done.stderr for done in verbs.values())
     assert "a number of 5,002 characters" in verbs["doctor --json"].stdout
     assert build_definitions(project.locations).resolve_asset_graph()

@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +14,7 @@ from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import PartitionKey
+from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
 
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
@@ -52,7 +51,7 @@ with ExperimentRunner(own, machine=machine, run_id="killed", tell=print) as own_
 def killed(own: ExperimentResults, key: PartitionKey, *, after: int) -> str:
     """Evaluate the stream at *key* in a process that is killed behind *after* states, and return what it said."""
     arguments = [str(own.locations.root), own.benchmark.model_dump_json(), key.key, str(after)]
-    run = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True, text=True)
+    run = run_python(KILLED, *arguments)
     assert -signal.SIGKILL == run.returncode, run.stderr[-2000:]
     return run.stdout
 

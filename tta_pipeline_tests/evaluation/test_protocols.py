@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -32,6 +30,7 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE, Cell
+from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
     CONTRAST_5,
@@ -291,10 +290,8 @@ def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, setti
     shutil.rmtree(data.results("small"))
     for num_segments in (2, 2):
         content = own.benchmark.model_dump_json()
-        killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str(data.root), content, str(num_segments)], check=False, capture_output=True
-        )
-        assert -signal.SIGKILL == killed.returncode, killed.stderr.decode()[-2000:]
+        killed = run_python(KILLED, str(data.root), content, str(num_segments))
+        assert -signal.SIGKILL == killed.returncode, killed.stderr[-2000:]
 
     again = evaluated(own, WHOLE)
 

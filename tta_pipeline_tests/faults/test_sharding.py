@@ -139,9 +139,9 @@ AS_NOBODY = """
 import os, sys
 from tta_pipeline.cli import main
 shard = ["--num-shards", "2", "--jobs", "1"]
-main(["shard", sys.argv[1], sys.argv[3], *shard], standalone_mode=False)  # everything is imported by now
+main(["shards", "make", sys.argv[1], sys.argv[3], *shard], standalone_mode=False)  # everything is imported by now
 os.setgroups([]), os.setgid(65534), os.setuid(65534)  # permissions mean nothing to root
-main(["shard", sys.argv[2], sys.argv[4], *shard])
+main(["shards", "make", sys.argv[2], sys.argv[4], *shard])
 """
 
 

@@ -86,6 +86,8 @@ HALF = {
     "its process": ("ENDS", "its process ended|ended with status"),
 }
 """What the package of a loader may lack, and what is then said."""
+USUAL = {"an import", "its writer", "its process"}
+"""One before the loader is known, one while its data are prepared, one while it reads."""
 WRITER = {
     "RAISES": "class Cache:\n    def __init__(self, *_, **__): raise RuntimeError('no writer here')\n",
     "READS": "class Cache:\n    def __init__(self, *_, **__): ...\n    __setitem__ = done = merge = __init__\n",
@@ -118,7 +120,9 @@ def benched(shard_set: ShardSet, packages: Path, *options: str) -> subprocess.Co
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("lacks", HALF)
+@pytest.mark.parametrize(
+    "lacks", [pytest.param(lacks, marks=() if lacks in USUAL else pytest.mark.slow) for lacks in HALF]
+)
 def test_a_loader_that_is_half_installed_takes_no_other_with_it(shard_set: ShardSet, tmp_path: Path, lacks: str):
     """Its row says why it was not measured; the other has its figures."""
     code, said = HALF[lacks]
