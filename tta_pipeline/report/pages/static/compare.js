@@ -175,7 +175,7 @@ function show() {
   const pair = a === b ? null : pairOf(a, b);
   const rows = rowsOf(a, b, pair);
   history.replaceState(null, "", `?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
-  document.getElementById("command").textContent = `tta-pipeline metrics --versus ${a} ${b}`;
+  document.getElementById("command").textContent = `tta-pipeline compare ${a} ${b}`;
   showMean(a, b, pair);
   showMap(a, b, rows);
   showSigns(a, b, rows);
