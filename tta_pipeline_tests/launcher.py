@@ -165,7 +165,8 @@ def _find_program() -> Callable[[], object]:
         sys.argv = [flag, *arguments]
         return partial(exec, code, {"__name__": "__main__"})
     (entry,) = entry_points(group="console_scripts", name=name)
-    return entry.load()
+    program: Callable[[], object] = entry.load()
+    return program
 
 
 def _reap(number: int, frame: FrameType | None) -> None:
