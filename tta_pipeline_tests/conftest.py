@@ -1,7 +1,6 @@
 """Shared fixtures: real images in folders, and one small benchmark with all its results."""
 
 import atexit
-import gc
 import io
 import os
 import shutil
@@ -204,9 +203,3 @@ def shard_set(write: Callable[..., object], tmp_path: Path) -> ShardSet:
     """The shards with their manifest."""
     write()
     return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
-
-
-def pytest_collection_finish() -> None:
-    """Leave what exists before the first test out of garbage collections: there are millions of objects."""
-    gc.collect()
-    gc.freeze()

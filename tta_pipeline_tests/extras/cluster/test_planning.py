@@ -1,6 +1,7 @@
 """What is left of a small real benchmark, as pieces."""
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.source_training import is_model_trained
+from tta_pipeline.methods import METHODS
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
@@ -278,3 +280,16 @@ def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):
 
     assert costs.is_timed
     assert costs.expected_s("heavy", plan) == pytest.approx(10 * costs.expected_s("light", plan))
+
+
+def test_a_measured_time_is_divided_by_the_passes_of_its_method(finished, monkeypatch):
+    """Where every method makes four passes, a pass takes a quarter of what it takes where every method makes one."""
+    change(finished, experiments={"other": {"model": "cnn", "method": "source"}})
+    benchmark = load_all_benchmarks(finished).benchmark("small")
+    pass_s = {}
+    for passes in (1, 4):
+        of_passes = {name: replace(entry, passes=passes) for name, entry in METHODS.items()}
+        monkeypatch.setattr("tta_pipeline.extras.cluster.costs.METHODS", of_passes)
+        pass_s[passes] = Costs.from_database(benchmark, finished).of_models["cnn"]
+
+    assert pass_s[1] == pytest.approx(4 * pass_s[4])
