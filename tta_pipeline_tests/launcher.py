@@ -30,13 +30,21 @@ from typing import NoReturn
 
 _LIBRARIES = (
     "dagster._cli",
+    "dagster._core.definitions.antlr_asset_selection.antlr_asset_selection",
     "dagster._core.storage.base_storage",
     "dagster._core.storage.sqlite_storage",
+    "dagster_dg_cli.cli.entrypoint",
     "duckdb",
+    "matplotlib.backends.backend_svg",
+    "pandas",
+    "PIL.GifImagePlugin",
     "pyarrow.compute",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
     "rich.progress",
+    "sklearn.datasets",
     "torch",
+    "upath.core",
 )
 _PROJECT = "tta_pipeline"
 _AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions"})
