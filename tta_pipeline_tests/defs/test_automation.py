@@ -35,9 +35,12 @@ class Days:
     def requested(self) -> dict[dg.AssetKey, set[str | None]]:
         """Look at the conditions and return which cells of which assets are to be made."""
         defs = build_definitions(self._locations)
-        result = dg.evaluate_automation_conditions(defs=defs, instance=self.instance, cursor=self._cursor)
+        small = dg.AssetSelection.key_prefixes("small")
+        result = dg.evaluate_automation_conditions(
+            defs=defs, instance=self.instance, asset_selection=small, cursor=self._cursor
+        )
         self._cursor = result.cursor
-        keys = [key for key in defs.resolve_asset_graph().materializable_asset_keys if key.path[0] == "small"]
+        keys = small.resolve(defs.resolve_asset_graph())
         found = {key: set(result.get_requested_partitions(key)) for key in keys}
         return {key: cells for key, cells in found.items() if cells}
 

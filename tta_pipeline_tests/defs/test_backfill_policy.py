@@ -1,8 +1,6 @@
 """Into which runs Dagster cuts a backfill, and that these name the asked cells and no others."""
 
 import random
-import subprocess
-import sys
 
 import dagster as dg
 import pytest
@@ -11,6 +9,7 @@ from dagster._core.definitions.events import AssetKeyPartitionKey
 
 from tta_pipeline.defs.scope import backfill_policy, cell_partitions
 from tta_pipeline.errors import SettingsError
+from tta_pipeline_tests.conftest import run_python
 
 GRID = cell_partitions(("fog", "snow", "blur", "noise"), (1, 2, 5))
 CELLS = [str(key) for key in GRID.get_partition_keys()]
@@ -58,9 +57,7 @@ def test_runs_name_the_asked_cells_once(monkeypatch: pytest.MonkeyPatch, cells_p
 def test_definitions_load_with_either_policy(said: str, expected: str, monkeypatch: pytest.MonkeyPatch):
     """Assets without partitions have one run in any case, and so do loaders, which are measured one after the other."""
     monkeypatch.setenv("TTA_CELLS_PER_RUN", said)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOADING], check=True, capture_output=True, text=True)
-
-    assert expected == done.stdout.strip()
+    assert expected == run_python(LOADING).stdout.strip()
 
 
 def test_what_is_no_number_of_cells_is_an_error(monkeypatch: pytest.MonkeyPatch):

@@ -12,22 +12,22 @@ from dagster_dg_core.context import DgContext
 
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project, launcher
 
 ROOT = Path(__file__).parents[2]
 SHARDS = ("launch", "--assets", "small/source_split,small/tar_shards,small/shard_manifest")
 
 
 def run_dg(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `dg` in the project folder with no warning switched off, for a user whose home is empty."""
-    environment = {**project.environment, "HOME": str(project.home.parent), "PATH": os.defpath}
-    del environment["PYTHONWARNINGS"]
-    finished = subprocess.run(
-        [Path(sys.executable).with_name("dg"), *arguments],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """Run `dg` in the project folder, for a user whose home is empty."""
+    finished = launcher().run(["dg", *arguments], environment(project), timeout_s=600, folder=ROOT)
     assert 0 == finished.returncode, finished.stderr[-3000:]
     return finished
+
+
+def environment(project: Project) -> dict[str, str]:
+    """Return the environment of a user whose home is empty."""
+    return {**project.environment, "HOME": str(project.home.parent), "PATH": os.defpath}
 
 
 def code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Path]:
@@ -53,7 +53,12 @@ def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Pr
     """The cell that was named has shards, the history knows the run, and the user's home stays empty."""
     project.add_benchmark("small", SMALL)
 
-    finished = run_dg(project, *SHARDS, "--partition", "contrast|5", "--config-json", '{"loggers": {"console": {}}}')
+    command = (*SHARDS, "--partition", "contrast|5", "--config-json", '{"loggers": {"console": {}}}')
+    shows_warnings = {**environment(project), "PYTHONWARNINGS": ""}
+    finished = subprocess.run(
+        [Path(sys.executable).with_name("dg"), *command],
+        cwd=ROOT, env=shows_warnings, capture_output=True, text=True, check=True,
+    )  # fmt: skip
 
     shown = finished.stdout + finished.stderr
     assert "Warning" not in shown

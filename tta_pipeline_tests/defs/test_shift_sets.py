@@ -38,7 +38,7 @@ sets:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A benchmark with three sets and an untrained model of 1,000 classes, everything of it materialized."""
+    """A benchmark with three sets and an untrained model of 1,000 classes, all materialized but one report."""
     folder = tmp_path_factory.mktemp("several")
     project = new_project(folder)
     images = folder / "images"
@@ -55,12 +55,12 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
     sha256 = hashlib.sha256((folder / "net.pth").read_bytes()).hexdigest()
     project.add_benchmark("several", FILE.format(images=images, weights=folder / "net.pth", sha256=sha256))
     (project.locations.benchmark_files / "bar.shifts.yaml").write_text(BAR)
-    for group, cells in (
-        ("several__bar", "blue_noise_sample|3...caustic_refraction|7"),
-        ("several__light", "dusk|0...dawn|0"),
-        ("several__imagenet_r", "imagenet_r|0...imagenet_r|0"),
+    for selection, cells in (
+        ("group:several__light", "dusk|0...dawn|0"),
+        ("group:several__imagenet_r and not key:*/robustness_report", "imagenet_r|0...imagenet_r|0"),
+        ("group:several__bar", "blue_noise_sample|3...caustic_refraction|7"),  # last: its report is looked at
     ):
-        done = project.materialize(f"group:{group}", "--partition-range", cells)
+        done = project.materialize(selection, "--partition-range", cells)
         assert 0 == done.returncode, done.stderr[-3000:]
     return project
 
@@ -101,7 +101,7 @@ def test_sets_lie_beside_each_other(several: Project):
     root = several.locations.root / "several"
 
     assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "shards").iterdir()}
-    assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "report").iterdir()}
+    assert {"bar", "light"} == {path.name for path in (root / "report").iterdir()}
     assert {"bar.json", "light.json", "imagenet_r.json"} == {path.name for path in (root / "class_maps").iterdir()}
     verified = several.run("tta-pipeline", "shards", "verify", str(root / "shards"))
     assert 0 == verified.returncode, verified.stdout + verified.stderr
@@ -110,7 +110,6 @@ def test_sets_lie_beside_each_other(several: Project):
 def test_a_report_of_one_of_several_sets_shows_them_all(several: Project):
     """Accuracy on each set against accuracy on clean images; the table has a row for each experiment and set."""
     folder = several.locations.root / "several" / "report" / "bar"
-    assert 0 == several.materialize("several/bar/robustness_report").returncode
 
     assert (folder / "figures" / "shift_sets.svg").exists()
     table = (folder / "tables" / "shift_sets.csv").read_text().splitlines()

@@ -13,7 +13,7 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+from tta_pipeline_tests.conftest import Project, jpeg, new_project, write_tree
 
 REST = """
 title: Any source
@@ -27,15 +27,21 @@ experiments:
   source: {model: r18, method: source}
 source: """
 CELLS = [Cell(corruption=corruption, severity=severity) for corruption in ("fog", "contrast") for severity in (1, 5)]
-RANGE = ("--partition-range", "fog|1...contrast|5")
+RANGE = ("--partition-range", "fog|5...contrast|5")
+MADE = [cell for cell in CELLS if cell.severity == 5]
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder tree of four cells with two classes of three images."""
+    """A folder tree."""
+    return written(tmp_path)
+
+
+def written(folder: Path) -> Path:
+    """Write a folder tree of four cells with two classes of three images, and return it."""
     for cell in CELLS:
-        write_tree(tmp_path / "tree" / cell.path, classes={"n01": 3, "n02": 3})
-    return tmp_path / "tree"
+        write_tree(folder / "tree" / cell.path, classes={"n01": 3, "n02": 3})
+    return folder / "tree"
 
 
 def archives(tree: Path) -> str:
@@ -60,33 +66,17 @@ def generated(tree: Path) -> str:
     return f"{{kind: generated, clean: {tree}/fog/1, severity_table: cifar_c}}"
 
 
-@pytest.mark.parametrize("make", [lambda tree: f"{{kind: folder, root: {tree}}}", archives, arrays, generated],
-                         ids=["folder", "archive", "npy", "generated"])  # fmt: skip
-def test_every_kind_of_source_becomes_shards_in_one_run(project: Project, tree: Path, make):
-    """One run over the range makes shards and manifests of all cells, and leaves no temporary file."""
-    project.add_benchmark("any", REST + make(tree))
-
-    finished = project.materialize("any/tar_shards,any/shard_manifest", *RANGE)
-
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    shard_sets = [ShardSet.open(project.locations.shards("any", cell)) for cell in CELLS]
-    assert [6] * 4 == [shard_set.manifest.num_samples for shard_set in shard_sets]
-    assert ("generated" in make.__name__) == shard_sets[0].manifest.source.generated
-    assert not list(project.locations.root.rglob(".unpublished*"))
-
-
-def test_clean_images_come_from_where_they_lie(project: Project, tree: Path, tmp_path: Path):
-    """A folder and an archive of clean images become the clean shard set, beside cells from another place."""
+def val(tmp_path: Path) -> str:
+    """Write a folder of clean images and return the clean images' entry."""
     write_tree(tmp_path / "val", classes={"n01": 4, "n02": 4})
+    return f"{tmp_path}/val"
+
+
+def val_archive(tmp_path: Path) -> str:
+    """Pack a folder of clean images and return the clean images' entry."""
     with tarfile.open(tmp_path / "val.tar", "w") as tar:
-        tar.add(tmp_path / "val", "val")
-    for name, clean in (("one", "val"), ("two", "val.tar")):
-        project.add_benchmark(name, REST + f"{{kind: folder, root: {tree}, clean: {tmp_path}/{clean}}}")
-
-        finished = project.materialize(f"{name}/clean/tar_shards,{name}/clean/shard_manifest")
-
-        assert 0 == finished.returncode, finished.stderr[-3000:]
-        assert 8 == ShardSet.open(project.locations.shards(name, CLEAN)).manifest.num_samples
+        tar.add(val(tmp_path), "val")
+    return f"{tmp_path}/val.tar"
 
 
 def flat_archive(tmp_path: Path) -> str:
@@ -121,38 +111,82 @@ def imagenet_root(tmp_path: Path) -> str:
     return f"{tmp_path}/imagenet"
 
 
-@pytest.mark.parametrize("make", [flat_archive, nested_archive, imagenet_root])
-def test_clean_images_lie_as_they_were_downloaded(project: Project, tree: Path, tmp_path: Path, make):
-    """ImageNet's own archives and torchvision's root of it become a clean set of eight images, four a class."""
-    project.add_benchmark("any", REST + f"{{kind: folder, root: {tree}, clean: {make(tmp_path)}}}")
-
-    finished = project.materialize("any/clean/tar_shards,any/clean/shard_manifest")
-
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    shard_set = ShardSet.open(project.locations.shards("any", CLEAN))
-    assert ("n01", "n02") == shard_set.manifest.classes
-    assert [4, 4] == np.bincount(shard_set.index.labels).tolist()
-
-
-@pytest.mark.parametrize("pack", [False, True], ids=["folder", "archive"])
-def test_a_pattern_tells_the_class(project: Project, tmp_path: Path, pack):
-    """Of files without class folders, by a part of their names."""
+def photos(tmp_path: Path) -> str:
+    """Write files without class folders, whose names tell the class by a part, and return the source."""
     for cell in CELLS:
         (tmp_path / "flat" / cell.path).mkdir(parents=True)
         for number in range(6):
             name = f"photo{number}_n{number % 3}.JPEG"
             (tmp_path / "flat" / cell.path / name).write_bytes(jpeg(number))
-    where = f"kind: folder, root: {tmp_path}/flat"
-    if pack:
-        with tarfile.open(tmp_path / "flat.tar", "w") as tar:
-            tar.add(tmp_path / "flat", "flat")
-        where = f"kind: archive, archives: [{tmp_path}/flat.tar]"
-    project.add_benchmark("any", REST + f"{{{where}, class_pattern: '_(n[0-9])[.]'}}")
+    return f"{{kind: folder, root: {tmp_path}/flat, class_pattern: '_(n[0-9])[.]'}}"
 
-    finished = project.materialize("any/tar_shards,any/shard_manifest", *RANGE)
+
+def packed_photos(tmp_path: Path) -> str:
+    """Pack such files and return the source."""
+    photos(tmp_path)
+    with tarfile.open(tmp_path / "flat.tar", "w") as tar:
+        tar.add(tmp_path / "flat", "flat")
+    return f"{{kind: archive, archives: [{tmp_path}/flat.tar], class_pattern: '_(n[0-9])[.]'}}"
+
+
+KINDS = {"folder": lambda tree: f"{{kind: folder, root: {tree}}}", "archive": archives, "npy": arrays,
+         "generated": generated}  # fmt: skip
+CLEAN_IMAGES = (val, val_archive, flat_archive, nested_archive, imagenet_root)
+PATTERNS = (photos, packed_photos)
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A benchmark for every kind of source, all of them sharded in one run."""
+
+    def folder(name: str) -> Path:
+        return tmp_path_factory.mktemp(name)
+
+    sources = {kind: make(written(folder(kind))) for kind, make in KINDS.items()}
+    sources |= {make.__name__: make(folder(make.__name__)) for make in PATTERNS}
+    tree = written(folder("cells"))
+    clean = {make.__name__: make(folder(make.__name__)) for make in CLEAN_IMAGES}
+    project = new_project(folder("project"))
+    for name, source in sources.items():
+        project.add_benchmark(name, REST + source)
+    for name, entry in clean.items():
+        project.add_benchmark(name, REST + f"{{kind: folder, root: {tree}, clean: {entry}}}")
+    made = (*sources, *(f"{name}/clean" for name in clean))
+    selection = ",".join(f"{name}/{asset}" for name in made for asset in ("tar_shards", "shard_manifest"))
+
+    finished = project.materialize(selection, *RANGE)
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
-    shard_set = ShardSet.open(project.locations.shards("any", CELLS[-1]))
+    return project
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_source_becomes_shards_in_one_run(sharded: Project, kind: str):
+    """One run over a range makes shards and manifests of its cells, and leaves no temporary file."""
+    shard_sets = [ShardSet.open(sharded.locations.shards(kind, cell)) for cell in MADE]
+
+    assert [6, 6] == [shard_set.manifest.num_samples for shard_set in shard_sets]
+    assert (kind == "generated") == shard_sets[0].manifest.source.generated
+    assert not list(sharded.locations.root.rglob(".unpublished*"))
+
+
+@pytest.mark.parametrize("make", CLEAN_IMAGES)
+def test_clean_images_come_from_where_they_lie(sharded: Project, make):
+    """A folder, an archive, ImageNet's own archives and torchvision's root of it become a set of four images a class.
+
+    The cells come from another place.
+    """
+    shard_set = ShardSet.open(sharded.locations.shards(make.__name__, CLEAN))
+
+    assert ("n01", "n02") == shard_set.manifest.classes
+    assert [4, 4] == np.bincount(shard_set.index.labels).tolist()
+
+
+@pytest.mark.parametrize("make", PATTERNS)
+def test_a_pattern_tells_the_class(sharded: Project, make):
+    """Of files without class folders, by a part of their names."""
+    shard_set = ShardSet.open(sharded.locations.shards(make.__name__, CELLS[-1]))
+
     assert ("n0", "n1", "n2") == shard_set.manifest.classes
     assert [2, 2, 2] == np.bincount(shard_set.index.labels).tolist()
 
