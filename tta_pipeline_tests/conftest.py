@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -135,6 +135,16 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
             finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
             assert finished.returncode == 0, finished.stderr[-5000:]
     return project
+
+
+def copy_benchmark(origin: Project, target: Project, *, without: Collection[str] = ()) -> None:
+    """Copy the small benchmark but for its folders *without*; `source` has thousands of files, which few tests need."""
+    root = origin.locations.root / "small"
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return UNPUBLISHED(folder, names) | (set(without) if Path(folder) == root else set())
+
+    shutil.copytree(root, target.locations.root / "small", ignore=left_out, dirs_exist_ok=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

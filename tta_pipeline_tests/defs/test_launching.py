@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.ranks import Ranks
+from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 
 BIN = Path(__import__("sys").executable).parent
 KEY = "small/evaluation/norm"
@@ -20,12 +27,9 @@ def launched(num_processes: int) -> str:
 @pytest.fixture(scope="module")
 def own_sweep(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
     """A copy of the small benchmark with its shards and model, but without results."""
-    import shutil
-
     project = new_project(tmp_path_factory.mktemp("launched"))
     project.add_benchmark("small", SMALL)
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", dirs_exist_ok=True)
-    shutil.rmtree(project.locations.results("small"))
+    copy_benchmark(sweep, project, without=("source", "report", "results"))
     return project
 
 
@@ -54,6 +58,30 @@ def test_two_processes_give_the_result_of_one(own_sweep: Project, sweep: Project
 
 def test_a_method_that_adapts_is_refused_in_several(own_sweep: Project):
     """What one process learns no other one would know; nothing is recorded."""
+    benchmark = load_benchmark(own_sweep.locations.benchmark_files / "small.yaml")
+    results = ExperimentResults(benchmark=benchmark, experiment_name="tent", locations=own_sweep.locations)
+    machine, cell = Machine(device="cpu", decode_threads=1), Cell(corruption="contrast", severity=5)
+    with ExperimentRunner(results, machine=machine, run_id="", tell=print, ranks=Ranks(num_ranks=2)) as runner:
+        runner.plan(cell)
+        with pytest.raises(EvaluationError, match="expected a method that treats each"):
+            runner.evaluate(cell)
+
+    assert not (own_sweep.locations.results("small") / "evaluations" / "tent").exists()
+
+
+def test_processes_that_fail_fail_the_run(own_sweep: Project):
+    """What stops them is on its error output; nothing is recorded."""
+    fails = json.dumps({"resources": {"compute": {"config": {"launch": "ls --no-such-option"}}}})
+    finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", fails)
+
+    assert 0 != finished.returncode
+    assert "no-such-option" in finished.stderr
+    assert not (own_sweep.locations.results("small") / "evaluations" / "tent").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_stops_with_what_its_processes_say(own_sweep: Project):
+    """As an example, that a method cannot be shared; nothing is recorded."""
     finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", launched(2))
 
     assert 0 != finished.returncode

@@ -6,21 +6,19 @@ import dagster as dg
 import pytest
 
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
 
-PARTITION = ("--partition", "contrast|5")
-SHARDS = "small/source_split,small/tar_shards,small/shard_manifest"
 CONFIG = {"loaders": ["indexed", "webdataset"], "repeats": 1, "batch_size": 32, "num_threads": [1]}
 
 
 @pytest.fixture
-def measured(project: Project) -> Project:
+def measured(project: Project, sweep: Project) -> Project:
     """One cell with its loaders measured."""
     project.add_benchmark("small", SMALL)
+    copy_benchmark(sweep, project, without=("source", "report", "results"))
     config = json.dumps({"ops": {"small__loader_benchmark": {"config": CONFIG}}})
-    for select, options in ((SHARDS, ()), ("small/loader_benchmark", ("--config-json", config))):
-        finished = project.materialize(select, *PARTITION, *options)
-        assert finished.returncode == 0, finished.stderr[-5000:]
+    finished = project.materialize("small/loader_benchmark", "--partition", "contrast|5", "--config-json", config)
+    assert finished.returncode == 0, finished.stderr[-5000:]
     return project
 
 

@@ -1,14 +1,13 @@
 """Who brings the database up to date, where not every run may."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import record_paths
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 
 LEAVES_RECORDS = json.dumps({"resources": {"metrics": {"config": {"publishes": False}}}})
 
@@ -18,8 +17,7 @@ def own_sweep(tmp_path: Path, sweep: Project) -> Project:
     """A copy of the small benchmark with its shards and model, but without results and database."""
     project = new_project(tmp_path)
     project.add_benchmark("small", SMALL)
-    without = shutil.ignore_patterns("results", "report", "states")
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", ignore=without)
+    copy_benchmark(sweep, project, without=("source", "report", "results"))
     return project
 
 

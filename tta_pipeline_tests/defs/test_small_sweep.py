@@ -12,7 +12,15 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import record_paths
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, TRAIN
-from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, UNPUBLISHED, Project, new_project
+from tta_pipeline_tests.conftest import (
+    SMALL,
+    SMALL_CELLS,
+    SMALL_RANGE,
+    UNPUBLISHED,
+    Project,
+    copy_benchmark,
+    new_project,
+)
 
 
 @pytest.fixture
@@ -98,7 +106,8 @@ def test_train_and_test_images_are_different_ones(sweep: Project):
 def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tmp_path: Path):
     """Evaluated alone and with one decoding thread, a cell predicts what it predicted at the end of a sweep."""
     project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
+    project.add_benchmark("small", SMALL)
+    copy_benchmark(sweep, project, without=("source", "report"))
     config = {
         "ops": {"small__evaluation__tent": {"config": {"remeasure": True}}},
         "resources": {"compute": {"config": {"decode_threads": 1}}},

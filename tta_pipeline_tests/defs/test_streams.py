@@ -1,14 +1,13 @@
 """Streams over several cells as assets, through the real command line."""
 
 import json
-import shutil
 
 import dagster as dg
 import pytest
 
 from tta_pipeline.defs.evaluation import EVERY_SAMPLE
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 
 EXPERIMENTS = """
   continual: {model: cnn, method: tent, preset: cifar, batch_size: 32, protocol: continual}
@@ -23,8 +22,7 @@ def streamed(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Projec
     """The small benchmark with streams, evaluated at severity 5."""
     project = new_project(tmp_path_factory.mktemp("streams"))
     project.add_benchmark("small", SMALL.rstrip() + EXPERIMENTS)
-    leave_out = shutil.ignore_patterns("results")
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", ignore=leave_out)
+    copy_benchmark(sweep, project, without=("source", "report", "results"))
     finished = project.materialize("group:small_streams", "--partition", "5")
     assert finished.returncode == 0, finished.stderr[-5000:]
     return project

@@ -1,7 +1,6 @@
 """Several processes train a source model together, as one would, and each model of a benchmark is an asset."""
 
 import json
-import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -13,7 +12,7 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.results.training_record import TrainingRun
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.test_launching import launched
 
 HERE = Machine(device="cpu", decode_threads=1)
@@ -24,9 +23,7 @@ BY_CHECKPOINTS = SMALL.replace("epochs: 4", "epochs: 4, checkpoint_s: 0")
 def untrained(tmp_path: Path, sweep: Project) -> Project:
     """A copy of the small benchmark with its shards, but without model and results."""
     project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small")
-    for name in ("source_models", "training", "results"):
-        shutil.rmtree(project.locations.root / "small" / name, ignore_errors=True)
+    copy_benchmark(sweep, project, without=("source", "source_models", "training", "results"))
     project.add_benchmark("small", SMALL)
     return project
 
