@@ -10,7 +10,7 @@ from tta_pipeline.shards.manifest import read_record
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
-from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
 from tta_pipeline_tests.web.server import WebServer, web_server
 
 # Adaptation in many small batches with many steps: it takes minutes on any machine, and reports progress.
@@ -22,11 +22,12 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The web UI on a copy of the sweep, since its runs change history and data."""
     folder = tmp_path_factory.mktemp("web")
     shutil.copytree(sweep.home, folder / "dagster")
-    shutil.copytree(sweep.locations.root, folder / "data", ignore=UNPUBLISHED)
     project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
+    copy_benchmark(sweep, project, without=("source",))
+    project.add_benchmark("small", SMALL)
     project.add_benchmark("slow", SLOW)
-    shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
-    shutil.rmtree(project.locations.results("slow"))
+    leave_out = shutil.ignore_patterns("results", "report")
+    shutil.copytree(folder / "data" / "small", folder / "data" / "slow", ignore=leave_out)
     shutil.rmtree(project.locations.shards("slow", TRAIN))  # the model trained on them is there
     for path in (project.locations.root / "slow").rglob("manifest.json"):
         # A manifest names its benchmark, and must name the copy's.

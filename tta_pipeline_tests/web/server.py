@@ -23,7 +23,9 @@ from tta_pipeline_tests.ports import free_ports
 
 REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
-_EVENTS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
+_EVENTS = """query ($run: ID!) {
+  runOrError(runId: $run) { ... on Run { eventConnection { events { __typename ... on MessageEvent { message } } } } }
+}"""
 _CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
 _PATIENCE_S = 400.0  # 60 s were not enough on a busy machine
 
@@ -94,9 +96,10 @@ class WebServer:
         """Return the number of check results in a run."""
         return self._num_events(run_id, "AssetCheckEvaluationEvent")
 
-    def steps_started(self, run_id: str) -> int:
-        """Return the number of steps of a run that have begun."""
-        return self._num_events(run_id, "ExecutionStepStartEvent")
+    def messages(self, run_id: str) -> list[str]:
+        """Return what the log of a run says."""
+        events = self.ask(_EVENTS, run=run_id)["runOrError"]["eventConnection"]["events"]
+        return [event["message"] for event in events if "message" in event]
 
     def listening(self) -> set[tuple[str, int]]:
         """Return the address and port of every TCP socket on which a process of the server listens."""
@@ -204,7 +207,7 @@ def _execution(asset: str, partition: str) -> Mapping[str, Any]:
             "repositoryName": "__repository__",
             "pipelineName": "__ASSET_JOB",
             "assetSelection": [asset_key(asset)],
-            "assetCheckSelection": [],
+            "assetCheckSelection": None,  # all of the asset
         },
         "mode": "default",
         "runConfigData": {},

@@ -16,10 +16,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tta_pipeline.results.records import latest_record, publish_record
+from tta_pipeline.results.records import latest_record
 from tta_pipeline_tests.chromium import chromium
-from tta_pipeline_tests.results.database.made import evaluation_facts, with_error
 from tta_pipeline_tests.web.server import WebServer, happens, is_running
+from tta_pipeline_tests.web.test_web_ui import better_before
 
 PATIENCE_S = 300
 
@@ -57,7 +57,7 @@ def test_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdrive
     assert int(picture.get_property("naturalWidth")) > 0
 
 
-@pytest.mark.parametrize("across", ["Partitions", "Events"])
+@pytest.mark.parametrize("across", ["Partitions", pytest.param("Events", marks=pytest.mark.slow)])
 def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome, tmp_path: Path, across: str):
     """Numbers of an experiment are drawn as lines, over its cells and over time."""
     browser.get(f"{server.url}/assets/small/evaluation/tent")
@@ -72,29 +72,20 @@ def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome
         browser.save_screenshot(str(tmp_path / f"{name}.png"))
 
 
-@pytest.mark.parametrize(
-    ("check", "found"),
-    [
-        ("every_sample_evaluated_once", "150"),
-        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
-        (
-            "throughput_regression",
-            "fewer than 3 earlier evaluations under these conditions: nothing to compare",
-        ),
-    ],
-)
-def test_a_check_says_what_it_found_and_in_which_cells(
-    server: WebServer, browser: webdriver.Chrome, check: str, found: str
-):
+def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, browser: webdriver.Chrome):
     """The page of a check shows its result of the newest cell and how many cells passed: all of them."""
     browser.get(f"{server.url}/assets/small/evaluation/tent?view=checks")
-    seen(browser, check).click()
-    for text in ("Passed", found):
-        assert seen(browser, text).is_displayed()
-
-    seen(browser, "Partitions").click()
-    for text in ("4 Partitions", "Passed (4)", "Missing (0)", "Failed (0)"):
-        assert seen(browser, text).is_displayed()
+    for check, found in (
+        ("every_sample_evaluated_once", "150"),
+        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
+        ("throughput_regression", "fewer than 3 earlier evaluations under these conditions: nothing to compare"),
+    ):
+        seen(browser, check).click()
+        for text in ("Passed", found):
+            assert seen(browser, text).is_displayed()
+        seen(browser, "Partitions").click()
+        for text in ("4 Partitions", "Passed (4)", "Missing (0)", "Failed (0)"):
+            assert seen(browser, text).is_displayed()
 
 
 @pytest.mark.parametrize(
@@ -121,22 +112,15 @@ def test_checks_on_their_own_are_of_all_that_was_made(
     assert (4 * 3 if status == "SUCCESS" else 0) == server.checks_made(run.run_id)
 
 
+@pytest.mark.slow
 def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
     """Materialize, a cell, Launch: the run is a success, its record is there, and less speed and other error warn."""
-    results, cell = server.project.locations.results("slow"), {"kind": "evaluations", "name": "norm/contrast-5"}
-    known = latest_record(server.project.locations.results("small"), **cell)
-    assert known
-    other = evaluation_facts(fingerprint="other")
-    better = with_error(known.facts, 0.1) | {"benchmark": "slow"}
-    better |= {name: other[name] for name in ("fingerprint", "fingerprint_parts")}
-    better |= {"images_per_s": 1e6, "wall_s": better["num_samples"] / 1e6}
-    for number in range(3):
-        publish_record(results, run_id=str(number), started_at=known.started_at, facts=better, **cell)
+    known = better_before(server.project, "norm")
 
     launch(server, browser, "slow/evaluation/norm")
 
     assert seen(browser, "Success").is_displayed()
-    record = latest_record(results, **cell)
+    record = latest_record(server.project.locations.results("slow"), kind="evaluations", name="norm/contrast-5")
     assert record
     assert known.facts["error"] == record.facts["error"]
     assert record.run_id in browser.current_url
@@ -149,6 +133,7 @@ def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser
         browser.save_screenshot(str(tmp_path / f"{check}.png"))
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_ends_and_leaves_nothing_half_done(server: WebServer, browser: webdriver.Chrome):
     """Terminate, in the middle of adaptation: the process goes, and there is no result and no unpublished file."""
     seconds_to_cancel(server, browser)
