@@ -96,6 +96,10 @@ class WebServer:
         """Return the number of check results in a run."""
         return self._num_events(run_id, "AssetCheckEvaluationEvent")
 
+    def steps_started(self, run_id: str) -> int:
+        """Return the number of steps of a run that have begun."""
+        return self._num_events(run_id, "ExecutionStepStartEvent")
+
     def messages(self, run_id: str) -> list[str]:
         """Return what the log of a run says."""
         events = self.ask(_EVENTS, run=run_id)["runOrError"]["eventConnection"]["events"]
