@@ -3,7 +3,7 @@
 import math
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import pytest
 import torch
@@ -74,11 +74,19 @@ def predictions(method: Method, images: list[torch.Tensor]) -> list[torch.Tensor
     return [method.predict(batch) for batch in images]
 
 
+class Run(NamedTuple):
+    """The logits of images, the images behind them, and what was counted; not to be changed."""
+
+    logits: list[torch.Tensor]
+    images: list[torch.Tensor]
+    counted: dict[str, int]
+
+
 @cache
-def undisturbed(method: str) -> tuple[list[torch.Tensor], dict[str, int]]:
-    """Return the logits of `stream` by a fresh *method* of seed 3, and what it has counted; not to be changed."""
-    adapted = built(method, seed=3)
-    return predictions(adapted, stream()), counters(adapted)
+def undisturbed(method: str) -> Run:
+    """Return the run over `stream` of a fresh *method* of seed 3."""
+    adapted, images = built(method, seed=3), stream()
+    return Run(predictions(adapted, images), images, counters(adapted))
 
 
 def counters(method: Method) -> dict[str, int]:
@@ -137,7 +145,7 @@ def test_reset_returns_to_the_moment_after_building(method: str):
     adapted.reset()
     assert resets + 1 == adapted.num_resets
 
-    assert_same(undisturbed(method)[0], predictions(adapted, stream()))
+    assert_same(undisturbed(method).logits, predictions(adapted, stream()))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -146,7 +154,7 @@ def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
 
     What was put back is forgotten by a reset, like anything else.
     """
-    expected, counted = undisturbed(method)
+    expected, _, counted = undisturbed(method)
     killed, resumed = (built(method, seed=3) for _ in range(2))
     predictions(killed, stream()[:2])
     torch.save(killed.state_dict(), tmp_path / "state.pt")
@@ -208,7 +216,7 @@ def test_the_state_of_another_method_or_model_is_refused():
 @pytest.mark.parametrize("method", METHODS)
 def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
     """Where batches are predicted in another order, a method says that it is stateless or gives other logits."""
-    forwards, _ = undisturbed(method)
+    forwards = undisturbed(method).logits
     backwards = predictions(built(method, seed=3), stream()[::-1])[::-1]
     same = all(torch.equal(one, other) for one, other in zip(forwards, backwards, strict=True))
 
@@ -218,7 +226,7 @@ def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_but_the_seed_decides(method: str):
     """Two methods built alike agree, whatever the global random state is, and leave it and gradients as they were."""
-    first, _ = undisturbed(method)
+    first = undisturbed(method).logits
     model = suited(method)
     torch.manual_seed(99)
     state = torch.get_rng_state()
@@ -235,8 +243,7 @@ def test_nothing_but_the_seed_decides(method: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_images_are_not_written_to(method: str):
     """The stream's buffers belong to the stream."""
-    images = stream()
-    predictions(built(method), images)
+    images = undisturbed(method).images
 
     assert all(torch.equal(before, after) for before, after in zip(stream(), images, strict=True))
 
@@ -248,7 +255,7 @@ def test_memory_does_not_depend_on_the_buffers_of_the_stream(method: str):
     reused = built(method, seed=3)
     found = [reused.predict(buffer[: len(batch)].copy_(batch)).clone() for batch in stream()]
 
-    assert_same(undisturbed(method)[0], found)
+    assert_same(undisturbed(method).logits, found)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -287,7 +294,7 @@ def test_images_that_are_no_numbers_are_counted_and_a_reset_recovers(method: str
     assert adapted.num_nonfinite_batches >= 1
     adapted.reset()
 
-    assert_same(undisturbed(method)[0], predictions(adapted, stream()))
+    assert_same(undisturbed(method).logits, predictions(adapted, stream()))
 
 
 @pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.source_data == "required"])
