@@ -4,7 +4,7 @@ It needs timm, torchvision, open_clip and transformers; the test compares the ro
 """
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,9 @@ the highest norm layer that adapts.
 """
 
 
+@cache
 def network(library: str, architecture: str) -> nn.Module:
-    """Return a network without weights; of open_clip, the image tower.
+    """Return a network without weights, not to be changed; of open_clip, the image tower.
 
     Raises:
         ImportError: *library* is not installed.

@@ -47,7 +47,8 @@ _LIBRARIES = (
     "upath.core",
 )
 _PROJECT = "tta_pipeline"
-_AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions"})
+_AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions", f"{_PROJECT}.loading.baselines.litdata_loader"})
+"""The first reads the environment; tests install another package in place of that which the second imports."""
 _HEADER_BYTES = 2**20
 
 

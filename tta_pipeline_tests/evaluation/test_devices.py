@@ -2,9 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,26 +16,33 @@ from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased, leased_device
 from tta_pipeline.evaluation.machine import default_decode_threads
 
-HOLDER = """
-import sys, time
-from pathlib import Path
-from tta_pipeline.evaluation.device.leases import leased
-with leased(sys.argv[2:], print, folder=Path(sys.argv[1])) as name:
-    print(name, flush=True)
-    time.sleep(100)
-"""
 
-
-def holder(folder: Path, *names: str) -> subprocess.Popen[str]:
-    """Start a process that takes a lease and keeps it."""
-    return subprocess.Popen([sys.executable, "-c", HOLDER, folder, *names], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def holder(folder: Path, *names: str, user: int | None = None) -> Iterator[tuple[str, int]]:
+    """Yield the lease that a process of its own takes and keeps, and the id of the process."""
+    said, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            if user is not None:
+                os.setuid(user)
+            with leased(names, print, folder=folder) as name:
+                os.write(say, name.encode())
+                signal.pause()
+        os._exit(1)
+    try:
+        os.close(say)
+        yield os.read(said, 100).decode(), child
+    finally:
+        os.close(said)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_runs_get_different_devices(tmp_path: Path):
     """A second process is given the second one."""
-    with leased(["a", "b"], print, folder=tmp_path) as mine, holder(tmp_path, "a", "b") as other:
-        assert ("a", "b\n") == (mine, other.stdout.readline())
-        other.kill()
+    with leased(["a", "b"], print, folder=tmp_path) as mine, holder(tmp_path, "a", "b") as (others, _):
+        assert ("a", "b") == (mine, others)
 
 
 def test_a_run_waits_and_a_killed_run_holds_nothing(tmp_path: Path):
@@ -45,10 +51,10 @@ def test_a_run_waits_and_a_killed_run_holds_nothing(tmp_path: Path):
 
     def kill(line: str) -> None:
         told.append(line)
-        other.kill()
+        os.kill(process_id, signal.SIGKILL)
 
-    with holder(tmp_path, "a") as other:
-        assert "a\n" == other.stdout.readline()
+    with holder(tmp_path, "a") as (held, process_id):
+        assert "a" == held
         with leased(["a"], kill, folder=tmp_path) as name:
             assert "a" == name
     assert ["waiting for one of a; each is used by another run"] == told
@@ -122,9 +128,6 @@ def test_a_device_that_is_not_there_is_refused():
         pass
 
 
-ANOTHER_USER = HOLDER.replace("with leased", "import os; os.setuid(65534)\nwith leased")
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_device_that_another_user_had_can_be_had():
     """Whatever the umask of the one who created the lock."""
@@ -137,12 +140,8 @@ def test_a_device_that_another_user_had_can_be_had():
         finally:
             os.umask(before)
 
-        with subprocess.Popen(
-            [sys.executable, "-c", ANOTHER_USER, folder, "a"], stdout=subprocess.PIPE, text=True
-        ) as other:
-            assert other.stdout is not None
-            assert "a\n" == other.stdout.readline()
-            other.kill()
+        with holder(Path(folder), "a", user=65534) as (name, _):
+            assert "a" == name
 
 
 def test_fp32_is_exact_and_tf32_is_asked_for():

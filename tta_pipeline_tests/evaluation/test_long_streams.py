@@ -81,7 +81,7 @@ STREAMS = pytest.mark.parametrize(
         pytest.param(CONTRAST_5, {"method": "tent"}, marks=pytest.mark.slow),
         pytest.param(CONTRAST_5, {"method": "rotta"}, marks=pytest.mark.slow),
         (CONTRAST_5, {"protocol": {"window": 8}, "batch_size": 1, "subset": {"first": 40}}),
-        (SEVERITY_5, {"protocol": "mixed", "method": "cotta"}),
+        (SEVERITY_5, {"protocol": "mixed", "method": "cotta", "hyperparameters": {"num_augmentations": 3}}),
         pytest.param(SEVERITY_5, {"protocol": "continual", "method": "eata"}, marks=pytest.mark.slow),
     ],
     ids=["tent", "rotta", "window", "mixed", "continual"],

@@ -13,7 +13,8 @@ import tta_pipeline
 from tta_pipeline.methods import METHODS
 
 PRINT_HASHES = """
-import json
+import json, os, sys
+from pathlib import Path
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.evaluation.fingerprint import method_code_sha256
 from tta_pipeline.methods import METHODS
@@ -24,8 +25,20 @@ made = {
     name: Experiment(model="m", method=method, preset=[*METHODS[name.partition("+")[0]].presets][0])
     for name, method in choices.items()
 }
-print(json.dumps({name: method_code_sha256(experiment) for name, experiment in made.items()}))
+def print_hashes():
+    if (child := os.fork()) == 0:
+        print(json.dumps({name: method_code_sha256(experiment) for name, experiment in made.items()}), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+print_hashes()
+for file in map(Path, sys.argv[1:]):
+    text = file.read_text()
+    file.write_text(text + "\\nEDITED = True\\n")
+    print_hashes()
+    file.write_text(text)
 """
+"""After an edit of each file: a statement at its end stands for any."""
 GRADIENTS = {name for name, entry in METHODS.items() if entry.presets["imagenet"].takes_gradients} - {"tpt"}
 EDITS = {
     "methods/entropy/asr.py": {"asr"},
@@ -46,40 +59,26 @@ EDITS = {
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of the package, to be edited."""
+def hashes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, str]]:
+    """The hash of each method's code after each edit of a copy of the package, each computed by a process of its own.
+
+    Under an empty name: as the package is.
+    """
     folder = tmp_path_factory.mktemp("copied")
     shutil.copytree(
         Path(tta_pipeline.__file__).parent, folder / "tta_pipeline", ignore=shutil.ignore_patterns("__pycache__")
     )
-    return folder
-
-
-def hashes(folder: Path) -> Mapping[str, str]:
-    """Return the hash of each method's code in *folder*, computed in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRINT_HASHES], cwd=folder, capture_output=True, text=True, check=False,
-        env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        [sys.executable, "-W", "error", "-c", PRINT_HASHES, *EDITS], cwd=folder / "tta_pipeline", capture_output=True,
+        text=True, check=False, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
     )  # fmt: skip
     assert not done.returncode, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
-
-
-@pytest.fixture(scope="module")
-def before(copied: Path) -> Mapping[str, str]:
-    """The hashes of the package as it is."""
-    return hashes(copied)
+    return dict(zip(["", *EDITS], map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 @pytest.mark.parametrize("path", EDITS)
-def test_an_edit_outdates_what_it_can_affect(copied: Path, before: Mapping[str, str], path: str):
-    """A statement at the end of the file stands for any edit."""
-    file = copied / "tta_pipeline" / path
-    text = file.read_text()
-
-    file.write_text(text + "\nEDITED = True\n")
-    after = hashes(copied)
-    file.write_text(text)
+def test_an_edit_outdates_what_it_can_affect(hashes: Mapping[str, Mapping[str, str]], path: str):
+    """And nothing else."""
+    before, after = hashes[""], hashes[path]
 
     assert EDITS[path] == {name for name in before if before[name] != after[name]}

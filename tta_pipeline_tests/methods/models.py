@@ -1,6 +1,8 @@
 """Small models for tests of methods."""
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 
 import torch
 from torch import nn
@@ -17,6 +19,13 @@ ADDED = ("lora", "adapters")
 
 def batch_norm_model() -> nn.Sequential:
     """Return a convolutional model with batch norm whose running statistics are not trivial."""
+    found = deepcopy(_batch_norm_model())
+    torch.manual_seed(0)
+    return found
+
+
+@cache
+def _batch_norm_model() -> nn.Sequential:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),

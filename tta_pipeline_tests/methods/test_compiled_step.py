@@ -68,8 +68,14 @@ def assert_close(expected: list[torch.Tensor], found: list[torch.Tensor]):
     torch.testing.assert_close(found, expected, rtol=0, atol=PART * torch.cat(expected).abs().max().item())
 
 
+SAME_CODE = {"eta", "asr"}
+"""They compile what rdumb compiles, and eata has more of it."""
+
+
 @pytest.mark.usefixtures("_no_code")
-@pytest.mark.parametrize("name", ADAPTING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SAME_CODE else ()) for name in ADAPTING]
+)
 def test_the_predictions_stay(name: str):
     """With each method that takes gradient steps, also after a reset, and after a kill."""
     method = built(name)
@@ -98,7 +104,7 @@ def test_nothing_is_compiled_again_for_another_stream_or_seed(name: str):
         method.reset()
         predictions(method, stream())
     for seed in range(1, 10):
-        predictions(compiled(name, seed=seed), stream())
+        predictions(compiled(name, seed=seed), stream()[:2])
 
     assert 2 <= before == num_graphs()
 

@@ -3,7 +3,9 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import dagster as dg
 import pytest
@@ -12,9 +14,11 @@ from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus, Runs
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, RUN_KEY_TAG, WILL_RETRY_TAG
 
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG, QueuedRuns
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project
 
 SHARDS = Piece(stage="shards", assets=("tar_shards", "shard_manifest"), keys=("contrast|3", "contrast|5"))
@@ -37,11 +41,10 @@ class Daemon:
 
     def look(self) -> list[str]:
         """Evaluate the sensor once, and return the numbers of the pieces of the runs that are new."""
-        definitions = build_definitions(self.project.locations)
-        repository = definitions.get_repository_def()
-        context = dg.build_sensor_context(
-            instance=self.instance, repository_def=repository, resources={"store": definitions.resources["store"]}
-        )
+        locations = self.project.locations
+        repository = _repository((locations.benchmark_files / "small.yaml").read_text())
+        store = ShardStore(data_root=str(locations.root))
+        context = dg.build_sensor_context(instance=self.instance, repository_def=repository, resources={"store": store})
         context._code_location_origin = RegisteredCodeLocationOrigin(self.location)
         data = repository.get_sensor_def("submissions").evaluate_tick(context)
         return [request.tags[PIECE_TAG] for request in data.run_requests or () if self._is_new(request)]
@@ -68,6 +71,16 @@ class Daemon:
                          remote_job_origin=_ORIGIN)  # fmt: skip
         self.runs[request.run_key] = self.instance.add_run(run)
         return True
+
+
+@cache
+def _repository(text: str) -> dg.RepositoryDefinition:
+    """Return what Dagster loads where the benchmark file has *text*; only its resources know the data root."""
+    with TemporaryDirectory() as folder:
+        locations = Locations(root=Path(folder))
+        locations.benchmark_files.mkdir()
+        (locations.benchmark_files / "small.yaml").write_text(text)
+        return build_definitions(locations).get_repository_def()
 
 
 def _event(run: DagsterRun, status: DagsterRunStatus) -> dg.DagsterEvent:
@@ -272,7 +285,7 @@ def test_what_begins_while_the_user_cancels_is_ended(daemon: Daemon):
 
 def test_the_submissions_of_two_data_roots_with_one_history_are_told_apart(daemon: Daemon, tmp_path: Path):
     """They have the same number; each data root's pieces are launched once, whoever looks in between."""
-    other = Project(locations=type(daemon.project.locations)(root=tmp_path / "other"), home=daemon.project.home)
+    other = Project(locations=Locations(root=tmp_path / "other"), home=daemon.project.home)
     other.add_benchmark("small", SMALL)
     first, second = submit(daemon.project, [SHARDS]), submit(other, [SHARDS])
     assert first.number == second.number

@@ -1,6 +1,7 @@
 """The verb `submit` where nothing runs yet: what it writes, and which submission it asks for."""
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,10 @@ from shutil import rmtree
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, InstigatorType
 
+from tta_pipeline.defs.resources.queued_runs import SENSOR
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
@@ -58,12 +62,27 @@ def test_a_submission_is_asked_for_by_its_number(project: SubmittingProject):
     assert [True, False] == [each.is_cancelled for each in submissions(project.locations)]
 
 
-def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
+def type_switch(project: SubmittingProject, *, on: bool) -> None:
+    """Turn the sensor on or off by Dagster's command."""
+    switched = project.run("dagster", "sensor", "start" if on else "stop", SENSOR, "-w", "workspace.yaml")
+    assert 0 == switched.returncode, switched.stderr[-3000:]
+
+
+def note_switch(project: SubmittingProject, *, on: bool) -> None:
+    """Put into the history what Dagster's command puts there."""
+    status = InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED
+    code = RegisteredCodeLocationOrigin("tta_pipeline.definitions")
+    sensor = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin(SENSOR)
+    state = InstigatorState(sensor, InstigatorType.SENSOR, status)
+    with project.instance() as instance:
+        (instance.update_instigator_state if on else instance.add_instigator_state)(state)
+
+
+@pytest.mark.parametrize("switch", [note_switch, pytest.param(type_switch, marks=pytest.mark.slow)])
+def test_a_sensor_that_is_off_is_named(project: SubmittingProject, switch: Callable[..., None]):
     """When the user submits, asks, or submits again; with what to do, which helps."""
-    switch = ("dagster", "sensor", "{}", "submissions", "-w", "workspace.yaml")
-    for action, is_off in (("stop", True), ("start", False)):
-        switched = project.run(*(word.format(action) for word in switch))
-        assert 0 == switched.returncode, switched.stderr[-3000:]
+    for is_off in (True, False):
+        switch(project, on=not is_off)
         told = [project.submit("--experiment", "source", "--device", "cpu"), project.submit("--status")]
 
         named = ["turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]

@@ -4,13 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, launcher
 
 
 def test_json_is_one_array_with_a_row_for_each_loader(shard_set: ShardSet, project: Project):
@@ -28,20 +27,8 @@ def test_json_is_one_array_with_a_row_for_each_loader(shard_set: ShardSet, proje
     assert "2 of 2 passes: imagefolder, 1 threads" in finished.stderr
 
 
-def test_people_get_a_table_of_generated_data(project: Project):
-    """Without a shard set, images are made for it."""
-    finished = project.run(
-        "tta-pipeline", "shards", "bench", "--generate", "12", "--image-size", "16", "--loader", "indexed",
-        "--repeats", "1",
-    )  # fmt: skip
-
-    assert 0 == finished.returncode, finished.stderr
-    assert "images per s" in finished.stdout
-    assert "indexed" in finished.stdout
-
-
 def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp_path: Path, monkeypatch):
-    """Two processes, normalisation on the host, the shards staged on this device: each row says so."""
+    """Two processes with a half of the samples each, normalisation on the host, the shards staged: the row says so."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     finished = project.run(
         "tta-pipeline", "shards", "bench", str(shard_set.folder), "--loader", "indexed", "--processes", "2",
@@ -50,8 +37,8 @@ def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp
 
     assert (0, "") == (finished.returncode, finished.stderr)
     (row,) = json.loads(finished.stdout)
-    assert (2, "host", "cpu", 20) == (
-        row["num_processes"], row["normalization"], row["device"], row["num_samples"],
+    assert (2, "host", "uint8", "cpu", 20) == (
+        row["num_processes"], row["normalization"], row["output"], row["device"], row["num_samples"],
     )  # fmt: skip
     assert row["staging_mb_per_s"] > 0
 
@@ -86,8 +73,8 @@ HALF = {
     "its process": ("ENDS", "its process ended|ended with status"),
 }
 """What the package of a loader may lack, and what is then said."""
-USUAL = {"an import", "its writer", "its process"}
-"""One before the loader is known, one while its data are prepared, one while it reads."""
+USUAL = {"its writer", "its process"}
+"""One while its data are prepared, one while it reads; before the loader is known: the two tests at the end."""
 WRITER = {
     "RAISES": "class Cache:\n    def __init__(self, *_, **__): raise RuntimeError('no writer here')\n",
     "READS": "class Cache:\n    def __init__(self, *_, **__): ...\n    __setitem__ = done = merge = __init__\n",
@@ -110,25 +97,24 @@ def half_installed(folder: Path, code: str) -> None:
     (folder / "litdata" / "__init__.py").write_text(f"{code}\n")
 
 
-def benched(shard_set: ShardSet, packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def benched(project: Project, packages: Path, *options: object) -> subprocess.CompletedProcess[str]:
     """Measure with what is installed in *packages*, too."""
-    return subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "shards", "bench", shard_set.folder, "--threads", "1",
-         "--repeats", "1", "--loader", "litdata", "--loader", "indexed", *options],
-        env=os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    python_path = f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    command = ("tta-pipeline", "shards", "bench", "--loader", "litdata", "--threads", "1", "--repeats", "1", *options)
+    return launcher().run([*map(str, command)], project.environment | {"PYTHONPATH": python_path}, timeout_s=600)
 
 
 @pytest.mark.parametrize(
     "lacks", [pytest.param(lacks, marks=() if lacks in USUAL else pytest.mark.slow) for lacks in HALF]
 )
-def test_a_loader_that_is_half_installed_takes_no_other_with_it(shard_set: ShardSet, tmp_path: Path, lacks: str):
+def test_a_loader_that_is_half_installed_takes_no_other_with_it(
+    shard_set: ShardSet, project: Project, tmp_path: Path, lacks: str
+):
     """Its row says why it was not measured; the other has its figures."""
     code, said = HALF[lacks]
     half_installed(tmp_path / "packages", code)
 
-    done = benched(shard_set, tmp_path / "packages", "--json")
+    done = benched(project, tmp_path / "packages", shard_set.folder, "--loader", "indexed", "--json")
 
     assert "Traceback" not in done.stderr
     measured, other = json.loads(done.stdout)
@@ -139,25 +125,25 @@ def test_a_loader_that_is_half_installed_takes_no_other_with_it(shard_set: Shard
     assert done.returncode == 1  # since it was asked for
 
 
-def test_people_are_told_in_a_line(shard_set: ShardSet, tmp_path: Path):
-    """It stands below the table."""
+def test_people_get_a_table_of_generated_data_and_are_told_in_a_line(project: Project, tmp_path: Path):
+    """Without a shard set, images are made for it; what was not measured stands below the table."""
     half_installed(tmp_path / "packages", HALF["an import"][0])
 
-    *_, row, line = benched(shard_set, tmp_path / "packages").stdout.splitlines()
+    generated = ("--generate", 12, "--image-size", 16)
+    heading, *_, row, line = benched(
+        project, tmp_path / "packages", *generated, "--loader", "indexed"
+    ).stdout.splitlines()
 
+    assert "images per s" in heading
     assert row.startswith("indexed")
     assert line.startswith("litdata  not measured: loader 'litdata' raised ImportError: cannot import name Chunks; exp")
 
 
-def test_only_a_loader_that_cannot_be_measured_is_an_error(shard_set: ShardSet, tmp_path: Path):
+def test_only_a_loader_that_cannot_be_measured_is_an_error(shard_set: ShardSet, project: Project, tmp_path: Path):
     """One line says what it raised and what to do."""
     half_installed(tmp_path / "packages", HALF["a library"][0])
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'packages'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
-    done = subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "shards", "bench", shard_set.folder, "--loader", "litdata"],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = benched(project, tmp_path / "packages", shard_set.folder)
 
     assert done.returncode == 1
     assert "LoaderError: loader 'litdata' raised OSError: libno-such.so" in done.stderr

@@ -5,8 +5,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 from textwrap import indent
@@ -21,7 +19,7 @@ from tta_pipeline.extras.reproduction.result import ExperimentResult
 from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import UNPUBLISHED, Project, launcher
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, TENT, evaluated, results_of
 
 OF_THEIRS = {
@@ -83,14 +81,9 @@ def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, p
     shutil.copy(clone / "moved" / "benchmark.yaml", clone / "data" / "benchmarks" / "small.yaml")
     before = sorted((clone / "data").rglob("*"))
 
-    done = subprocess.run(
-        [Path(sys.executable).with_name("tta-pipeline"), "results", "reproduce", "moved", "--device", "cpu"],
-        cwd=clone,
-        env={**os.environ, "TTA_DATA_ROOT": str(clone / "data")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["tta-pipeline", "results", "reproduce", "moved", "--device", "cpu"]
+    environment = {**os.environ, "TTA_DATA_ROOT": str(clone / "data")}
+    done = launcher().run(command, environment, timeout_s=600, folder=clone)
 
     assert done.returncode == 0, done.stderr
     assert "same hash; nothing else differs" in done.stdout

@@ -1,13 +1,11 @@
 """A source model learns from the images it is given, and the same training gives the same weights."""
 
 import json
-import os
 import random
+import shutil
 import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +22,38 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.models.trained_models import SourceModelFacts, load_source_model
 from tta_pipeline.results.training_record import TrainingRun
+from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.conversion import benchmark_conversion, convert
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline.util.progress import quiet_reporter
+from tta_pipeline_tests.conftest import SMALL, Project, run_python
+from tta_pipeline_tests.shards.cell import QUIET
 
 HERE = Machine(device="cpu", decode_threads=1)
 QUICK = {"kind": "trained", "width": 4, "epochs": 2, "flip": False}
 
 
-@pytest.fixture
-def data(sweep: Project, tmp_path: Path) -> Locations:
-    """A data root with links to the training and the clean images of the small benchmark."""
-    found = Locations(root=tmp_path / "data")
-    for cell in (TRAIN, CLEAN):
-        folder = found.shards("small", cell)
-        folder.parent.mkdir(parents=True)
-        folder.symlink_to(sweep.locations.shards("small", cell))
-    found.class_map("small").symlink_to(sweep.locations.class_map("small"))
+@pytest.fixture(scope="module")
+def few(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """The small benchmark with its clean images, and shards of a seventh of its training images."""
+    found = Locations(root=tmp_path_factory.mktemp("few"))
+    for place in (lambda data: data.shards("small", CLEAN), lambda data: data.generated_source("small")):
+        place(found).parent.mkdir(parents=True, exist_ok=True)
+        place(found).symlink_to(place(sweep.locations))
+    conversion = benchmark_conversion(training(found).benchmark, found, quiet_reporter)
+    with conversion.session([TRAIN]) as session:
+        task = session.task(TRAIN)
+        listing = task.listing.in_memory()
+        convert(replace(task, listing=replace(listing, images=listing.images[::7])), quiet_reporter)
+    publish_shard_set(found.shards("small", TRAIN), conversion.class_map, QUIET)
     return found
+
+
+@pytest.fixture
+def data(few: Locations, tmp_path: Path) -> Locations:
+    """A data root of one's own with a copy of them."""
+    return Locations(root=shutil.copytree(few.root, tmp_path / "data", symlinks=True))
 
 
 def training(data: Locations, **settings: Any) -> SourceTraining:
@@ -85,34 +97,24 @@ def test_the_same_training_gives_the_same_weights_and_is_not_repeated(data: Loca
 
 
 PROGRAM = """
-import sys
+import os, signal, sys
 from pathlib import Path
-import torch
-torch.set_num_threads(1)
+from threading import Timer
 from tta_pipeline_tests.extras.training.test_source_model import training, HERE
 from tta_pipeline.util.locations import Locations
-settings = dict(epochs=4, batch_size=128, checkpoint_s=0.05, ema=0.9, mixup=0.2, accumulate=2)
-own = training(Locations(root=Path(sys.argv[1])), **settings)
-print("begins", flush=True)
-own.train(machine=HERE, say=lambda line: print(line, flush=True))
+settings = dict(epochs=8, batch_size=32, checkpoint_s=0.02, ema=0.9, mixup=0.2, accumulate=2)
+root, before, after_s = sys.argv[1:]
+def say(line):
+    if line.startswith(f"epoch {before} of"):
+        Timer(float(after_s), os.kill, (os.getpid(), signal.SIGKILL)).start()
+training(Locations(root=Path(root)), **settings).train(machine=HERE, say=say)
 """
 
 
 def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after_s: float = 0.0) -> None:
     """Train in a process of its own, which is killed that long after it has begun an epoch."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(data.root)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.stdout is not None
-    with process.stdout as said:
-        lines = []
-        for line in said:
-            lines.append(line)
-            if kill_in_epoch is not None and line.startswith(f"epoch {kill_in_epoch - 1} of"):
-                time.sleep(after_s)
-                process.send_signal(signal.SIGKILL)
-    assert process.wait() == (0 if kill_in_epoch is None else -signal.SIGKILL), lines
+    done = run_python(PROGRAM, str(data.root), str((kill_in_epoch or 0) - 1), str(after_s))
+    assert done.returncode == (0 if kill_in_epoch is None else -signal.SIGKILL), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("epochs", [(3,), pytest.param((2, 3, 4), marks=pytest.mark.slow)], ids=["once", "three times"])
@@ -124,7 +126,7 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, 
 
     rng = random.Random(0)
     for epoch in epochs:
-        run_in_a_process(data, kill_in_epoch=epoch, after_s=rng.uniform(0, 0.15))
+        run_in_a_process(data, kill_in_epoch=epoch, after_s=rng.uniform(0, 0.1))
     run_in_a_process(data)
 
     resumed, after = load_file(training(data).path), load_source_model(training(data).path)[1]
@@ -181,10 +183,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations
     assert trained(data, epochs=3).weights_sha256 == resumed.weights_sha256 != other.weights_sha256
 
 
-def test_loose_files_give_the_weights_that_shards_give(data: Locations, sweep: Project):
+def test_loose_files_give_the_weights_that_shards_give(data: Locations):
     """Pixels and order are the same, and the record has the number of files that were read."""
-    data.generated_source("small").symlink_to(sweep.locations.generated_source("small"))
-
     shards, loose = (trained(data, loader=loader) for loader in ("indexed", "imagefolder"))
 
     assert shards.weights_sha256 == loose.weights_sha256

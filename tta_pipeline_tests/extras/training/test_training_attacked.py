@@ -5,9 +5,7 @@ import resource
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
@@ -20,26 +18,10 @@ from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN
-from tta_pipeline_tests.conftest import Project
-from tta_pipeline_tests.extras.training import test_source_model
+from tta_pipeline_tests.extras.training import own_networks, test_source_model
 from tta_pipeline_tests.extras.training.test_source_model import HERE, trained, training
 
-data = test_source_model.data
-FACTORY = f"{__name__}:OfTwo"
-
-
-class OfTwo(nn.Module):
-    """A network with as many outputs as it likes."""
-
-    def __init__(self, num_outputs: int = 2, least_size: int = 1) -> None:
-        super().__init__()
-        self.least_size = least_size
-        self.head = nn.Linear(3, num_outputs)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return as many numbers for each of *images*."""
-        assert images.shape[-1] >= self.least_size, f"images are smaller than {self.least_size} pixels"
-        return self.head(images.mean((2, 3)))
+few, data = test_source_model.few, test_source_model.data
 
 
 @pytest.mark.parametrize(
@@ -54,7 +36,7 @@ def test_a_network_that_does_not_suit_the_benchmark_is_refused(
     data: Locations, arguments: dict[str, int], message: str
 ):
     """Before the first batch; one with too many outputs would train without a word."""
-    network = {"kind": "python", "factory": FACTORY, "arguments": arguments}
+    network = {"kind": "python", "factory": f"{own_networks.__name__}:OfTwo", "arguments": arguments}
     with pytest.raises(EvaluationError, match=message):
         training_of(data, network).train(machine=HERE, say=lambda _: None)
     assert not training(data).path.exists()
@@ -115,9 +97,8 @@ def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Loc
     assert resumed.weights_sha256 == own.require_finished().weights_sha256
 
 
-def test_held_out_images_are_left_out_of_loose_files_too(data: Locations, sweep: Project):
+def test_held_out_images_are_left_out_of_loose_files_too(data: Locations):
     """The loader imagefolder learns what the reader of shards learns."""
-    (data.root / "small" / "source").symlink_to(sweep.locations.root / "small" / "source")
     by_loader = [
         trained(data, loader=loader, held_out=0.5, epochs=1).run["epochs"][0] for loader in ("indexed", "imagefolder")
     ]
@@ -140,22 +121,9 @@ def test_a_channel_that_never_varies_is_divided_by_no_zero(tmp_path: Path):
     assert network.std.flatten().tolist() == pytest.approx([1 / 255] * 3)
 
 
-class NanWhenEvaluated(nn.Module):
-    """A network whose logits are numbers only while it learns."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.head = nn.Linear(3, num_classes)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits."""
-        logits = self.head(images.mean((2, 3)))
-        return logits if self.training else logits * float("nan")
-
-
 def test_a_validation_loss_that_is_no_number_is_recorded_as_none(data: Locations):
     """The error is what it is, and the record is one that can be read."""
-    own = training_of(data, {"kind": "python", "factory": f"{__name__}:NanWhenEvaluated"})
+    own = training_of(data, {"kind": "python", "factory": f"{own_networks.__name__}:NanWhenEvaluated"})
     own.train(machine=HERE, say=lambda _: None)
     facts = json.loads(own.path.with_suffix(".json").read_text())
     assert {None} == {epoch["validation_loss"] for epoch in facts["run"]["epochs"]}
