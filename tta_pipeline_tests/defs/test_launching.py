@@ -75,7 +75,7 @@ def test_processes_that_fail_fail_the_run(own_sweep: Project):
     finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", fails)
 
     assert 0 != finished.returncode
-    assert "no-such-option" in finished.stderr
+    assert "unrecognized option" in finished.stderr
     assert not (own_sweep.locations.results("small") / "evaluations" / "tent").exists()
 
 
