@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -78,6 +79,11 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run *code* in a process of its own, which has imported this project, and return when it has ended."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return launcher().run(["python", "-c", code, *arguments], environment, timeout_s=600)
+
+
+def start_python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start the process of `run_python`; *options* are streams, env and cwd of `Popen`."""
+    return launcher().start(["python", "-c", code, *map(str, arguments)], **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from click.testing import CliRunner, Result
 from tta_pipeline.cli import main
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.interrupts import interruptible
+from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.results.database.made import record
 
 
@@ -303,12 +302,11 @@ def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Location
 
 def started(locations: Locations, sql: str, form: str) -> subprocess.Popen[str]:
     """Start the verb in a process of its own."""
-    command = [Path(sys.executable).with_name("tta-pipeline"), "metrics", *as_form(form), "--sql", sql]
-    environment = {**os.environ, "TTA_DATA_ROOT": str(locations.root)}
-    with interruptible():
-        return subprocess.Popen(
-            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace"
-        )
+    return launcher().start(
+        ["tta-pipeline", "metrics", *as_form(form), "--sql", sql],
+        env={**os.environ, "TTA_DATA_ROOT": str(locations.root)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
+    )  # fmt: skip
 
 
 def status_of(process: subprocess.Popen[str]) -> list[str]:
