@@ -1,12 +1,13 @@
 """Shared fixtures: real images in folders, and one small benchmark with all its results."""
 
 import atexit
+import gc
 import io
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -172,6 +173,15 @@ def _initialised_home() -> tempfile.TemporaryDirectory[str]:
     (Path(home.name) / "dagster.yaml").write_text(settings)
     with dg.DagsterInstance.from_config(home.name):
         return home
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> Iterator[None]:
+    """Leave the millions of objects that exist before the first test out of the garbage collections of a file."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

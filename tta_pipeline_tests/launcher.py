@@ -34,10 +34,13 @@ _LIBRARIES = (
     "dagster._core.storage.base_storage",
     "dagster._core.storage.sqlite_storage",
     "duckdb",
+    "pandas",  # DuckDB imports it where it is installed
     "pyarrow.compute",
     "pyarrow.parquet",
     "rich.progress",
+    "sklearn.datasets",
     "torch",
+    "upath",
 )
 _PROJECT = "tta_pipeline"
 _AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions"})
@@ -138,7 +141,8 @@ class _Forked(subprocess.Popen[str]):
 def _import_everything() -> None:
     """Import the libraries and every module of this project whose own libraries are installed."""
     for library in _LIBRARIES:
-        import_module(library)
+        with suppress(ImportError):
+            import_module(library)
     for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
         if module.name not in _AFTER_THE_FORK:
             with suppress(ImportError):

@@ -21,6 +21,8 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.results.database.made import record
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 @pytest.fixture(scope="module")
 def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
@@ -35,19 +37,14 @@ def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
     return locations
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ask(locations: Locations):
     """Return a function that calls the verb."""
-    has_failed = False
 
     def ask(*arguments: str, verb: str = "metrics") -> Result:
-        nonlocal has_failed
         # The runner keeps the frames of errors, and DuckDB waits for ever if what they hold is freed while it connects.
-        if has_failed:
-            gc.collect()
-        finished = CliRunner().invoke(main, [verb, *arguments], env={"TTA_DATA_ROOT": str(locations.root)})
-        has_failed = finished.exception is not None
-        return finished
+        gc.collect()
+        return CliRunner().invoke(main, [verb, *arguments], env={"TTA_DATA_ROOT": str(locations.root)})
 
     return ask
 
