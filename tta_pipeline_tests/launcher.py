@@ -121,20 +121,18 @@ class _Forked(subprocess.Popen[str]):
         self._child_created = True
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined] # of Popen
 
-    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        """Return what `os.waitpid` does for a child."""
-        if wait_flags and not select.select([self._connection], [], [], 0)[0]:
-            return 0, 0
-        status = int(self._answers.readline())
-        self._answers.close()
-        self._connection.close()
-        return self.pid, status
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
-        if self.returncode is None:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+        with suppress(subprocess.TimeoutExpired):
+            self._wait(0)
         return self.returncode
 
 
@@ -182,7 +180,7 @@ def _answer(connection: socket.socket) -> None:
         return
     connection.sendall(f"{pid}\n".encode())
     _, status = os.waitpid(pid, 0)
-    connection.sendall(f"{status}\n".encode())
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tta_pipeline_tests.simulated.memory import MEMORY, Block
 from tta_pipeline_tests.simulated.streams import Stream, current_stream
@@ -190,8 +189,7 @@ def _fetched(source: SimulatedTensor) -> torch.Tensor:
 def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what *func* gives on the device."""
     stream = current_stream()
-    tensors: list[torch.Tensor] = []
-    _mapped(lambda leaf: tensors.append(leaf) if isinstance(leaf, torch.Tensor) else None, (args, kwargs))
+    tensors = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     _require_one_device(func, tensors)
     _begin(stream, *tensors)
     for kind in _waits(func, args):
@@ -202,6 +200,13 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     is_inference = all(tensor.is_inference() for tensor in tensors)
     # No closure: after an error, its cells would keep the tensors, even when all frames are cleared.
     return _mapped(partial(_on_device, own=own, is_inference=is_inference), found)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return what is in lists, tuples and dicts."""
+    if not isinstance(value, list | tuple | dict):
+        return [value]
+    return [leaf for each in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(each)]
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
