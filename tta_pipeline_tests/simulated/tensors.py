@@ -198,7 +198,6 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     found = func(*_mapped(_values, args), **_mapped(_values, given))
     own = {id(tensor._hidden): tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)}
     is_inference = all(tensor.is_inference() for tensor in tensors)
-    # No closure: after an error, its cells would keep the tensors, even when all frames are cleared.
     return _mapped(partial(_on_device, own=own, is_inference=is_inference), found)
 
 
@@ -211,10 +210,11 @@ def _leaves(value: Any) -> list[Any]:
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Return *value* with the result of *function* for each leaf; PyTorch's `tree_map` takes several times as long."""
+    # No closure: after an error, its cells would keep the tensors, even when all frames are cleared.
     if isinstance(value, list | tuple):
-        return type(value)([_mapped(function, each) for each in value])
+        return type(value)(map(partial(_mapped, function), value))
     if isinstance(value, dict):
-        return {name: _mapped(function, each) for name, each in value.items()}
+        return dict(zip(value, map(partial(_mapped, function), value.values()), strict=True))
     return function(value)
 
 
