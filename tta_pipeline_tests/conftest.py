@@ -1,15 +1,17 @@
 """Shared fixtures: real images in folders, and one small benchmark with all its results."""
 
 import atexit
+import gc
 import io
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -78,6 +80,11 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run *code* in a process of its own, which has imported this project, and return when it has ended."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return launcher().run(["python", "-c", code, *arguments], environment, timeout_s=600)
+
+
+def start_python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start the process of `run_python`; *options* are streams, env and cwd of `Popen`."""
+    return launcher().start(["python", "-c", code, *map(str, arguments)], **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +187,15 @@ def _initialised_home() -> tempfile.TemporaryDirectory[str]:
     (Path(home.name) / "dagster.yaml").write_text(settings)
     with dg.DagsterInstance.from_config(home.name):
         return home
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> Iterator[None]:
+    """Leave the millions of objects that exist before the first test out of the garbage collections of a file."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

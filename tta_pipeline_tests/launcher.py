@@ -12,6 +12,7 @@ import atexit
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import walk_packages
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _LIBRARIES = (
     "dagster._cli",
@@ -36,7 +37,7 @@ _LIBRARIES = (
     "dagster_dg_cli.cli.entrypoint",
     "duckdb",
     "matplotlib.backends.backend_svg",
-    "pandas",
+    "pandas",  # DuckDB imports it where it is installed
     "PIL.GifImagePlugin",
     "pyarrow.compute",
     "pyarrow.pandas_compat",
@@ -78,36 +79,74 @@ class Launcher:
         The program may be `python -c CODE ARGUMENT...`.
 
         Raises:
-            TimeoutError: it takes longer; it is killed.
+            subprocess.TimeoutExpired: it takes longer; it is killed.
         """
-        asked = {"command": command, "environment": environment, "folder": str(folder or Path.cwd())}
-        request = json.dumps(asked).encode()
-        assert len(request) < _HEADER_BYTES
         with (
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as error,
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+            self.start(
+                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=error
+            ) as process,
         ):
-            connection.connect(str(self._address))
-            socket.send_fds(connection, [request], [out.fileno(), error.fileno()])
-            connection.shutdown(socket.SHUT_WR)
-            answers = connection.makefile()
-            pid = int(answers.readline())
-            connection.settimeout(timeout_s)
             try:
-                status = int(answers.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
+                status = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
                 raise
             out.seek(0)
             error.seek(0)
             return subprocess.CompletedProcess(command, status, out.read().decode(), error.read().decode())
 
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
+        """Start what `run` runs; *options* are streams, env, cwd and start_new_session of `Popen`."""
+        return _Forked(self._address, command, text=True, **options)
+
+
+class _Forked(subprocess.Popen[str]):
+    """A process that the launcher forks, where `Popen` would fork this process and start an interpreter."""
+
+    def __init__(self, address: Path, command: list[str], **options: Any) -> None:
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(str(address))
+        self._answers = self._connection.makefile()
+        super().__init__(command, **options)
+
+    def _execute_child(self, command: list[str], *arguments: Any) -> None:
+        """Send the command and the child's end of each stream; *arguments* are those that `Popen` passes."""
+        folder, environment, ends, is_leader = arguments[4], arguments[5], arguments[9:15], arguments[20]
+        asked = {
+            "command": command, "environment": dict(environment or os.environ), "folder": str(folder or Path.cwd()),
+            "is_leader": is_leader,
+        }  # fmt: skip
+        request = json.dumps(asked).encode()
+        assert len(request) < _HEADER_BYTES
+        streams = [end if end != -1 else number for number, end in enumerate((ends[0], ends[3], ends[5]))]
+        socket.send_fds(self._connection, [request], streams)
+        self._connection.shutdown(socket.SHUT_WR)
+        self.pid = int(self._answers.readline())
+        self._child_created = True
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined] # of Popen
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode
+
 
 def _import_everything() -> None:
     """Import the libraries and every module of this project whose own libraries are installed."""
     for library in _LIBRARIES:
-        import_module(library)
+        with suppress(ImportError):
+            import_module(library)
     for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
         if module.name not in _AFTER_THE_FORK:
             with suppress(ImportError):
@@ -137,7 +176,7 @@ def _serve(address: str) -> None:
 
 def _answer(connection: socket.socket) -> None:
     """Fork once more, wait, and send the exit status; return only in the process that becomes the command."""
-    request, descriptors, *_ = socket.recv_fds(connection, _HEADER_BYTES, 2)
+    request, descriptors, *_ = socket.recv_fds(connection, _HEADER_BYTES, 3)
     while more := connection.recv(_HEADER_BYTES):
         request += more
     pid = os.fork()
@@ -151,10 +190,14 @@ def _answer(connection: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(descriptors: list[int], *, command: list[str], environment: dict[str, str], folder: str) -> None:
+def _become(
+    descriptors: list[int], *, command: list[str], environment: dict[str, str], folder: str, is_leader: bool
+) -> None:
     """Give this process the streams, environment, folder and arguments of a process that runs *command*."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, descriptor in enumerate((nothing, *descriptors)):
+    if is_leader:
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background command of a shell would ignore it
+    for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()

@@ -158,10 +158,11 @@ def test_the_walks_name_what_there_is(file: str, name: str):
         body = getattr(found, "body", [])
 
 
-@pytest.mark.parametrize("module", ["evaluation.experiment_results", "results.database.database", "definitions"])
-def test_what_reads_results_needs_no_torch(module: str):
+def test_what_reads_results_needs_no_torch():
     """Nor torchvision nor webdataset: the code location and the report start without the seconds it takes."""
-    program = f"import sys, tta_pipeline.{module}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
+    modules = "evaluation.experiment_results", "results.database.database", "definitions"
+    imported = ", ".join(f"tta_pipeline.{name}" for name in modules)
+    program = f"import sys, {imported}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
     assert "set()" == done.stdout.strip()

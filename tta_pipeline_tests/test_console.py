@@ -5,28 +5,37 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline_tests.conftest import Project, new_project, write_tree
 
 CELLS = ("fog/1", "fog/5", "contrast/5")
 
 
-@pytest.fixture
-def shards(project: Project, tmp_path: Path) -> Path:
-    """The shard sets of three cells."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The images of three cells, and their shard sets."""
+    folder = tmp_path_factory.mktemp("made")
     for cell in CELLS:
-        write_tree(tmp_path / "tree" / cell, classes={"n01": 4, "n02": 3})
-    finished = project.run(
-        "tta-pipeline", "shards", "make", f"{tmp_path}/tree", f"{tmp_path}/shards", "--num-shards", "2"
+        write_tree(folder / "tree" / cell, classes={"n01": 4, "n02": 3})
+    finished = new_project(folder).run(
+        "tta-pipeline", "shards", "make", f"{folder}/tree", f"{folder}/shards", "--num-shards", "2", "--jobs", "1"
     )
     assert 0 == finished.returncode, finished.stderr
     assert "3 of 3: fog|5: 7 samples in 2 shards" in finished.stdout
-    return tmp_path / "shards"
+    return folder
+
+
+@pytest.fixture
+def shards(made: Path, tmp_path: Path) -> Path:
+    """A copy of the images, and of their shard sets, which is returned."""
+    shutil.copytree(made / "tree", tmp_path / "tree")
+    return shutil.copytree(made / "shards", tmp_path / "shards")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def shards(project: Project, tmp_path: Path) -> Path:
         ("fetch", ("{tmp}/fetched",)),
         ("transform", ("{tmp}/small", "--resize", "16")),
         ("split", ("{tmp}/parts", "--parts", "3")),
-        ("make", ("{tmp}/again", "--num-shards", "1")),
+        ("make", ("{tmp}/again", "--num-shards", "1", "--jobs", "1")),
     ],
 )
 def test_a_program_gets_one_array_and_a_quiet_verb_says_nothing(

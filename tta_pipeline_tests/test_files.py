@@ -5,13 +5,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.util import files
 from tta_pipeline.util.files import advice, published_folder, read_file, remove_abandoned, write_atomically, write_once
+from tta_pipeline_tests.conftest import start_python
 
 WRITER = """
 import sys, time
@@ -127,9 +127,7 @@ def test_a_killed_writer_leaves_the_target_and_its_remains_are_removed(tmp_path:
     """After SIGKILL the old folder stands, the remains are found, and old remains go with the next publication."""
     with published_folder(tmp_path / "cell") as folder:
         (folder / "old").touch()
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, tmp_path / "cell"], stdout=subprocess.PIPE, text=True
-    ) as writer:
+    with start_python(WRITER, tmp_path / "cell", stdout=subprocess.PIPE) as writer:
         writer.stdout.readline()
         assert not remove_abandoned(tmp_path), "a living writer's folder is left alone"
         writer.send_signal(signal.SIGKILL)

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.conftest import launcher, write_tree
+from tta_pipeline_tests.faults.full_disk import run_limited
 
 TTA_PIPELINE = Path(sys.executable).with_name("tta-pipeline")
 PLACES = (
@@ -75,6 +76,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for pipe in ("fifo", "pipes/a.tar", "piped/manifest.json"):
         os.mkfifo(root / pipe)
     (root / "listed" / "manifest.json").write_text("[1, 2]")
+    assert CliRunner().invoke(main, ["results", "rebuild"], env={"TTA_DATA_ROOT": str(root / "data")}).exit_code == 0
     return root
 
 
@@ -125,7 +127,6 @@ def process(places: Path, *command: str | Path, **environment: str) -> subproces
 
 def test_a_reader_that_has_enough_is_no_error(places: Path):
     """`| head -1` ends the verb in silence."""
-    process(places, TTA_PIPELINE, "results", "rebuild")
     script = f"{TTA_PIPELINE} metrics --format csv --sql 'FROM range(1000000)' | head -n 1"
 
     finished = process(places, "bash", "-c", script)
@@ -148,7 +149,6 @@ def test_a_data_root_that_is_no_folder_is_refused(places: Path, monkeypatch: pyt
 def test_a_terminal_of_ascii_shows_other_letters_by_their_numbers(places: Path):
     """With neither HOME nor UTF-8, an answer and a path."""
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:strict"}
-    process(places, TTA_PIPELINE, "results", "rebuild")
     (places / "Bär").mkdir(exist_ok=True)
     for arguments in (
         ["metrics", "--format", "csv", "--sql", "SELECT chr(228) AS letter"],
@@ -164,12 +164,12 @@ def test_a_terminal_of_ascii_shows_other_letters_by_their_numbers(places: Path):
 
 def test_a_full_disk_is_one_line(places: Path):
     """As a bound on the size of files, which the kernel reports in the same way."""
-    command = f"ulimit -f 8; {TTA_PIPELINE} metrics --format csv --output answer.csv --sql 'FROM range(1000000)'"
-    process(places, TTA_PIPELINE, "results", "rebuild")
+    command = ("metrics", "--format", "csv", "--output", "answer.csv", "--sql", "FROM range(1000000)")
+    environment = {**os.environ, "TTA_DATA_ROOT": str(places / "data")}
 
-    finished = process(places, "bash", "-c", command)
+    status, errors = run_limited(8192, *command, cwd=places, env=environment)
 
-    assert "File too large" in said_in_one_line(finished.returncode, finished.stderr)
+    assert "File too large" in said_in_one_line(status, errors)
     assert not [path for path in places.iterdir() if "answer.csv" in path.name]
 
 
@@ -189,8 +189,9 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path):
     )
     for arguments in (["shards", "verify"], ["shards", "adopt"], ["new-benchmark", "x"], ["shards", "make"]):
         output = ["out"] if arguments == ["shards", "make"] else []
-        command = [sys.executable, "-c", script, *arguments, str(tmp_path / "closed"), *output]
+        command = ["python", "-c", script, *arguments, str(tmp_path / "closed"), *output]
+        environment = {**os.environ, "TTA_DATA_ROOT": str(tmp_path / "closed" / "data")}
 
-        finished = process(tmp_path, *command, TTA_DATA_ROOT=str(tmp_path / "closed" / "data"))
+        finished = launcher().run(command, environment, timeout_s=240, folder=tmp_path)
 
         said_in_one_line(finished.returncode, finished.stderr)

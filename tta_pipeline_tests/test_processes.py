@@ -11,6 +11,7 @@ import pytest
 
 from tta_pipeline.errors import SourceError, WorkerError
 from tta_pipeline.util.processes import Workers
+from tta_pipeline_tests.conftest import start_python
 
 
 def work(number: int) -> tuple[int, int]:
@@ -83,7 +84,7 @@ with Workers(1) as workers:
 
 def test_processes_end_when_their_parent_is_killed():
     """Nobody is there to end them then; they notice."""
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+    with start_python(PARENT, stdout=subprocess.PIPE) as parent:
         worker = Path("/proc", parent.stdout.readline().strip())
         assert worker.exists()
         parent.kill()

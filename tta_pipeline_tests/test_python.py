@@ -101,7 +101,7 @@ def test_examples_print_what_they_say(
         "query_results": (sweep.locations.root,),
         "read_shards": (shards / "contrast/5",),
         "shard_folder": (fog, tmp_path / "shards/fog/5"),
-        "train_and_adapt": (shards / "train/0", shards / "contrast/5"),
+        "train_and_adapt": (shards / "contrast/3", shards / "contrast/5"),
     }[example.stem]
     monkeypatch.setattr(sys, "argv", [str(example), *map(str, given)])
     monkeypatch.syspath_prepend(example.parent)

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project, launcher
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 
@@ -271,9 +270,9 @@ def test_clean_finds_states_inside_segments_that_no_stream_goes_on_from(project:
     assert not [path for path in useful if not path.exists()]
 
 
-def killed(begun: Callable[[], list[Path]], *command: str | Path) -> Path:
+def killed(begun: Callable[[], list[Path]], *command: str) -> Path:
     """Start *command*, kill it once *begun* finds something, and return that; `clean` leaves it alone before."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with launcher().start(list(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             while not (found := begun()):
                 assert process.poll() is None, "it ended before it could be killed"
@@ -287,7 +286,6 @@ def killed(begun: Callable[[], list[Path]], *command: str | Path) -> Path:
     return found[0]
 
 
-PROGRAM = Path(sys.executable).with_name("tta-pipeline")
 RUN = """
 import sys, time
 from pathlib import Path
@@ -297,13 +295,13 @@ with published_folder(Path(sys.argv[1])) as folder:
     (folder / "fog-000000.tar").write_bytes(b"half")
     time.sleep(60)
 """
-COMMANDS: dict[str, tuple[str, tuple[str | Path, ...]]] = {
+COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reproduce": (
         f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce",
-        (PROGRAM, "results", "reproduce", "of/tent"),
+        ("tta-pipeline", "results", "reproduce", "of/tent"),
     ),
-    "publish": ("elsewhere/.unpublished-*-set", (PROGRAM, "shards", "publish", "small", "elsewhere/set")),
-    "a run": ("data/small/shards/fog/.unpublished-*-9", (sys.executable, "-c", RUN, "data/small/shards/fog/9")),
+    "publish": ("elsewhere/.unpublished-*-set", ("tta-pipeline", "shards", "publish", "small", "elsewhere/set")),
+    "a run": ("data/small/shards/fog/.unpublished-*-9", ("python", "-c", RUN, "data/small/shards/fog/9")),
 }
 """Where each command begins a folder, and the command."""
 

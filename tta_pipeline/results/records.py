@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -297,7 +298,9 @@ def software_versions() -> dict[str, str]:
     return {"python": sys.version.split()[0], "platform": platform.platform(), "host": platform.node(), **installed}
 
 
+@cache
 def _version(package: str) -> str:
+    """Return the version that this process found first: it stays with what it has imported."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -3,11 +3,8 @@
 import json
 import os
 import random
-import resource
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -21,6 +18,8 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import record_paths
 from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import launcher, start_python
+from tta_pipeline_tests.faults.full_disk import MOUNTING, can_mount, run_limited
 from tta_pipeline_tests.results.database.made import made_environment, record
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,18 +54,10 @@ def locations(three: Path, tmp_path: Path) -> Locations:
     return Locations(root=shutil.copytree(three, tmp_path / "data"))
 
 
-def start(program: str, *arguments: object, **options) -> subprocess.Popen[str]:
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a process of this project."""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        cwd=REPOSITORY,
-        env=made_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return start_python(program, *arguments, env=made_environment(), **pipes)
 
 
 def published(locations: Locations) -> Counter[str]:
@@ -108,6 +99,7 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
                 before = stamps()
                 while stamps() <= before:
                     assert publisher.poll() is None
+                    time.sleep(0.0002)
             publisher.kill()
             acknowledged |= {line.strip() for line in publisher.stdout if line.endswith("\n")}
 
@@ -134,30 +126,17 @@ def test_only_our_own_abandoned_copies_are_removed(locations: Locations):
     assert all(path.exists() for path in (living, *theirs))
 
 
-def limited(num_bytes: int, *command: str, root: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours that can make no file larger than *num_bytes*, as on a full disk."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
-
-    program = Path(sys.executable).with_name(command[0])
-    return subprocess.run(
-        [program, *command[1:]], env={**os.environ, "TTA_DATA_ROOT": str(root)}, preexec_fn=limit,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("share", [0, 0.01, 0.5], ids=["at the first byte", "in the commit", "in the checkpoint"])
 def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: float):
     """The error is one line with the way out, readers keep what they had, and with room again nothing is missing."""
     before = locations.metrics.read_bytes()
     record(locations, run_id="late")
 
-    done = limited(int(share * len(before)), "tta-pipeline", "results", "rebuild", root=locations.root)
+    environment = {**os.environ, "TTA_DATA_ROOT": str(locations.root)}
+    status, errors = run_limited(int(share * len(before)), "results", "rebuild", env=environment)
 
-    assert 1 == done.returncode
-    *_, line = done.stderr.strip().splitlines()  # after the progress of a slow machine
+    assert 1 == status
+    *_, line = errors.strip().splitlines()  # after the progress of a slow machine
     assert line.startswith(f"RecordError: {locations.metrics} cannot be written")
     assert "make room" in line
     assert before == locations.metrics.read_bytes()
@@ -166,12 +145,11 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: 
     assert {"first-0": 1, "first-1": 1, "first-2": 1, "late": 1} == published(locations)
 
 
-def refused(root: Path, *prefix: str) -> str:
-    """Return the one line in which `results rebuild` is refused over *root*."""
-    program = Path(sys.executable).with_name("tta-pipeline")
+def refused(root: Path, first: str = "") -> str:
+    """Return the one line in which `results rebuild` is refused over *root*, after a shell in its place ran *first*."""
     environment = {**os.environ, "TTA_DATA_ROOT": str(root)}
-    command = [*prefix, program, "results", "rebuild"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    code = f"{first}\nfrom tta_pipeline.cli import main\nmain(['results', 'rebuild'])"
+    done = launcher().run(["python", "-c", code], environment, timeout_s=600)
     assert 1 == done.returncode
     (line,) = done.stderr.strip().splitlines()
     return line
@@ -187,11 +165,13 @@ def test_a_name_that_is_too_long_needs_no_room(tmp_path: Path):
 
 def test_a_disk_for_reading_only_needs_no_room(locations: Locations):
     """What is said of it is what to do about it."""
-    mount = f"mount --bind {locations.root} {locations.root} && mount -o remount,ro,bind {locations.root}"
-    if subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False, capture_output=True).returncode:
+    if not can_mount():
         pytest.skip("needs the right to mount a file system; the test before this one has another error of a disk")
+    place = str(locations.root)
 
-    line = refused(locations.root, "unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-")
+    line = refused(
+        locations.root, f"{MOUNTING}mount('--bind', {place!r}, {place!r})\nmount('-o', 'remount,ro,bind', {place!r})"
+    )
 
     assert "mount this disk for writing" in line
     assert "make room" not in line
@@ -206,7 +186,8 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline_tests.faults.test_database import published, recorded
 from tta_pipeline_tests.results.database.made import record
-locations = Locations(root=Path(sys.argv[1]))
+mount("-t", "tmpfs", "-o", "size=16m", "none", sys.argv[1])
+locations = Locations(root=Path(sys.argv[1], "data"))
 publish_metrics(locations)
 ballast = locations.root / "ballast"
 try:
@@ -232,24 +213,23 @@ assert 1 == recorded(locations) == published(locations).total()
 
 def test_a_disk_without_a_free_byte_harms_nothing(tmp_path: Path):
     """On a file system that really is full, records and database are refused, stay as they were, and go on later."""
-    mount = f'mount -t tmpfs -o size=16m none {tmp_path} && exec "$@"'
-    if subprocess.run(["unshare", "-m", "sh", "-c", mount, "-", "true"], check=False, capture_output=True).returncode:
+    if not can_mount():
         pytest.skip("needs the right to mount a file system; the test before this one limits the size of files instead")
-    command = ["unshare", "-m", "sh", "-c", mount, "-", sys.executable, "-c", ON_A_SMALL_DISK, tmp_path / "data"]
+    command = ["python", "-c", MOUNTING + ON_A_SMALL_DISK, str(tmp_path)]
 
-    done = subprocess.run(command, cwd=REPOSITORY, env=made_environment(), capture_output=True, text=True, check=False)
+    done = launcher().run(command, made_environment(), timeout_s=600)
 
     assert 0 == done.returncode, done.stderr
 
 
 def test_eight_processes_that_publish_at_once_lose_nothing(locations: Locations):
     """Each of them finds its own records published as soon as it is told so, and in the end there is each one once."""
-    processes = [start(PUBLISHER, locations.root, name, 2) for name in "abcdefgh"]
+    processes = [start(PUBLISHER, locations.root, name, 1) for name in "abcdefgh"]
     for process in processes:
         process.communicate()
 
     assert [0] * 8 == [process.returncode for process in processes]
-    expected = {f"{name}-{number}" for name in "abcdefgh" for number in range(2)}
+    expected = {f"{name}-0" for name in "abcdefgh"}
     assert dict.fromkeys({"first-0", "first-1", "first-2", *expected}, 1) == published(locations)
 
 

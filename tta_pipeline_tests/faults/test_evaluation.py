@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, new_project
-from tta_pipeline_tests.interrupts import interruptible
+from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, launcher, new_project
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -35,16 +34,15 @@ def slow(tmp_path: Path, sweep: Project) -> Project:
     return project
 
 
-def start(project: Project, config: str) -> subprocess.Popen[bytes]:
+def start(project: Project, config: str) -> subprocess.Popen[str]:
     """Start the evaluation of all cells in a session of its own, as a terminal would."""
     command = [
-        BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", KEY,
+        "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", KEY,
         "--partition-range", SMALL_RANGE, "--config-json", config,
     ]  # fmt: skip
-    with interruptible():
-        return subprocess.Popen(
-            command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    return launcher().start(
+        command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 def records(project: Project) -> list[Path]:
@@ -163,10 +161,8 @@ def test_a_hostile_environment_changes_nothing(sweep: Project, tmp_path: Path):
 @pytest.mark.parametrize("root", ["pipe:touch came", "shards::pipe:touch came", "{a..b}/$(touch came)"])
 def test_a_path_is_a_path(tmp_path: Path, root: str):
     """Nothing that other libraries take for a command is one: it is a folder that does not exist."""
-    finished = subprocess.run(
-        [BIN / "tta-pipeline", "shards", "make", root, "out", "--num-shards", "1"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = ["tta-pipeline", "shards", "make", root, "out", "--num-shards", "1"]
+    finished = launcher().run(command, dict(os.environ), timeout_s=600, folder=tmp_path)
 
     assert 1 == finished.returncode
     assert root in finished.stderr

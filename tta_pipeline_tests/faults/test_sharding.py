@@ -2,10 +2,7 @@
 
 import io
 import os
-import resource
-import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -20,15 +17,20 @@ from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import VERIFIED_FILE
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util import files
-from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+from tta_pipeline_tests.conftest import Project, jpeg, launcher, run_python, write_tree
+from tta_pipeline_tests.faults.full_disk import run_limited
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 
-def shard(tree: Path, output: Path, **options) -> subprocess.Popen[str]:
+def command(tree: Path, output: Path) -> list[str]:
+    """Return the arguments of the command that shards *tree*."""
+    return ["shards", "make", str(tree), str(output), "--num-shards", "2"]
+
+
+def shard(tree: Path, output: Path, *options: str) -> subprocess.Popen[str]:
     """Start the command that shards *tree*."""
-    program = Path(sys.executable).with_name("tta-pipeline")
-    command = [program, "shards", "make", str(tree), str(output), "--num-shards", "2"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    program = ["tta-pipeline", *command(tree, output), *options]
+    return launcher().start(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -38,21 +40,14 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def limit_files_to(num_bytes: int) -> None:
-    """Let no file of this process grow beyond *num_bytes*, as on a full disk, with an error in place of a signal."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
-
-
 def test_a_full_disk_publishes_nothing_and_harms_no_earlier_cell(tmp_path: Path):
     """The error names what is needed and what is free; the cells that stood stay, and the rest is written later."""
     write_tree(tmp_path / "tree" / "fog" / "1", classes={"n01": 2})
-    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out"))
+    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out", "--jobs", "1"))
     before = {path: path.read_bytes() for path in (tmp_path / "out" / "fog").rglob("*.*")}
     write_tree(tmp_path / "tree" / "fog" / "2", classes={"n01": 40}, size=128)
 
-    limited = shard(tmp_path / "tree", tmp_path / "out", preexec_fn=lambda: limit_files_to(20_000))
-    status, errors = finished(limited)
+    status, errors = run_limited(20_000, *command(tmp_path / "tree", tmp_path / "out"))
 
     assert 1 == status
     assert "MiB are needed" in errors
@@ -60,7 +55,7 @@ def test_a_full_disk_publishes_nothing_and_harms_no_earlier_cell(tmp_path: Path)
     assert "Traceback" not in errors
     assert before == {path: path.read_bytes() for path in before}
     assert not (tmp_path / "out" / "fog" / "2").exists()
-    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out"))
+    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out", "--jobs", "1"))
 
 
 @pytest.mark.parametrize("change", ["grown", "rewritten", "gone"])
@@ -81,7 +76,7 @@ def test_a_source_that_changes_meanwhile_stops_the_conversion(tree: FolderTree, 
 def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
     """Started together, two conversions of one cell both succeed and one verified set stands, never a mix."""
     write_tree(tmp_path / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
-    for round_number in range(4):
+    for round_number in range(2):
         output = tmp_path / f"out{round_number}"
         processes = [shard(tmp_path / "tree", output) for _ in range(2)]
 
@@ -113,7 +108,7 @@ files.{step} = dying
 with files.published_folder(Path({str(target)!r})) as folder:
     (folder / "new.tar").write_bytes(b"new")
 """
-    finished = subprocess.run([sys.executable, "-c", program], check=False)
+    finished = run_python(program)
 
     assert 9 == finished.returncode
     assert [path.name for path in target.iterdir()] in (["b.tar"], ["new.tar"])
@@ -159,8 +154,7 @@ def test_a_forbidden_file_or_folder_is_named_and_nothing_is_published(forbidden:
         place = next((root / "tree").rglob("*.JPEG")) if forbidden == "image" else root / "out"
         place.chmod(0 if forbidden == "image" else 0o555)
 
-        command = [sys.executable, "-c", AS_NOBODY, root / "warm", root / "tree", root / "warm_out", root / "out"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_python(AS_NOBODY, *(str(root / name) for name in ("warm", "tree", "warm_out", "out")))
 
         assert done.returncode == 1, done.stderr
         assert str(place) in done.stderr

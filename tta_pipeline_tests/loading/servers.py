@@ -67,7 +67,14 @@ def running(
     """Run *command*, which receives SIGINT, and kill it at the end."""
     with interruptible():
         started = subprocess.Popen(command, text=True, stdin=stdin, stdout=stdout, stderr=stderr)
-    with started as process:
+    with killed_at_the_end(started):
+        yield started
+
+
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """Yield *process*, and kill it at the end."""
+    with process:
         try:
             yield process
         finally:

@@ -23,12 +23,15 @@ BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 """Of red, green and blue, as JPEG weighs them: what it stores for every pixel, while it halves the colours' size."""
 # Workers are forked, whatever threads the test process has; there are more of them than cores; webdataset leaves
 # shards open; and litdata decodes by torchvision, which wants to be replaced by another package.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning",
-    "ignore:This DataLoader will create",
-    "ignore:unclosed file:ResourceWarning",
-    "ignore:The image decoding and encoding capabilities of TorchVision are deprecated:DeprecationWarning",
-)
+pytestmark = [
+    pytest.mark.usefixtures("quick_collection"),
+    pytest.mark.filterwarnings(
+        "ignore:This process .* is multi-threaded:DeprecationWarning",
+        "ignore:This DataLoader will create",
+        "ignore:unclosed file:ResourceWarning",
+        "ignore:The image decoding and encoding capabilities of TorchVision are deprecated:DeprecationWarning",
+    ),
+]
 
 
 @pytest.fixture(autouse=True)

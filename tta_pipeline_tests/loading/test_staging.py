@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,8 @@ from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import node_local_folder
-from tta_pipeline_tests.loading.servers import running, web_server
+from tta_pipeline_tests.conftest import start_python
+from tta_pipeline_tests.loading.servers import killed_at_the_end, web_server
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample
 
 READER = """
@@ -36,10 +36,8 @@ with stage.shard_set(sys.argv[2]) as shard_set:
 
 def reader(stage: Path, location: object) -> subprocess.Popen[str]:
     """Start a process that stages a set, says so, and keeps it until its input ends."""
-    return running(
-        [sys.executable, "-c", READER, stage, str(location)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return killed_at_the_end(start_python(READER, stage, location, **pipes))
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -271,10 +269,7 @@ def test_a_set_that_goes_while_another_process_waits_for_it_is_copied_again(stag
     )  # fmt: skip
     folders = [str(shard_set.folder) for shard_set in sets]
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, stage.root, *folders[n:], *folders[:n]], stdout=subprocess.DEVNULL
-        )
-        for n in range(3)
+        start_python(code, stage.root, *folders[n:], *folders[:n], stdout=subprocess.DEVNULL) for n in range(3)
     ]
 
     assert [0, 0, 0] == [process.wait() for process in processes]

@@ -19,7 +19,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.record_exchange import FetchResult, Sender, fetch_records
 from tta_pipeline.results.records import latest_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, new_project, start_python
 from tta_pipeline_tests.loading.servers import s3_server
 from tta_pipeline_tests.results.database.made import made_environment, record, record_of_part
 
@@ -163,10 +163,8 @@ def test_a_killed_fetch_is_finished_by_the_next(machines: tuple[Locations, Locat
     for number in range(5):
         record(one, run_id=f"one-{number}", started_at=f"2026-01-0{number + 1}T00:00:00+00:00")
     Sender(root=one.root, url=URL).send()
-    command = [sys.executable, "-c", FETCHER, user.root, URL]
-    with subprocess.Popen(
-        command, env=made_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as fetcher:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with start_python(FETCHER, user.root, URL, env=made_environment(), **pipes) as fetcher:
         assert fetcher.stdout.readline()
         fetcher.stdin.write("\n")
         fetcher.stdin.flush()

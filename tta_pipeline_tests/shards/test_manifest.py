@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tta_pipeline.shards.manifest import read_record
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
+from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 
@@ -73,7 +72,7 @@ assert before == set(os.listdir("/proc/self/task"))
 
 def test_opening_a_shard_set_starts_no_thread(shard_set: ShardSet):
     """Those that Arrow would start abort a process, now and then, that ends while they begin."""
-    finished = subprocess.run([sys.executable, "-c", OPENING, shard_set.folder], capture_output=True, check=False)
+    finished = run_python(OPENING, str(shard_set.folder))
 
     assert 0 == finished.returncode, finished.stderr
 

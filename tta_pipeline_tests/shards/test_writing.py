@@ -4,7 +4,6 @@ import gc
 import json
 import signal
 import subprocess
-import sys
 import tarfile
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +19,7 @@ from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set_writing import Target, shard_bounds, write_shards
 from tta_pipeline.util import processes
-from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.conftest import jpeg, start_python
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 limits = st.one_of(
@@ -175,8 +174,7 @@ shard_set_writing.write_shards(
 @pytest.mark.parametrize("num_images", [1, 8, 19])
 def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_images: int):
     """After SIGKILL at any image there is no shard set, and the next conversion is complete."""
-    command = [sys.executable, "-c", KILLED, tree.root, tmp_path / "shards"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with start_python(KILLED, tree.root, tmp_path / "shards", stdout=subprocess.PIPE) as process:
         for _ in range(num_images):
             assert process.stdout.readline() == "image\n"
         process.send_signal(signal.SIGKILL)

@@ -7,8 +7,6 @@ remove the wait.
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -17,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.methods import METHODS
+from tta_pipeline_tests.conftest import run_python
 
+_PROGRAM = f"import warnings; warnings.simplefilter('error'); from {__package__} import run; run.main()"
 _FILE = Path(__file__).with_name("waits.toml")
 _HEAD = f"""# The most waits of the host in one batch after the first, for each method, by function and kind.
 # `event` is a wait for a copy, or for a batch two before; the device goes on meanwhile. In each other wait it runs out
@@ -27,10 +27,8 @@ Waits = dict[str, int]
 
 
 def run(command: str, root: Path, *names: str) -> list[dict[str, Any]]:
-    """Run a command of `run` in its own process, and return the lines that it prints."""
-    program = [sys.executable, "-W", "error", "-m", f"{__package__}.run", command, str(root), *names]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    """Run a command of `run` in its own process, where warnings are errors, and return the lines that it prints."""
+    done = run_python(_PROGRAM, command, str(root), *names)
     if done.returncode:
         raise AssertionError(f"{command} ended with {done.returncode}; expected 0: {done.stderr[-3000:]}")
     return [json.loads(line) for line in done.stdout.splitlines()]

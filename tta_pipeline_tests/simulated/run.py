@@ -20,22 +20,20 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.build_records import CellResult
+from tta_pipeline.evaluation.device.devices import device_facts, distributed_backend, select_device_of_rank
+from tta_pipeline.evaluation.device.leases import leased_device
+from tta_pipeline.evaluation.stream_states import StreamStates
+from tta_pipeline.loading.reader import Batch, Stream
+from tta_pipeline_tests.simulated.cases import Case, experiment
 from tta_pipeline_tests.simulated.device import install, limited_to
+from tta_pipeline_tests.simulated.memory import MEMORY
+from tta_pipeline_tests.simulated.planted import PLANTED, planted
+from tta_pipeline_tests.simulated.streams import finish_all
+from tta_pipeline_tests.simulated.waits import WAITS
 
-DEVICE = install()  # before anything else of the project is imported
-
-from tta_pipeline.errors import EvaluationError  # noqa: E402
-from tta_pipeline.evaluation.build_records import CellResult  # noqa: E402
-from tta_pipeline.evaluation.device.devices import device_facts, distributed_backend, select_device_of_rank  # noqa: E402
-from tta_pipeline.evaluation.device.leases import leased_device  # noqa: E402
-from tta_pipeline.evaluation.stream_states import StreamStates  # noqa: E402
-from tta_pipeline.loading.reader import Batch, Stream  # noqa: E402
-from tta_pipeline_tests.simulated.cases import Case, experiment  # noqa: E402
-from tta_pipeline_tests.simulated.memory import MEMORY  # noqa: E402
-from tta_pipeline_tests.simulated.planted import PLANTED, planted  # noqa: E402
-from tta_pipeline_tests.simulated.streams import finish_all  # noqa: E402
-from tta_pipeline_tests.simulated.waits import WAITS  # noqa: E402
-
+DEVICE = install()
 _CPU = torch.device("cpu")
 Line = dict[str, Any]
 

@@ -26,6 +26,7 @@ from tta_pipeline.data.corruptions.randomness import generators
 from tta_pipeline.data.corruptions.spatter import TURQUOISE, _equalise_histogram, _water, canny
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.errors import SourceError
+from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
 Images = npt.NDArray[np.uint8]
@@ -178,12 +179,10 @@ def test_processors_with_other_vector_instructions_make_the_same() -> None:
     found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     older = {"NPY_DISABLE_CPU_FEATURES": " ".join(found), "JSIMD_FORCENONE": "1"}
 
-    here, there = (
-        subprocess.run(
-            [sys.executable, "-c", MADE], env={**os.environ, **changes}, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        for changes in ({}, older)
-    )
+    here = run_python(MADE).stdout.splitlines()
+    there = subprocess.run(
+        [sys.executable, "-c", MADE], env={**os.environ, **older}, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
 
     assert 19 == len(here)
     assert here == there

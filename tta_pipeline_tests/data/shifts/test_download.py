@@ -5,8 +5,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import read_shift_set, shipped_sets
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.progress import quiet_reporter
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, launcher
 from tta_pipeline_tests.loading.servers import Web, web_server
 
 NAMES = ("noise.tar", "weather.tar")
@@ -183,9 +181,8 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     one = project.run("tta-pipeline", "download", "our", str(project.home / "one"), "--archive", "weather.tar")
     assert 0 == one.returncode, one.stderr
     assert_only(project.home / "one", "weather.tar")
-    program = str(Path(sys.executable).with_name(command[0]))
     web.commit("stall", 1)
-    with subprocess.Popen([program, *command[1:]], env=project.environment) as process:
+    with launcher().start(command, env=project.environment) as process:
         unfinished = project.home / "a" / "noise.tar.unfinished"
         deadline = time.monotonic() + 240
         while not (unfinished.exists() and unfinished.stat().st_size >= SIZE_BYTES // 2):

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tarfile
 import tracemalloc
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from tta_pipeline.data.sources.listing import read_ahead
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
-from tta_pipeline_tests.conftest import Project, jpeg
+from tta_pipeline_tests.conftest import Project, jpeg, start_python
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
 FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
@@ -592,7 +591,7 @@ def test_an_exception_leaves_no_spill_files(tmp_path: Path, error: type[BaseExce
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path):
     """After SIGKILL there is a folder that nothing mistakes for shards, and the next preparation takes it away."""
     path, spill = archive(tmp_path / "a.tar.gz", IMAGES, mode="w:gz"), tmp_path / "spill"
-    with subprocess.Popen([sys.executable, "-c", KILLED, path, spill], stdout=subprocess.PIPE, text=True) as killed:
+    with start_python(KILLED, path, spill, stdout=subprocess.PIPE) as killed:
         killed.stdout.readline()
         (left,) = spill.iterdir()
         assert expected(FOG) == contents(source(path), FOG)

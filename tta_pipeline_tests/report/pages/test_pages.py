@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +13,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
-from tta_pipeline.report.pages.report import write_report
-from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.chromium import chromium
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import Project
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PAGES = ("index.html", "cells/contrast-5.html#experiment-tent", "compare.html?a=tent&b=source")
@@ -30,15 +25,9 @@ MINUS = "\N{MINUS SIGN}"
 
 
 @pytest.fixture(scope="module")
-def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """A copy of the sweep with its report."""
-    root = tmp_path_factory.mktemp("pages") / "data"
-    shutil.copytree(sweep.locations.root, root, ignore=UNPUBLISHED)
-    locations = Locations(root=root)
-    publish_metrics(locations)
-    benchmark = load_benchmark(locations.benchmark_files / "small.yaml")
-    write_report(locations, benchmark, reporter=log_reporter(lambda _: None))
-    return locations
+def locations(sweep: Project) -> Locations:
+    """The sweep, which has its report."""
+    return sweep.locations
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import ast
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -15,7 +14,7 @@ from tta_pipeline.results.database.database import ensure_current, open_metrics,
 from tta_pipeline.results.database.schema import create_schema
 from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, start_python
 from tta_pipeline_tests.results.database.made import made_environment, with_error
 
 ROOT = Path(__file__).parents[3]
@@ -96,8 +95,7 @@ def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
         "q = 'SELECT count(*) FROM evaluations';"
         "print(c(q).fetchone()[0], flush=True); sys.stdin.readline(); print(c(q).fetchone()[0], flush=True)"
     )
-    command = [sys.executable, "-c", program, str(locations.metrics)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+    with start_python(program, locations.metrics, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         seen = int(reader.stdout.readline())
         again(locations)
         assert 1 == publish_metrics(locations).num_added
@@ -291,10 +289,7 @@ def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
         "from tta_pipeline_tests.results.database.made import record\n"
         "for n in range(5): record(Locations(root=Path(sys.argv[1])), benchmark='many', run_id=sys.argv[2], seed=n)"
     )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, locations.root, str(n)], env=made_environment())
-        for n in range(8)
-    ]
+    processes = [start_python(program, locations.root, n, env=made_environment()) for n in range(8)]
 
     assert [0] * 8 == [process.wait() for process in processes]
     records = [read_record(path) for path in record_paths(locations.root) if "many" in path.parts]
