@@ -145,7 +145,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
 
 
 def copy_benchmark(origin: Project, target: Project, *, without: Collection[str] = ()) -> None:
-    """Copy the small benchmark but for its folders *without*; `source` has thousands of files, which few tests need."""
+    """Copy the small benchmark, except its folders *without*: `source` has thousands of files, which few tests need."""
     root = origin.locations.root / "small"
 
     def left_out(folder: str, names: list[str]) -> set[str]:
