@@ -185,7 +185,7 @@ def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
     """Its line has the reason, what it had measured stays, and the status is not 0."""
     sections = [
         Section(name=name, function=f"tta_pipeline_tests.gpu_day_sections:{name}", limit_s=limit_s, summary="")
-        for name, limit_s in (("crashes", 100), ("hangs", 8), ("dies", 100), ("measures", 100))
+        for name, limit_s in (("crashes", 100), ("hangs", 4), ("dies", 100), ("measures", 100))
     ]
     told: list[str] = []
     lines = run_sections(
@@ -196,7 +196,7 @@ def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
     failed = {each.section: each.why_not for each in lines if verdict(each) == "failed"}
     assert {"crashes", "hangs", "dies"} == set(failed)
     assert failed["crashes"].endswith("RuntimeError: CUDA error: an illegal memory access was encountered")
-    assert failed["hangs"].startswith("ran longer than 8 s and was killed")
+    assert failed["hangs"].startswith("ran longer than 4 s and was killed")
     assert failed["dies"].startswith("ended with status -9")
     measured = [(each.section, each.found) for each in lines if each.what in ("before", "is rehearsal", "never")]
     assert [("crashes", 1), ("hangs", 2), ("measures", 0)] == measured

@@ -104,9 +104,13 @@ def read_by_webdataset(
         generator=torch.Generator().manual_seed(number),
     )
     chunks = iter(loader)
-    yield from _rebatch(chunks, sizes)
-    if settings.shuffle != "resampled" and next(chunks, None) is not None:
-        raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
+    try:
+        yield from _rebatch(chunks, sizes)
+        if settings.shuffle != "resampled" and next(chunks, None) is not None:
+            raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
+    finally:
+        # Otherwise a garbage collection long after an error ends the workers, and torch then waits 5 s for each.
+        chunks._shutdown_workers()  # type: ignore[attr-defined] # torch has no public function for it
 
 
 def _urls(shard_set: ShardSet) -> list[str]:
