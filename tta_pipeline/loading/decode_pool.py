@@ -5,7 +5,8 @@ per piece, a tenth of the time to decode 64 small images.
 """
 
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -20,23 +21,28 @@ class DecodePool(Generic[Piece]):
         self._work = work
         self._todo: SimpleQueue[Piece | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[Piece, BaseException | None]] = SimpleQueue()
-        self._threads = [Thread(target=self._run, name=f"tta-decode-{number}") for number in range(num_threads)]
+        # Daemons, so that no interrupt, at whatever moment, leaves a process that waits for them for ever.
+        self._threads = [
+            Thread(target=self._run, name=f"tta-decode-{number}", daemon=True) for number in range(num_threads)
+        ]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Wait for the pieces in progress, and drop the others."""
-        while not self._todo.empty():
-            self._todo.get()
-        for _ in self._threads:
-            self._todo.put(None)
-        for thread in self._threads:
-            thread.join()
+        with suppress(Empty):
+            while True:
+                self._todo.get_nowait()
+        self._end()
 
     def give(self, piece: Piece) -> None:
         """Add *piece* to the work."""
@@ -51,6 +57,13 @@ class DecodePool(Generic[Piece]):
         if error is not None:
             raise error
         return piece
+
+    def _end(self) -> None:
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            if thread.is_alive():  # an interrupt may come before all have started
+                thread.join()
 
     def _run(self) -> None:
         while (piece := self._todo.get()) is not None:

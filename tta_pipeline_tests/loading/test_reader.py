@@ -10,10 +10,11 @@ from PIL import Image
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.decode import decode_into
+from tta_pipeline.loading.decode_pool import DecodePool
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.conftest import jpeg, start_python
 
 
 def stream(shard_set: ShardSet, **changes: int) -> Stream:
@@ -102,6 +103,32 @@ def test_a_consumer_that_leaves_ends_the_threads(shard_set: ShardSet):
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tta-decode")]
     assert num_files == len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_an_interrupt_while_threads_start_leaves_none(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C before all have started: those that have started end."""
+    start, started = threading.Thread.start, list[str]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread.name)
+        if thread.name == "tta-decode-1":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), DecodePool(3, print):
+        pass
+
+    assert ["tta-decode-0", "tta-decode-1"] == started
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tta-decode")]
+
+
+def test_threads_that_nothing_ends_keep_no_process_alive():
+    """As after an interrupt between two instructions: the process ends all the same."""
+    code = "from tta_pipeline.loading.decode_pool import DecodePool; DecodePool(2, print).__enter__()"
+
+    with start_python(code) as process:
+        assert 0 == process.wait(60)
 
 
 def test_memory_does_not_grow_with_the_data(shard_set: ShardSet):
