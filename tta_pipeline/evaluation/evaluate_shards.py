@@ -138,6 +138,7 @@ def _subject(
         arithmetic=arithmetic_flags(),
         image_size=shards.image_size,
         manifests=[manifest],
+        before=None,
         seed=method.seed,
         num_forwards_before=method.num_forwards,
         **settings,
