@@ -145,7 +145,7 @@ def _write_records(root: Path, count: int) -> int:
         cell, turn = number % 75, number // 75
         corruption, severity = shipped_sets()["imagenet_c"].names[cell // 5], cell % 5 + 1
         experiment, sequence = f"experiment_{turn % 100}", turn // 100 + 1
-        facts = _facts(experiment=experiment, corruption=corruption, severity=severity, random=random)
+        facts = evaluation_facts(experiment=experiment, corruption=corruption, severity=severity, random=random)
         content = {
             "version": RECORD_VERSION, "kind": "evaluations", "run_id": f"{turn:08x}",
             "started_at": "2026-02-01T00:00:00+00:00", "versions": _VERSIONS, "facts": facts, "sequence": sequence,
@@ -210,7 +210,7 @@ def _publish_one(locations: Locations) -> None:
     publish_record(
         locations.results("imagenet_c"), kind="evaluations", name="experiment_7/fog-5", run_id="new",
         started_at="2026-02-01T00:00:00+00:00",
-        facts=_facts(experiment="experiment_7", corruption="fog", severity=5, random=Random(0)),  # noqa: S311
+        facts=evaluation_facts(experiment="experiment_7", corruption="fog", severity=5, random=Random(0)),  # noqa: S311
     )  # fmt: skip
     assert publish_metrics(locations).num_added == 1
 
@@ -218,7 +218,7 @@ def _publish_one(locations: Locations) -> None:
 _VERSIONS = {"python": "3.11.7", "platform": "Linux", "host": "node17", "torch": "2.13", "tta_pipeline": "1.0"}
 
 
-def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -> dict[str, Any]:
+def evaluation_facts(*, experiment: str, corruption: str, severity: int, random: Random) -> dict[str, Any]:
     """Return the facts of an evaluation of 5,000 images of 200 classes in batches of 64."""
     by_class = [25] * 200
     correct = [random.randrange(26) for _ in by_class]

@@ -80,11 +80,11 @@ def _complete(found: JsonObject, defaults: JsonObject) -> JsonObject:
 
 def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> Iterator[str]:
     """Yield, for each segment of a stream, the hash of *parts* and of all cells up to the end of the segment."""
-    so_far = _hash_parts(parts)
+    decided, cells_sha256 = _hash_parts(parts), ""
     for cells in segments:
         for cell in cells:
-            so_far = _hash_next_cell(so_far, cell.key)
-        yield so_far
+            cells_sha256 = next_sha256(cells_sha256, cell.key)
+        yield next_sha256(decided, cells_sha256)
 
 
 def decided_sha256_of(fingerprint_parts: str) -> str | None:
@@ -95,18 +95,22 @@ def decided_sha256_of(fingerprint_parts: str) -> str | None:
     """
     try:
         parts = from_json(fingerprint_parts)
-        so_far = _hash_parts({name: parts[name] for name in PARTS})
+        decided = _hash_parts({name: parts[name] for name in PARTS})
+        cells_sha256 = str(parts.get("before", {}).get("cells_sha256", ""))
         for key, _ in parts["data"]:
-            so_far = _hash_next_cell(so_far, str(key))
-    except (KeyError, TypeError, ValueError):
+            cells_sha256 = next_sha256(cells_sha256, str(key))
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return so_far
+    return next_sha256(decided, cells_sha256)
+
+
+def next_sha256(so_far: str, item: str) -> str:
+    """Return the hash of a sequence with the hash *so_far* and one more *item*.
+
+    Such hashes form a chain, so each further item of a long sequence costs one hash.
+    """
+    return hashlib.sha256(f"{so_far} {item}".encode()).hexdigest()
 
 
 def _hash_parts(parts: JsonObject) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _hash_next_cell(so_far: str, key: str) -> str:
-    """Return the hash of a stream with one more cell. Hashes form a chain, so a long stream costs one hash per cell."""
-    return hashlib.sha256(f"{so_far} {key}".encode()).hexdigest()

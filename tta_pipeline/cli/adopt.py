@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import (
+    plain_errors,
+    read_class_map,
+    require_no_pipes,
+    require_urls,
+    shard_set_facts,
+    with_reporter,
+)
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.data.sources.shard_layouts import LAYOUTS
 
@@ -26,9 +33,10 @@ _LAYOUTS = textwrap.fill(
         "tta-pipeline shards adopt shards",
         "tta-pipeline shards adopt shards/fog/5 --class-map wnids.json",
         "tta-pipeline shards adopt imagenet --files 'imagenet-val-*.tar'",
+        "tta-pipeline shards adopt 's3://bucket/imagenet_c/{fog,snow}/{1..5}' --into shards --class-map wnids.json",
     ],
 )
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("location", metavar="DIR|URL")
 @click.option(
     "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."
 )
@@ -44,16 +52,23 @@ _LAYOUTS = textwrap.fill(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The devkit's meta.mat, if .cls members hold its ILSVRC2012_ID instead of labels.",
 )
+@click.option(
+    "--into",
+    metavar="OUT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With a URL: write the manifests to OUT/<corruption>/<severity>. The shards stay where they are.",
+)
 @click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, and read that instead.")
 @plain_errors
 @with_reporter
 def adopt(
-    folder: Path,
+    location: str,
     *,
     reporter: "ConsoleReporter",
     class_map: Path | None,
     files: tuple[str, ...],
     devkit: Path | None,
+    into: Path | None,
     unpacks: bool,
 ) -> None:
     r"""Build manifests for shards made by others. Every byte is read, none is rewritten.
@@ -61,13 +76,22 @@ def adopt(
     Every folder with *.tar files at or under DIR is one set. The last two levels of its path are shift and severity; if
     the last level is no number, it is a shift without severities. A set that has a manifest is verified and left
     unchanged. Numbers in .cls and .json members are labels, counted from 0. Classes without a sample are listed.
+
+    Of a URL, braces stand for several sets. If the shards have a manifest there, it is used; else a listing names them,
+    and every byte is read once.
     """
-    from tta_pipeline.cli.adopt_everything import adopt_everything
+    from tta_pipeline.cli.adopt_everything import adopt_everything, adopt_urls
+    from tta_pipeline.data.remote_files import expand_braces
     from tta_pipeline.shards.verification import find_missing_classes
     from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
 
-    require_no_pipes(folder)
-    every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)
+    classes = read_class_map(class_map)
+    if _is_url(location, into=into, only_of_folders=bool(files or devkit or unpacks)):
+        assert into
+        every = adopt_urls(expand_braces(location), into, classes, reporter)
+    else:
+        require_no_pipes(location)
+        every = adopt_everything(Path(location), classes, reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
@@ -83,3 +107,19 @@ def adopt(
             "missing_classes": missing,
         }
         reporter.report_finished(line, facts, number=number, total=total)
+
+
+def _is_url(location: str, *, into: Path | None, only_of_folders: bool) -> bool:
+    """Return whether *location* is a URL; refuse options that do not go with it, and a folder that does not exist."""
+    if "://" not in location:
+        if into:
+            raise click.UsageError("--into is for shards at a URL; manifests of a folder are written into it")
+        if not Path(location).is_dir():
+            raise click.UsageError(f"found no folder {location}; expected a folder of shards, or a URL")
+        return False
+    require_urls([location])
+    if into is None:
+        raise click.UsageError(f"found {location} without --into; expected a folder for its manifest: --into shards")
+    if only_of_folders:
+        raise click.UsageError("--files, --devkit and --unpack are for folders; expected none of them with a URL")
+    return True

@@ -19,6 +19,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.adoption import ADOPTION_REFUSED_ADVICE, adopt
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.shards_at_url import adopt_url
 from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, Step
@@ -70,6 +71,20 @@ def adopt_everything(
             names_by_id=names_by_id,
         )
         yield Step(number, len(folders), adopted)
+
+
+def adopt_urls(
+    urls: Sequence[str], into: Path, class_map: ClassMap | None, progress: Reporter
+) -> Iterator[Step[PublishedShardSet]]:
+    """Adopt the shards at each of *urls*; all sets have one class map, that of the first if *class_map* is None.
+
+    Raises:
+        ManifestError, SourceError, StreamError, ClassMapError: see `adopt_url`.
+    """
+    for number, url in enumerate(urls, start=1):
+        adopted = adopt_url(url, into, class_map=class_map, progress=progress)
+        class_map = class_map or ClassMap(classes=adopted.shard_set.manifest.classes)
+        yield Step(number, len(urls), adopted)
 
 
 def _folders(root: Path, files: Sequence[str]) -> list[Path]:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import ignore_line, parse_settings, plain_errors, print_table, say
+from tta_pipeline.cli.common import (
+    ignore_line,
+    parse_settings,
+    plain_errors,
+    print_table,
+    require_no_pipes,
+    require_urls,
+    say,
+)
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ _SHOWN = (
     cls=Verb,
     examples=[
         "tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method tent",
+        "tta-pipeline evaluate https://example.org/shards/fog/5 --model timm:resnet18 --method norm",
         "tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method my_method:MINE --limit 200 --set lr=0.001",
         (
             "tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors "
@@ -31,7 +40,7 @@ _SHOWN = (
         ),
     ],
 )
-@click.argument("folder", metavar="SHARDS", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("location", metavar="DIR|URL")
 @click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, "
               "<module>:<name> of your own, or a benchmark's source_models/<model>.safetensors.")  # fmt: skip
 @click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
@@ -55,7 +64,7 @@ _SHOWN = (
 @plain_errors
 def evaluate(
     *,
-    folder: Path,
+    location: str,
     model: str,
     method: str,
     weights: str,
@@ -89,7 +98,9 @@ def evaluate(
 
     if experiment is not None and not is_benchmark_name(experiment):
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
-    shards, started_at = open_shards(folder), utc_now()
+    require_urls([location])
+    require_no_pipes(location)
+    shards, started_at = open_shards(location), utc_now()
     num_classes = len(shards.classes)
     torch.manual_seed(seed)
     network = load_model(

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
 _PUBLISH_EVERY_S = 5.0
+_PUBLISH_SHARE = 0.05
+"""Largest share of a run's time for publications before its end: each copies the database."""
 _NOT_OF_EXPERIMENT = PartitionReport(
     summary="not among the severities of the experiment",
     metadata={"is_of_the_experiment": False},
@@ -170,7 +172,7 @@ class _Reporter:
         self._context = context
         self._results = results
         self._metrics = metrics
-        self._published = time.monotonic()
+        self._next_at = time.monotonic() + _PUBLISH_EVERY_S
 
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
@@ -209,9 +211,12 @@ class _Reporter:
         }
 
     def _publish_if_due(self) -> None:
-        if time.monotonic() - self._published > _PUBLISH_EVERY_S:
-            self._metrics.publish(self._context.log, is_last=False)
-            self._published = time.monotonic()
+        started = time.monotonic()
+        if started < self._next_at:
+            return
+        self._metrics.publish(self._context.log, within=self._results.own_records)
+        ended = time.monotonic()
+        self._next_at = ended + max(_PUBLISH_EVERY_S, (ended - started) / _PUBLISH_SHARE)
 
 
 def _rounded(value: object) -> object:

@@ -47,7 +47,7 @@ def evaluate(
 
     Args:
         method: A method from `build`, on the device of its model.
-        shards: The result of `open_shards`, or the folder.
+        shards: The result of `open_shards`, or the folder or URL.
         batch_size: Samples in a batch; the last may have fewer.
         limit: Number of samples to evaluate, in stored order; None: all.
         name: Name of the experiment; None: the method's name.
@@ -60,7 +60,7 @@ def evaluate(
 
     Raises:
         ManifestError: the shards do not match the manifest.
-        StreamError: a sample cannot be read or decoded.
+        SourceError, StreamError: a sample cannot be read or decoded, or the URL has no shards.
         EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
             edited after its import.
     """
@@ -138,6 +138,7 @@ def _subject(
         arithmetic=arithmetic_flags(),
         image_size=shards.image_size,
         manifests=[manifest],
+        before=None,
         seed=method.seed,
         num_forwards_before=method.num_forwards,
         **settings,

@@ -159,7 +159,7 @@ class ExperimentResults:
         if stream not in self._expected_by_stream:
             spec = self.resolved.experiment
             try:
-                asked = list(expected_places(self.benchmark, self.experiment_name, spec, self.locations, place.plan))
+                asked = list(expected_places(self.benchmark, self.experiment_name, spec, self.locations, [place.plan]))
             except OSError:
                 asked = []
             self._expected_by_stream[stream] = {(each.segment.position, each.cell): what for each, what in asked}
@@ -261,6 +261,11 @@ class ExperimentResults:
     def samples_path(self, name: str, sha256: str) -> Path:
         """Return the path of the per-sample predictions with hash *sha256* for the evaluation called *name*."""
         return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
+
+    @property
+    def own_records(self) -> Path:
+        """Folder of the records of the experiment."""
+        return self.records_folder / self.kind / self.experiment_name
 
     @property
     def records_folder(self) -> Path:

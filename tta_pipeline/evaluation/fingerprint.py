@@ -6,11 +6,12 @@ Library versions are not part of it: records hold them and `tta-pipeline why` sh
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.file_fingerprint import next_sha256
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import Json, JsonObject
 from tta_pipeline.util.source_code import source_sha256
@@ -27,15 +28,35 @@ class Fingerprint:
 
     parts: JsonObject
 
-    @cached_property
+    @property
     def text(self) -> str:
-        """Parts as canonical JSON."""
+        """Parts as canonical JSON, made anew each time: a long stream has many fingerprints."""
         return json.dumps(self.parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
     def sha256(self) -> str:
         """sha256 that identifies everything that determines the predictions."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSoFar:
+    """The cells of a stream before a segment. Each hash is the end of a chain, see `next_sha256`."""
+
+    num_cells: int = 0
+    cells_sha256: str = ""
+    """Hash of the keys of the cells, which a benchmark file decides."""
+    data_sha256: str = ""
+    """Hash of the keys and manifests of the cells."""
+
+    def followed_by(self, manifests: Iterable[Manifest]) -> Self:
+        """Return the cells before the next segment, if those of this one have *manifests*."""
+        num_cells, cells_sha256, data_sha256 = self.num_cells, self.cells_sha256, self.data_sha256
+        for manifest in manifests:
+            num_cells += 1
+            cells_sha256 = next_sha256(cells_sha256, manifest.cell.key)
+            data_sha256 = next_sha256(data_sha256, f"{manifest.cell.key} {manifest.sha256}")
+        return type(self)(num_cells=num_cells, cells_sha256=cells_sha256, data_sha256=data_sha256)
 
 
 def fingerprint(
@@ -46,6 +67,7 @@ def fingerprint(
     arithmetic: JsonObject,
     image_size: int,
     manifests: Iterable[Manifest],
+    before: StreamSoFar | None = None,
     version: str = EVALUATION_VERSION,
     **own: Json,
 ) -> Fingerprint:
@@ -57,7 +79,8 @@ def fingerprint(
         device: Type of the device.
         arithmetic: Settings of float arithmetic; see `arithmetic_flags`.
         image_size: Height and width in pixels.
-        manifests: Manifests of all cells that the numbers depend on, in order.
+        manifests: Manifests of the cells from which the numbers are computed, in order.
+        before: Cells that a method that adapts has met before these.
         version: Version of everything that no part covers.
         own: Further parts by name.
     """
@@ -70,6 +93,7 @@ def fingerprint(
             "arithmetic": {**arithmetic, "device": device},
             "image_size": image_size,
             "data": [[manifest.cell.key, manifest.sha256] for manifest in manifests],
+            **({"before": asdict(before)} if before and before.num_cells else {}),
         }
     )
 

@@ -1,8 +1,8 @@
 """Everything that decides the predictions of an experiment, each part read once: model, data, code, arithmetic."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
@@ -12,7 +12,7 @@ from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.devices import device_type
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
+from tta_pipeline.evaluation.fingerprint import Fingerprint, StreamSoFar, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.methods import import_implementation
@@ -123,29 +123,28 @@ class Inputs:
         """Let *manifests*, of the shards of *cells* as they were opened, decide the fingerprints from now on."""
         self._opened.update(zip(cells, manifests, strict=True))
 
-    def fingerprints(self, plan: StreamPlan) -> list[Fingerprint]:
-        """Return the present fingerprint of each segment of *plan*, which covers the stream up to it.
+    def fingerprints(self, plan: StreamPlan) -> Iterator[Fingerprint]:
+        """Yield the present fingerprint of each segment of *plan*, which covers the stream up to it.
+
+        Manifests are read when their segment is reached.
 
         Raises:
             ManifestError, EvaluationError: the shards or the model are missing, or the code cannot be hashed.
         """
-        code_sha256, flags = self.code_sha256, self.arithmetic
         parts = decided_parts(self.experiment.resolved.experiment, seed=plan.seed, image_size=self.image_size)
-        so_far: list[Manifest] = []
-        found = []
+        present = partial(
+            fingerprint,
+            method=parts["method"],
+            settings=parts["settings"],
+            code=self.code_sha256,
+            model=self.model.identity,
+            device=device_type(self.machine.device),
+            arithmetic=self.arithmetic,
+            image_size=self.image_size,
+            source=self.source.manifests[0].sha256 if self.source else None,
+        )
+        before = StreamSoFar()
         for segment in plan.segments:
-            so_far += [self.manifest(cell) for cell in segment.cells]
-            found.append(
-                fingerprint(
-                    method=parts["method"],
-                    settings=parts["settings"],
-                    code=code_sha256,
-                    model=self.model.identity,
-                    device=device_type(self.machine.device),
-                    arithmetic=flags,
-                    image_size=self.image_size,
-                    manifests=so_far,
-                    source=self.source.manifests[0].sha256 if self.source else None,
-                )
-            )
-        return found
+            manifests = [self.manifest(cell) for cell in segment.cells]
+            yield present(manifests=manifests, before=before)
+            before = before.followed_by(manifests)

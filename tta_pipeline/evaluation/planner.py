@@ -27,9 +27,11 @@ class Planner:
         Raises:
             ManifestError, EvaluationError: see `Inputs.fingerprints`.
         """
+        earlier: Staleness | None = None
         for segment, present in zip(plan.segments, self.inputs.fingerprints(plan), strict=True):
-            for cell in segment.cells:
-                yield self._cell_staleness(Place(plan, segment, cell), present)
+            found = [self._cell_staleness(Place(plan, segment, cell), present, earlier) for cell in segment.cells]
+            yield from found
+            earlier = earlier or next((each for each in found if _has_other_shards(each)), None)
 
     def find_unfinished(self, key: PartitionKey) -> tuple[StreamPlan, ...]:
         """Return the streams at *key* whose newest records do not have the present fingerprints, and tell why.
@@ -48,9 +50,13 @@ class Planner:
             self.tell(f"{left[0].place.text} is evaluated again: {left[0].reason}")
         return not left
 
-    def _cell_staleness(self, place: Place, present: Fingerprint) -> Staleness:
+    def _cell_staleness(self, place: Place, present: Fingerprint, earlier: Staleness | None) -> Staleness:
         try:
             record = self.inputs.experiment.valid_record(place, fingerprint=present.sha256)
         except RecordError as error:
             return Staleness(place=place, present=present, record=None, problem=str(error))
-        return Staleness(place=place, present=present, record=record)
+        return Staleness(place=place, present=present, record=record, earlier=earlier)
+
+
+def _has_other_shards(standing: Staleness) -> bool:
+    return not standing.is_finished and "data" in standing.differences

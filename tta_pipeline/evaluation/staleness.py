@@ -25,6 +25,9 @@ class Staleness:
     """Newest record with the present fingerprint, or else the newest record; None: no record can be trusted."""
     problem: str = ""
     """Problem of the newest record; empty if there is none."""
+    earlier: "Staleness | None" = None
+    """Standing of the first earlier cell of the stream whose shards are not those of its record; None if there is
+    none."""
 
     @property
     def stored(self) -> Evaluation | None:
@@ -46,7 +49,14 @@ class Staleness:
         """Changed parts of the fingerprint by name, each with its stored and present value."""
         if self.stored is None:
             return {}
-        return diff_parts(with_defaults(json.loads(self.stored.fingerprint_parts)), with_defaults(self.present.parts))
+        found = diff_parts(with_defaults(json.loads(self.stored.fingerprint_parts)), with_defaults(self.present.parts))
+        if self.earlier is None or not any(name.startswith("before.") for name in found):
+            return found
+        own = {name: values for name, values in found.items() if not name.startswith("before.")}
+        return {
+            **own,
+            f"data of {self.earlier.place.cell.key}, earlier in the stream": self.earlier.differences["data"],
+        }
 
     @property
     def reason(self) -> str:

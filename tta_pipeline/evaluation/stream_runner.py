@@ -1,7 +1,9 @@
 """Evaluation of a stream, segment by segment, from the state in which it was interrupted."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.stream_plans import StreamPlan
@@ -64,9 +66,11 @@ class StreamRunner:
             StoppedError: this process was asked to end; the preceding segments are recorded.
         """
         position, done = self._restore_state(plan)
+        fingerprints = self._inputs.fingerprints(plan)
+        recent = deque((each.sha256 for each in islice(fingerprints, position)), maxlen=NUM_KEPT)
         for segment in plan.segments[position:]:
             raise_if_stop_requested()
-            self._evaluate(Step(plan, segment), done)
+            self._evaluate(Step(plan, segment), done, fingerprints, recent)
             done = []
 
     def _restore_state(self, plan: StreamPlan) -> tuple[int, list[MeasuredPass]]:
@@ -80,7 +84,7 @@ class StreamRunner:
         if not self._resumes or num_finished == len(plan.segments):
             return 0, []
         states, where = self._states(plan), f"position {{}} of {len(plan.segments)}"
-        fingerprints = [each.sha256 for each in self._inputs.fingerprints(plan)]
+        fingerprints = [each.sha256 for each in islice(self._inputs.fingerprints(plan), num_finished + 1)]
         if self._has_checkpoints and (within := states.read_newest_within(fingerprints[num_finished], self._tell)):
             state, done = within
             self._evaluator.load_state_dict(state)
@@ -95,15 +99,24 @@ class StreamRunner:
         self._tell(f"stream {plan.key.key} continues at {where.format(position)}")
         return position, []
 
-    def _evaluate(self, step: Step, done: Sequence[MeasuredPass]) -> None:
+    def _evaluate(
+        self, step: Step, done: Sequence[MeasuredPass], fingerprints: Iterator[Fingerprint], recent: deque[str]
+    ) -> None:
         """Evaluate *step*, whose parts *done* were evaluated before, and record it.
 
         Before that, the state of a continuing stream is saved, so that a kill loses one segment.
+
+        Args:
+            step: The segment to evaluate.
+            done: Its finished parts.
+            fingerprints: Fingerprints of this segment, as its shards are when they are opened, and of later ones.
+            recent: Hashes of the newest fingerprints, whose states are kept; that of this segment is added.
         """
         started_at, segment = utc_now(), step.segment
         with self._prefetcher.opened(step) as opened:
             self._inputs.note_opened(segment.cells, opened.manifests)
-            so_far = self._inputs.fingerprints(step.plan)[: segment.position + 1]
+            present = next(fingerprints)
+            recent.append(present.sha256)
             what = ", ".join(dict.fromkeys(cell.key for cell in segment.cells[:3]))
             progress = Progress(self._tell, what=what, total=len(opened.order))
             measurement = self._evaluator.evaluate(
@@ -111,16 +124,16 @@ class StreamRunner:
                 progress.advance,
                 segment=(step.plan.key.key, segment.position),
                 done=done,
-                checkpoint=self._make_checkpoint(step.plan, so_far[-1], len(done)),
+                checkpoint=self._make_checkpoint(step.plan, present, len(done)),
             )
         if not self._ranks.is_first:
             return
         states, goes_on = self._states(step.plan), segment is not step.plan.segments[-1]
-        results = tuple(build_records(self._subject(step, so_far[-1]), measurement))
+        results = tuple(build_records(self._subject(step, present), measurement))
         if goes_on:
-            states.save(so_far[-1].sha256, self._evaluator.state_dict())
+            states.save(present.sha256, self._evaluator.state_dict())
         self._recorder.record(step, results, started_at=started_at)
-        states.keep_only([each.sha256 for each in so_far[-NUM_KEPT:]] if goes_on else [])
+        states.keep_only(recent if goes_on else [])
 
     def _make_checkpoint(self, plan: StreamPlan, present: Fingerprint, num_done: int) -> Checkpoint | None:
         """Return the checkpoint inside the segment of *plan* that is *present*, *num_done* parts of which are done.

@@ -19,6 +19,7 @@ from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shards_at_url import open_location
 
 
 class Shards(Dataset[tuple[Any, int]]):
@@ -156,14 +157,15 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
         return replace(self.stream, order=replace(order, indices=indices))
 
 
-def open_shards(folder: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
-    """Open the shard set in *folder*, without reading any image yet.
+def open_shards(location: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
+    """Open a shard set, without reading any image yet; of shards at a URL without a manifest, every byte is read once.
 
     Args:
-        folder: Folder of `manifest.json`, such as `shards/fog/5`.
+        location: Folder of `manifest.json`, such as `shards/fog/5`, or a URL: `https://host/shards/fog/5`, `s3://...`.
         transform: Function applied to each Pillow image that `shards[17]` gives.
 
     Raises:
         ManifestError: there is no shard set, or manifest and index disagree.
+        SourceError, StreamError, ClassMapError: see `open_location`.
     """
-    return Shards(ShardSet.open(Path(folder)), transform=transform)
+    return Shards(open_location(location), transform=transform)

@@ -5,7 +5,7 @@ or cannot be read, nothing is known, and its results stay as they are.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -101,38 +101,46 @@ def _readable_files(loaded: LoadedBenchmarks) -> frozenset[str]:
 
 
 def expected_places(
-    benchmark: Benchmark, experiment_name: str, experiment: Experiment, locations: Locations, plan: StreamPlan
+    benchmark: Benchmark,
+    experiment_name: str,
+    experiment: Experiment,
+    locations: Locations,
+    plans: Iterable[StreamPlan],
 ) -> Iterator[tuple[Place, ExpectedPlace]]:
-    """Yield each place of *plan*, a stream of *experiment* with its chosen hyperparameters, and the place's settings.
+    """Yield each place of *plans*, streams of *experiment* with its chosen hyperparameters, and the place's settings.
 
     Raises:
         OSError: the list of the experiment's subset cannot be read.
     """
     evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
-    model = _stated_facts(benchmark.models[experiment.model])
-    parts = decided_parts(experiment, seed=plan.seed, image_size=benchmark.image_size_of(experiment_name))
-    hashes = decided_sha256s(parts, (segment.cells for segment in plan.segments))
-    for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
-        for place in (Place(plan, segment, cell) for cell in segment.cells):
-            yield (
-                place,
-                ExpectedPlace(
-                    folder=f"{evaluations}/{record_name(experiment_name, experiment, place)}",
-                    shift_set=benchmark.shift_set.name,
-                    model=experiment.model,
-                    decided_sha256=decided_sha256,
-                    weights_sha256=model.weights_sha256,
-                    mean=model.mean,
-                    std=model.std,
-                ),
-            )
+    model, image_size = _stated_facts(benchmark.models[experiment.model]), benchmark.image_size_of(experiment_name)
+    parts_of_seed = {seed: decided_parts(experiment, seed=seed, image_size=image_size) for seed in experiment.all_seeds}
+    for plan in plans:
+        hashes = decided_sha256s(parts_of_seed[plan.seed], (segment.cells for segment in plan.segments))
+        for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
+            for place in (Place(plan, segment, cell) for cell in segment.cells):
+                yield (
+                    place,
+                    ExpectedPlace(
+                        folder=f"{evaluations}/{record_name(experiment_name, experiment, place)}",
+                        shift_set=benchmark.shift_set.name,
+                        model=experiment.model,
+                        decided_sha256=decided_sha256,
+                        weights_sha256=model.weights_sha256,
+                        mean=model.mean,
+                        std=model.std,
+                    ),
+                )
 
 
 def _all_places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[ExpectedPlace]:
     experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
-    for key in partition_keys(benchmark, experiment_name):
-        for plan in stream_plans(benchmark, experiment_name, key):
-            yield from (asked for _, asked in expected_places(benchmark, experiment_name, experiment, locations, plan))
+    plans = (
+        plan
+        for key in partition_keys(benchmark, experiment_name)
+        for plan in stream_plans(benchmark, experiment_name, key)
+    )
+    return (asked for _, asked in expected_places(benchmark, experiment_name, experiment, locations, plans))
 
 
 class _StatedModel(NamedTuple):

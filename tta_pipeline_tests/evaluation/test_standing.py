@@ -5,6 +5,7 @@ import importlib
 import json
 import shutil
 import sys
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ import yaml
 from torchvision.models import get_model
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.prefetch import Step
+from tta_pipeline.evaluation.stream_states import NUM_KEPT
 from tta_pipeline.results.records import encode_record, latest_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
@@ -73,6 +75,8 @@ def test_another_normalisation_is_evaluated_anew(data: Locations, checkpoint: di
     (before,) = evaluated(with_model(data, checkpoint), KEY)
     own = with_model(data, {**checkpoint, field: [0.1, 0.2, 0.3]})
 
+    with pytest.raises(RecordError, match="found only evaluations under earlier settings"):
+        own.rows(KEY)
     is_finished, lines = told(own)
     (after,) = evaluated(own, KEY)
 
@@ -260,8 +264,9 @@ def broken_off(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> tupl
     with runner_of(own) as runner:
         (plan,) = own.plans(WHOLE)
         runner._streams._restore_state(plan)
+        fingerprints, recent = runner._inputs.fingerprints(plan), deque[str](maxlen=NUM_KEPT)
         for segment in plan.segments[:4]:
-            runner._streams._evaluate(Step(plan, segment), [])
+            runner._streams._evaluate(Step(plan, segment), [], fingerprints, recent)
     return data, [row["predictions_sha256"] for row in whole]
 
 

@@ -342,6 +342,7 @@ def test_a_set_at_s3_is_streamed(shard_set: ShardSet, adopt: Adopt, monkeypatch:
         bucket.rm("s3://shards/set/fog/5/manifest.json")
         found = adopt("s3://shards/set")
         np.testing.assert_array_equal(images(shard_set), images(found))
+        np.testing.assert_array_equal(images(shard_set), images(open_shards("s3://shards/set/fog/5").shard_set))
         bucket.pipe("s3://shards/set/fog/5/fog-5-00000.tar", b"another")
         with pytest.raises(ManifestError, match=r"s3://shards/set/fog/5/fog-5-00000\.tar: found 7 bytes"):
             found.require_intact()

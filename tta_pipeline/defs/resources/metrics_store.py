@@ -82,29 +82,33 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         finally:
             self.publish(log)
 
-    def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
+    def publish(self, log: dg.DagsterLogManager, *, within: Path | None = None) -> tuple[str, ...]:
         """Send the records if a URL is set, and call `publish_now` if this run publishes.
 
-        Only the last call raises if the server does not answer: it also sends all records that earlier calls could not.
+        Only the last call, without *within*, raises if the server does not answer: it also sends all records that
+        earlier calls could not.
         """
-        self._send(log, is_last=is_last)
+        self._send(log, is_last=within is None)
         if self.publishes:
-            return self.publish_now(log, is_last=is_last)
-        if is_last:
+            return self.publish_now(log, within=within)
+        if within is None:
             log.info(
                 "the records are not in metrics.duckdb yet, since this run does not publish; the next run that "
                 "publishes adds them, as does: tta-pipeline results rebuild"
             )
         return ()
 
-    def publish_now(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
-        """Bring the database up to date; return the records that were set aside, which the last call also logs."""
+    def publish_now(self, log: dg.DagsterLogManager, *, within: Path | None = None) -> tuple[str, ...]:
+        """Bring the database up to date; return the records that were set aside, which are also logged at the end.
+
+        While a run goes on, it publishes what lies *within* its own folder of records.
+        """
         from tta_pipeline.results.database.database import publish_metrics
 
-        publication = publish_metrics(self.locations)
+        publication = publish_metrics(self.locations, within=within)
         for note in publication.notes:
             log.warning(note)
-        for line in publication.set_aside if is_last else ():
+        for line in publication.set_aside if within is None else ():
             log.error(f"set aside: {line}")
         log.info(f"{self.locations.metrics}: {publication.num_added} new records")
         return publication.set_aside

@@ -110,7 +110,7 @@ def read_by_webdataset(
             raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
     finally:
         # Otherwise a garbage collection long after an error ends the workers, and torch then waits 5 s for each.
-        chunks._shutdown_workers()  # type: ignore[attr-defined] # torch has no public function for it
+        chunks._shutdown_workers()  # type: ignore[attr-defined]  # noqa: SLF001 - torch has no public function for it
 
 
 def _urls(shard_set: ShardSet) -> list[str]:

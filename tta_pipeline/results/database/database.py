@@ -70,11 +70,19 @@ class Publication:
     """Damaged or foreign records that the database leaves out, one by one or by folder, with the reason."""
 
 
-def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet_reporter) -> Publication:
+def publish_metrics(
+    locations: Locations,
+    *,
+    within: Path | None = None,
+    rebuild: bool = False,
+    progress: Reporter = quiet_reporter,
+) -> Publication:
     """Bring `metrics.duckdb` up to date with the result records, by replacing it with an updated copy.
 
     Args:
         locations: Paths of records and database.
+        within: Folder of the records that are compared with the database, for a run that publishes its own results
+            every few seconds: the time does not grow with the records of others. None: all records are compared.
         rebuild: Whether to rebuild the database from all records.
         progress: Reporter of the records that are read.
 
@@ -84,7 +92,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     """
     try:
         with locked(locations.root / ".metrics.lock"):
-            return _publish(locations, rebuild=rebuild, progress=progress)
+            return _publish(locations, within=within, rebuild=rebuild, progress=progress)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
@@ -146,22 +154,24 @@ def _lock_settings(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConn
     return connection
 
 
-def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
+def _publish(locations: Locations, *, within: Path | None, rebuild: bool, progress: Reporter) -> Publication:
     notes = _set_wal_aside(locations.metrics)
-    listing, asked = list_records(locations.root), read_expected_results(locations)
+    asked = read_expected_results(locations)
     why_anew = _outdated_reason(locations.metrics)
     if locations.metrics.exists() and not why_anew and not rebuild:
         try:
+            listing = list_records(locations.root, within)
             with _as_it_is(locations.metrics) as connection:
-                changes = find_changes(connection, listing, locations.root)
+                changes = find_changes(connection, listing, locations.root, within)
                 is_asked_anew = marked_sha256(connection) != asked.sha256
+            folders = None if is_asked_anew else frozenset(record.folder for record in changes.fresh)
             if not changes.undone:
-                num_added = _add_to_copy(locations, changes, asked, progress) if changes or is_asked_anew else 0
+                num_added = _add_to_copy(locations, changes, asked, folders, progress)
                 return _read_publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
             why_anew = changes.undone
         except duckdb.Error as error:
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _rebuild(locations, listing, asked, progress)
+    num_added = _rebuild(locations, list_records(locations.root), asked, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
     return _read_publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
@@ -175,12 +185,19 @@ def _read_publication(
     return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
 
 
-def _add_to_copy(locations: Locations, changes: Changes, asked: ExpectedResults, progress: Reporter) -> int:
-    """Replace the database by a copy with *changes* and new `is_latest` marks; return the number of added records."""
+def _add_to_copy(
+    locations: Locations, changes: Changes, asked: ExpectedResults, folders: frozenset[str] | None, progress: Reporter
+) -> int:
+    """Replace the database by a copy with *changes* and new marks in *folders*; return the number of added records.
+
+    If nothing changes, there is no copy. For *folders*, see `mark_latest`.
+    """
+    if not changes and folders is not None:
+        return 0
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
         num_added = add_records(connection, locations.root, changes.fresh, progress)
-        mark_latest(connection, asked)
+        mark_latest(connection, asked, folders=folders)
         return num_added
 
 

@@ -14,9 +14,10 @@ from tta_pipeline.results.records import content_sha256, file_sha256, read_recor
 
 _MAX_NAMED = 3
 _STAMP = ", ".join(Stamp._fields)
+_WITHIN = "$within IS NULL OR folder = $within OR starts_with(folder, $within || '/')"
 _KNOWN = f"""
-    SELECT folder, sequence, sha256, FALSE AS is_aside, {_STAMP} FROM ingested
-    UNION ALL SELECT folder, sequence, sha256, TRUE AS is_aside, {_STAMP} FROM set_aside
+    SELECT folder, sequence, sha256, FALSE AS is_aside, {_STAMP} FROM ingested WHERE {_WITHIN}
+    UNION ALL SELECT folder, sequence, sha256, TRUE AS is_aside, {_STAMP} FROM set_aside WHERE {_WITHIN}
 """  # noqa: S608 - the names are ours
 _FRESH = f"SELECT folder, sequence, {_STAMP} FROM listed ANTI JOIN ({_KNOWN}) USING (folder, sequence)"  # noqa: S608
 _TOUCHED = f"""
@@ -42,12 +43,16 @@ class Changes:
         return bool(self.fresh or self.restamped or self.undone)
 
 
-def find_changes(connection: duckdb.DuckDBPyConnection, listing: RecordListing, data_root: Path) -> Changes:
-    """Compare the database with the listed records; records with a new stamp are read."""
+def find_changes(
+    connection: duckdb.DuckDBPyConnection, listing: RecordListing, data_root: Path, within: Path | None = None
+) -> Changes:
+    """Compare the database with the listed records, those in the folder *within*; records with a new stamp are read."""
+    asked = {"within": None if within is None else str(within.relative_to(data_root))}
     connection.register("listed", listing.table())
     try:
         fresh, touched, gone = (
-            connection.execute(f"{sql} ORDER BY folder, sequence").fetchall() for sql in (_FRESH, _TOUCHED, _GONE)
+            connection.execute(f"{sql} ORDER BY folder, sequence", asked).fetchall()
+            for sql in (_FRESH, _TOUCHED, _GONE)
         )
     finally:
         connection.unregister("listed")

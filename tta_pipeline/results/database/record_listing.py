@@ -83,9 +83,12 @@ class RecordListing:
             self._numbers.extend(record)
 
 
-def list_records(data_root: Path) -> RecordListing:
-    """Return all records under *data_root*, grouped by kind."""
+def list_records(data_root: Path, within: Path | None = None) -> RecordListing:
+    """Return all records under *data_root*, grouped by kind; or only those in the folder *within*."""
     listing = RecordListing()
+    if within is not None:
+        _add_folder(listing, str(data_root), str(within.relative_to(data_root)), _MAX_DEPTH)
+        return listing
     for kind in KINDS_IN_DATABASE:
         for results in result_folders(data_root, kind):
             _add_folder(listing, str(data_root), str(results.relative_to(data_root)), _MAX_DEPTH)

@@ -729,7 +729,7 @@ WITH known AS (
         *,
         replace(conditions, 'loader ' || loader, '') AS other_conditions,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
-        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null}') AS setting
+        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null, "before": null}') AS setting
     FROM latest_evaluations
     WHERE copied_from IS NULL AND loader <> 'features'
 ),

@@ -5,10 +5,13 @@ import os
 import resource
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.doctor import project as doctored
@@ -88,6 +91,59 @@ def test_moved_and_removed_records_are_noticed(locations: Locations):
 
     assert "1 records are gone" in publish_metrics(locations).notes[0]
     assert [(5, 0.5)] == errors(locations)
+
+
+ACTION = st.tuples(
+    st.sampled_from(["tent", "norm"]), st.integers(1, 2), st.integers(0, 1), st.sampled_from(["", "damage", "publish"])
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(actions=st.lists(ACTION, min_size=1, max_size=6))
+def test_a_run_that_publishes_its_own_folder_gives_the_database_of_a_rebuild(actions: list[tuple[str, int, int, str]]):
+    """Rows, marks and records that are set aside are the same, whoever published first."""
+    with TemporaryDirectory() as folder:
+        locations = Locations(root=Path(folder))
+        record(locations)
+        publish_metrics(locations)
+        for experiment, severity, seed, then in actions:
+            made = record(locations, experiment=experiment, severity=severity, seed=seed)
+            if then == "damage":
+                made.path.write_bytes(b"{}")
+            elif then == "publish":
+                publish_metrics(locations, within=locations.results("made") / "evaluations" / experiment)
+        for experiment in ("tent", "norm"):
+            publish_metrics(locations, within=locations.results("made") / "evaluations" / experiment)
+        published = everything(locations)
+
+        publish_metrics(locations, rebuild=True)
+
+        assert published == everything(locations)
+
+
+def everything(locations: Locations) -> list[object]:
+    """Return the rows of the tables that publications write, in order."""
+    with open_metrics(locations.metrics) as connection:
+        return [
+            connection.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+            for table, columns in (
+                ("evaluations", "folder, sequence, seed, is_latest, is_in_file"),
+                ("ingested", "folder, sequence, sha256"),
+                ("set_aside", "folder, sequence, reason"),
+                ("class_results", "folder, sequence"),
+            )
+        ]
+
+
+def test_a_run_compares_no_records_but_its_own(locations: Locations):
+    """What others recorded meanwhile is added by them, or when the run ends; what is gone of its own is noticed."""
+    record(locations, error=0.75, experiment="norm")
+    own = locations.results("made") / "evaluations" / "tent"
+
+    assert 0 == publish_metrics(locations, within=own).num_added
+    assert 1 == publish_metrics(locations).num_added
+    shutil.rmtree(own / "fog-1")
+    assert "1 records are gone" in publish_metrics(locations, within=own).notes[0]
 
 
 def test_another_stamp_of_the_same_content_changes_nothing(locations: Locations):

@@ -1,0 +1,92 @@
+"""What a fingerprint of a segment says about the stream before it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import islice, pairwise
+
+import pytest
+
+from tta_pipeline.benchmarks.file_fingerprint import decided_parts, decided_sha256_of, decided_sha256s
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.inputs import Inputs, SharedCache
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, NOISE, SEVERITY_5, evaluated, results_of, runner_of
+
+NOISE_5 = Cell(corruption=NOISE, severity=5)
+
+
+def of_stream(data: Locations, *, visits: int = 3) -> tuple[ExperimentResults, Iterator[Fingerprint]]:
+    """Return an experiment that visits noise and contrast in turn, and the fingerprints of its segments."""
+    results = results_of(data, protocol={"shift": "continual", "recurring": visits})
+    inputs = Inputs(experiment=results, machine=Machine(device="cpu"), known=SharedCache())
+    (plan,) = results.plans(SEVERITY_5)
+    return results, inputs.fingerprints(plan)
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_every_shard_set_before_decides(data: Locations, monkeypatch: pytest.MonkeyPatch, position: int):
+    """Other shards change the fingerprint of their segment and of every later one, and of no earlier one."""
+    before = [each.sha256 for each in of_stream(data)[1]]
+    opened, unchanged = list[Cell](), Inputs.manifest
+
+    def manifest(inputs: Inputs, cell: Cell) -> Manifest:
+        opened.append(cell)
+        of_other = Cell(corruption=cell.corruption, severity=3)
+        return unchanged(inputs, of_other if len(opened) - 1 == position else cell)
+
+    monkeypatch.setattr(Inputs, "manifest", manifest)
+    after = [each.sha256 for each in of_stream(data)[1]]
+
+    assert [at >= position for at in range(6)] == [one != other for one, other in zip(before, after, strict=True)]
+    assert len(set(before)) == 6
+
+
+def test_a_long_stream_has_fingerprints_of_one_size(data: Locations):
+    """The text of a fingerprint, which its record holds, does not grow with the segments before it."""
+    sizes = [len(each.text) for each in of_stream(data, visits=100)[1]]
+
+    assert max(sizes[1:]) - min(sizes[1:]) <= len("100") + len(NOISE) - len(CONTRAST_5.corruption)
+
+
+def test_manifests_are_read_when_their_segment_is_reached(data: Locations):
+    """A stream of fingerprints that is not read to its end reads no further manifest."""
+    _, found = of_stream(data)
+    shutil.rmtree(data.shards("small", CONTRAST_5))
+
+    assert 1 == len(list(islice(found, 1)))
+    with pytest.raises(ManifestError, match="contrast"):
+        next(found)
+
+
+def test_the_decisions_of_the_file_are_found_in_the_fingerprint(data: Locations):
+    """The hash of what the file decides about a segment is that of the fingerprint that was taken of it."""
+    results, found = of_stream(data)
+    (plan,) = results.plans(SEVERITY_5)
+    parts = decided_parts(results.resolved.experiment, seed=plan.seed, image_size=32)
+    decided = list(decided_sha256s(parts, (segment.cells for segment in plan.segments)))
+
+    assert decided == [decided_sha256_of(each.text) for each in found]
+    assert all(one != other for one, other in pairwise(decided))
+
+
+def test_a_person_is_told_which_earlier_shards_are_others(data: Locations):
+    """A cell whose own shards are the same names the cell before it whose shards changed, with both hashes."""
+    own = results_of(data, protocol="continual")
+    evaluated(own, SEVERITY_5)
+    path = data.shards("small", NOISE_5) / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_sha256": "0" * 64}))
+
+    (plan,) = own.plans(SEVERITY_5)
+    with runner_of(own) as runner:
+        noise, contrast = runner.staleness(plan)
+
+    assert ["data"] == list(noise.differences)
+    assert ["data of gaussian_noise|5, earlier in the stream"] == list(contrast.differences)
+    assert contrast.reason.startswith("changed since: data of gaussian_noise|5, earlier in the stream was [[")
+    assert noise.differences["data"] == contrast.differences["data of gaussian_noise|5, earlier in the stream"]
