@@ -1,14 +1,18 @@
 """One experiment over the small benchmark, in this process."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.stream_plans import StreamPlan
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.prefetch import Step
 from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.stream_states import NUM_KEPT
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell, PartitionKey, StreamKey
 from tta_pipeline_tests.conftest import SMALL
@@ -48,3 +52,12 @@ def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2
         assert own.rows(key) == runner.rows(key)
         assert not runner.plan(key)
     return [dict(row.facts()) for row in own.rows(key)]
+
+
+def break_off(runner: ExperimentRunner, plan: StreamPlan, num_segments: int) -> None:
+    """Evaluate the first segments of *plan*, as if the process were killed behind them."""
+    streams, fingerprints = runner._streams, runner._inputs.fingerprints(plan)
+    streams._restore_state(plan)
+    recent = deque[str](maxlen=NUM_KEPT)
+    for segment in plan.segments[:num_segments]:
+        streams._evaluate(Step(plan, segment), [], fingerprints, recent)

@@ -5,7 +5,6 @@ import importlib
 import json
 import shutil
 import sys
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,12 @@ from torchvision.models import get_model
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.prefetch import Step
-from tta_pipeline.evaluation.stream_states import NUM_KEPT
 from tta_pipeline.results.records import encode_record, latest_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
-from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, results_of, runner_of
+from tta_pipeline_tests.evaluation.small import CONTRAST, break_off, evaluated, results_of, runner_of
 
 KEY = Cell(corruption=CONTRAST, severity=5)
 METHOD = """
@@ -263,10 +260,7 @@ def broken_off(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> tupl
     shutil.rmtree(data.results("small"))
     with runner_of(own) as runner:
         (plan,) = own.plans(WHOLE)
-        runner._streams._restore_state(plan)
-        fingerprints, recent = runner._inputs.fingerprints(plan), deque[str](maxlen=NUM_KEPT)
-        for segment in plan.segments[:4]:
-            runner._streams._evaluate(Step(plan, segment), [], fingerprints, recent)
+        break_off(runner, plan, 4)
     return data, [row["predictions_sha256"] for row in whole]
 
 

@@ -19,7 +19,6 @@ from tta_pipeline.benchmarks.open_source import load_class_map
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.prefetch import Step
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -28,6 +27,7 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, WHOLE, PartitionKey
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.evaluation.small import break_off
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
 
 METHOD = """
@@ -156,9 +156,7 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
             assert own.rows(key) == runner.rows(key)
             return
         for plan in own.plans(key):
-            runner._streams._restore_state(plan)
-            for segment in plan.segments[:num_segments]:
-                runner._streams._evaluate(Step(plan, segment), [])
+            break_off(runner, plan, num_segments)
 
 
 @pytest.fixture(scope="module", autouse=True)
