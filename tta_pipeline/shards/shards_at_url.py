@@ -65,6 +65,7 @@ def adopt_url(
     Raises:
         ManifestError, SourceError, StreamError, ClassMapError: see `adopt_remote`.
     """
+    url = validate_url(url)
     path = Path(unquote(urlsplit(url).path))
     folder_path = path.parent if path.name.endswith(".tar") else path
     named = cell_from_path(folder_path, CLEAN)

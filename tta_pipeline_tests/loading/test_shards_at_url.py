@@ -135,6 +135,14 @@ def test_options_that_do_not_go_with_a_url_are_refused(options: list[str], said:
     assert (2, True) == (refused.exit_code, said in refused.stderr)
 
 
+def test_only_urls_of_servers_have_their_manifests_elsewhere(tmp_path: Path):
+    """The error names the schemes; nothing is written."""
+    refused = adopt(f"file://{tmp_path}", "--into", tmp_path / "made")
+
+    assert "found a location that begins with 'file:'; expected a folder, or a URL of http, " in refused.stderr
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_folder_takes_no_other_place_for_its_manifests(tmp_path: Path):
     """The option for URLs is refused with a folder; so is a folder that is not there."""
     assert "manifests of a folder are written into it" in adopt(tmp_path, "--into", tmp_path).stderr

@@ -152,6 +152,7 @@ SHARDS = (
     step("tta-pipeline shards adopt ../sources/adopt/named --files 'val-*.tar' --class-map ../sources/classes.json"),
     step("tta-pipeline shards adopt ../sources/adopt/devkit --devkit ../sources/meta.mat --quiet"),
     step("tta-pipeline shards adopt ../sources/adopt/packed --unpack --json"),
+    step("tta-pipeline shards adopt file://@root/web/shards/fog/3 --into adopted", status=1),
     step("tta-pipeline shards fetch '@web/shards/{fog,gaussian_noise}/5' fetched"),
     *(step(f"tta-pipeline shards fetch file://@root/web/shards/fog/3 fetched@n {option}") for option in QUIET),
     step("tta-pipeline download our downloaded"),
