@@ -5,6 +5,7 @@ It provides the bytes only. Its decoders, which would unpickle, are not used.
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment
+from tta_pipeline.extras.training.worker_processes import iterate
 from tta_pipeline.loading.baselines.webdataset_loader import shard_paths
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
@@ -103,14 +105,10 @@ def read_by_webdataset(
         num_workers=1 if settings.shuffle == "stored" else max(1, num_workers),
         generator=torch.Generator().manual_seed(number),
     )
-    chunks = iter(loader)
-    try:
+    with closing(iterate(loader)) as chunks:
         yield from _rebatch(chunks, sizes)
         if settings.shuffle != "resampled" and next(chunks, None) is not None:
             raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
-    finally:
-        # Otherwise a garbage collection long after an error ends the workers, and torch then waits 5 s for each.
-        chunks._shutdown_workers()  # type: ignore[attr-defined]  # noqa: SLF001 - torch has no public function for it
 
 
 def _urls(shard_set: ShardSet) -> list[str]:

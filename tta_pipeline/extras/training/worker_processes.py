@@ -1,6 +1,6 @@
 """Batches read by torch's worker processes: for augmentations of torchvision that draw at random, and loose files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -53,7 +53,18 @@ def read_by_processes(
         generator=torch.Generator(),  # else it draws from the global one, so the loader would affect the weights
     )
     with batches.files:
-        yield from loader
+        yield from iterate(loader)
+
+
+def iterate(loader: DataLoader[Any]) -> Generator[Any]:
+    """Yield what *loader* gives; its worker processes end with the iteration, also after an error."""
+    found = iter(loader)
+    try:
+        yield from found
+    finally:
+        # Otherwise a garbage collection long after an error ends them, and torch then waits 5 s for each.
+        if loader.num_workers:
+            found._shutdown_workers()  # type: ignore[attr-defined]  # noqa: SLF001 - torch has no public function
 
 
 def _identity(images: Any) -> Any:

@@ -98,8 +98,8 @@ ACTION = st.tuples(
 )
 
 
-@settings(max_examples=12, deadline=None)
-@given(actions=st.lists(ACTION, min_size=1, max_size=6))
+@settings(max_examples=5, deadline=None)
+@given(actions=st.lists(ACTION, min_size=1, max_size=5))
 def test_a_run_that_publishes_its_own_folder_gives_the_database_of_a_rebuild(actions: list[tuple[str, int, int, str]]):
     """Rows, marks and records that are set aside are the same, whoever published first."""
     with TemporaryDirectory() as folder:
