@@ -86,11 +86,11 @@ def adopt(
     from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
 
     classes = read_class_map(class_map)
-    if _is_url(location, into=into, only_of_folders=bool(files or devkit or unpacks)):
-        assert into
-        every = adopt_urls(expand_braces(location), into, classes, reporter)
+    if "://" in location:
+        place = _place_of_manifests(location, into, has_options_of_folders=bool(files or devkit or unpacks))
+        every = adopt_urls(expand_braces(location), place, classes, reporter)
     else:
-        require_no_pipes(location)
+        _require_folder(location, into)
         every = adopt_everything(Path(location), classes, reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
@@ -109,17 +109,20 @@ def adopt(
         reporter.report_finished(line, facts, number=number, total=total)
 
 
-def _is_url(location: str, *, into: Path | None, only_of_folders: bool) -> bool:
-    """Return whether *location* is a URL; refuse options that do not go with it, and a folder that does not exist."""
-    if "://" not in location:
-        if into:
-            raise click.UsageError("--into is for shards at a URL; manifests of a folder are written into it")
-        if not Path(location).is_dir():
-            raise click.UsageError(f"found no folder {location}; expected a folder of shards, or a URL")
-        return False
-    require_urls([location])
+def _place_of_manifests(url: str, into: Path | None, *, has_options_of_folders: bool) -> Path:
+    """Return *into*, the folder for the manifests of the shards at *url*, or refuse what does not go with a URL."""
+    require_urls([url])
     if into is None:
-        raise click.UsageError(f"found {location} without --into; expected a folder for its manifest: --into shards")
-    if only_of_folders:
+        raise click.UsageError(f"found {url} without --into; expected a folder for its manifest: --into shards")
+    if has_options_of_folders:
         raise click.UsageError("--files, --devkit and --unpack are for folders; expected none of them with a URL")
-    return True
+    return into
+
+
+def _require_folder(location: str, into: Path | None) -> None:
+    """Refuse a *location* that is no folder of shards, and *into*, which is for URLs."""
+    if into:
+        raise click.UsageError("--into is for shards at a URL; manifests of a folder are written into it")
+    if not Path(location).is_dir():
+        raise click.UsageError(f"found no folder {location}; expected a folder of shards, or a URL")
+    require_no_pipes(location)

@@ -15,11 +15,11 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.shards_at_url import open_location
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.shards.shards_at_url import open_location
 
 
 class Shards(Dataset[tuple[Any, int]]):

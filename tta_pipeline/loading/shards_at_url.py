@@ -5,10 +5,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.remote_files import REMOTE_SCHEMES, read_whole, scheme_of, validate_url
+from tta_pipeline.data.remote_files import read_whole, validate_url
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShards, write_remote_cell
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
 from tta_pipeline.shards.adopt_remote import PinClasses, adopt_remote
 from tta_pipeline.shards.expected_shard_set import cell_from_path
 from tta_pipeline.shards.manifest import MAX_RECORD_BYTES, parse_record
@@ -20,7 +21,6 @@ from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
-_SCHEMES = (*REMOTE_SCHEMES, "file")
 _NO_BENCHMARK = "own"
 """Name of the data set in a manifest that is made here, if the URL names none."""
 
@@ -36,17 +36,16 @@ def open_location(location: Path | str) -> ShardSet:
         SourceError, StreamError: the URL is not valid, has no shards, or cannot be read.
         ClassMapError: a sample states no class.
     """
-    scheme = scheme_of(location) if isinstance(location, str) and "://" in location else ""
-    if not scheme:
-        return ShardSet.open(Path(location))
-    url = validate_url(str(location), expected=_SCHEMES)
-    if scheme == "file":
-        return ShardSet.open(Path(unquote(url.removeprefix("file://"))))
-    digest = hashlib.sha256(url.encode()).hexdigest()[:32]
+    origin = (
+        folder_at(location) if isinstance(location, str) and "://" in location else LocalFolder(path=Path(location))
+    )
+    if isinstance(origin, LocalFolder):
+        return ShardSet.open(origin.path)
+    digest = hashlib.sha256(origin.url.encode()).hexdigest()[:32]
     root = node_local_folder() / "at-urls" / digest
     root.mkdir(parents=True, exist_ok=True)
     with locked(root.with_name(f"{digest}.lock")):
-        return adopt_url(url, root).shard_set
+        return adopt_url(origin.url, root).shard_set
 
 
 def adopt_url(
