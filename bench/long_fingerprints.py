@@ -4,7 +4,6 @@ A recurring stream over 15 corruptions of handwritten digits. The time is that o
 plans the stream and hashes each segment; the memory is the growth of the process's peak.
 """
 
-import os
 import resource
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.projects import materialize, new_project
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
@@ -41,30 +41,16 @@ def main() -> None:
     lengths = [int(argument) for argument in sys.argv[1:]] or list(NUM_SEGMENTS)
     table = Table("segments", "s", "peak grows by, MiB", "parts in the records, MB", title="Fingerprints of a stream")
     with tempfile.TemporaryDirectory(prefix="tta-fingerprints-") as folder:
-        _prepare(Path(folder))
+        new_project(Path(folder), "long", BENCHMARK)
+        materialize(Path(folder), "*long/evaluation/tent", "gaussian_noise|5...jpeg_compression|5")
         for number in lengths:
             measured = [sys.executable, "-m", "bench.long_fingerprints", "--measure", folder, str(number)]
             table.add_row(f"{number:,}", *subprocess.check_output(measured, text=True).split())
     Console(width=100).print(table)
 
 
-def _prepare(root: Path) -> None:
-    """Write the benchmark file, the shards of each corruption, and the model."""
-    files = Locations(root=root).benchmark_files
-    files.mkdir(parents=True)
-    (files / "long.yaml").write_text(BENCHMARK)
-    (root / "dagster").mkdir()
-    (root / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    command = [
-        Path(sys.executable).with_name("dagster"), "asset", "materialize", "-m", "tta_pipeline.definitions",
-        "--select", "*long/evaluation/tent", "--partition-range", "gaussian_noise|5...jpeg_compression|5",
-    ]  # fmt: skip
-    own = {"TTA_DATA_ROOT": str(root), "DAGSTER_HOME": str(root / "dagster"), "PYTHONWARNINGS": "ignore"}
-    subprocess.run(command, env={**os.environ, **own}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _measure(root: Path, number: int) -> None:
-    locations = Locations(root=root)
+def _measure(folder: Path, number: int) -> None:
+    locations = Locations(root=folder / "data")
     benchmark = load_benchmark(locations.benchmark_files / "long.yaml")
     content = benchmark.model_dump(mode="json")
     content["experiments"]["tent"]["protocol"] = {

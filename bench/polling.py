@@ -6,7 +6,6 @@ and querying, the number of rows that the reader sees never falls, and at the en
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from typing import Self
 from rich.console import Console
 from rich.table import Table
 
+from bench.projects import materialize, new_project
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.util.locations import Locations
@@ -36,10 +36,6 @@ RANGE = "gaussian_noise|1...jpeg_compression|5"
 NUM_CELLS = 75
 INTERVAL_S = 0.1
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
-_BEFORE = [
-    *(f"polled/{part}{step}" for part in ("", "train/") for step in ("source_split", "tar_shards", "shard_manifest")),
-    "polled/source_model",
-]
 _CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}}'
 
 
@@ -73,14 +69,14 @@ class Reader:
 def main() -> None:
     """Sweep with and without the reader in turn, and print how they affect each other."""
     with tempfile.TemporaryDirectory(prefix="tta-polling-") as folder:
-        locations = Locations(root=Path(folder) / "data")
-        _prepare(Path(folder), locations)
+        locations = new_project(Path(folder), "polled", BENCHMARK)
+        materialize(Path(folder), "*polled/evaluation/tent", RANGE)
         alone_s, polled_s, questions, losses = [], [], [], []
         for _ in range(REPEATS):
-            alone_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
+            alone_s.append(_sweep_s(Path(folder)))
             before = count_rows(locations)
             with Reader(locations) as reader:
-                polled_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
+                polled_s.append(_sweep_s(Path(folder)))
             publish_metrics(locations)
             questions += reader.asked_s
             fewer = sum(later < earlier for earlier, later in zip(reader.num_rows, reader.num_rows[1:], strict=False))
@@ -108,22 +104,9 @@ def count_rows(locations: Locations) -> int:
     return int(found[0])
 
 
-def _prepare(folder: Path, locations: Locations) -> None:
-    locations.benchmark_files.mkdir(parents=True)
-    (locations.benchmark_files / "polled.yaml").write_text(BENCHMARK)
-    (folder / "dagster").mkdir()
-    (folder / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    _sweep_s(folder, ",".join(_BEFORE), config="{}")
-
-
-def _sweep_s(folder: Path, select: str, *, config: str = _CONFIG) -> float:
-    command = [
-        Path(sys.executable).with_name("dagster"), "asset", "materialize", "-m", "tta_pipeline.definitions",
-        "--select", select, "--partition-range", RANGE, "--config-json", config,
-    ]  # fmt: skip
-    own = {"TTA_DATA_ROOT": str(folder / "data"), "DAGSTER_HOME": str(folder / "dagster"), "PYTHONWARNINGS": "ignore"}
+def _sweep_s(folder: Path) -> float:
     started = time.perf_counter()
-    subprocess.run(command, env={**os.environ, **own}, check=True, capture_output=True)
+    materialize(folder, "polled/evaluation/tent", RANGE, config=_CONFIG)
     return time.perf_counter() - started
 
 
