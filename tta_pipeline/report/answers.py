@@ -1,9 +1,10 @@
 """Queries to the database, with answers streamed so that any length fits in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Self, TypeVar
 
 import duckdb
@@ -31,7 +32,8 @@ class Answer:
     """The answer of the database to one query; use it as a context manager, and read it once.
 
     DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and
-    interrupts the computation.
+    interrupts the computation. The threads share nothing but two `SimpleQueue`s: a `Future` has a lock written in
+    Python, and Ctrl-C at the moment when the main thread has just locked it leaves it locked for ever.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
@@ -42,19 +44,24 @@ class Answer:
         """
         _require_one_query(connection, sql)
         self._connection, self._sql, self._parameters = connection, sql, list(parameters)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="question")
+        self._works: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._thread = Thread(target=_work, args=(self._works, self._results), name="question", daemon=True)
 
     def __enter__(self) -> Self:
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.interrupt()
-        self._thread.shutdown()
+        self._works.put(None)
+        while self._thread.is_alive():  # the work may not have begun at the first interrupt
+            self._connection.interrupt()
+            self._thread.join(0.05)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns; raises QuestionError if the database cannot answer."""
-        self._run_interruptibly(lambda: self._connection.execute(self._sql, self._parameters))
+        self._run_in_thread(lambda: self._connection.execute(self._sql, self._parameters))
         return tuple(column[0] for column in self._connection.description or ())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -64,7 +71,7 @@ class Answer:
             QuestionError: a row cannot be computed, or holds a value that Python cannot represent.
         """
         assert self.columns  # runs the query
-        while rows := self._run_interruptibly(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
+        while rows := self._run_in_thread(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
             yield from rows
 
     def table(self, limit: int | None) -> tuple[Table, bool]:
@@ -79,30 +86,37 @@ class Answer:
         Raises:
             QuestionError: see `rows`.
         """
-        reader: Any = self._run_interruptibly(
+        reader: Any = self._run_in_thread(
             lambda: self._connection.sql(self._sql, params=self._parameters).to_arrow_reader(_ROWS_OF_A_BATCH)
         )
-        return reader.schema, iter(lambda: self._run_interruptibly(lambda: next(reader, None)), None)
+        return reader.schema, iter(lambda: self._run_in_thread(lambda: next(reader, None)), None)
 
-    def _run_interruptibly(self, work: Callable[[], Result]) -> Result:
-        """Return the result of *work* in DuckDB; interrupt DuckDB if this thread is interrupted."""
-        future = self._thread.submit(work)
+    def _run_in_thread(self, work: Callable[[], Result]) -> Result:
+        """Return the result of *work* in DuckDB, which `__exit__` interrupts."""
+        self._works.put(work)
+        result, error = self._results.get()
         try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            while not future.done():  # work may not have begun at the first interrupt
-                self._connection.interrupt()
-                wait([future], timeout=0.05)
-            raise
-        except (*STATEMENT_ERRORS, pa.ArrowException) as error:
-            raise QuestionError(_one_line(error)) from error
-        except (OverflowError, ValueError) as error:
+            if error is not None:
+                raise error
+            return result
+        except (*STATEMENT_ERRORS, pa.ArrowException) as raised:
+            raise QuestionError(_one_line(raised)) from raised
+        except (OverflowError, ValueError) as raised:
             raise QuestionError(
-                f"a value cannot be represented ({error}); cast it to another type, as in x::VARCHAR"
-            ) from error
+                f"a value cannot be represented ({raised}); cast it to another type, as in x::VARCHAR"
+            ) from raised
         finally:
-            del future  # else its error and this frame refer to each other, and keep the connection alive
+            del error  # else it and this frame refer to each other, and keep the connection alive
+
+
+def _work(works: SimpleQueue[Callable[[], Any] | None], results: SimpleQueue[tuple[Any, BaseException | None]]) -> None:
+    """Do each of *works* until None comes, and put its result or error into *results*."""
+    while work := works.get():
+        try:
+            results.put((work(), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+            results.put((None, error))
+        del work  # else the connection lives until the next one
 
 
 def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
