@@ -16,12 +16,16 @@ from tta_pipeline.util.locations import Locations
         "tta-pipeline new-benchmark tiny Tiny-ImageNet-C",
         "tta-pipeline new-benchmark cifar CIFAR-10-C --output -",
         "tta-pipeline new-benchmark later --like cifar100_c",
+        "tta-pipeline new-benchmark digits_methods --like digits_methods",
     ],
 )
 @click.argument("name")
 @click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
-              help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c.")  # fmt: skip
+@click.option(
+    "--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods"]),
+    help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c. digits_methods is complete: "
+    "the embedded digits under every method.",
+)  # fmt: skip
 @click.option(
     "--output", metavar="FILE", help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root."
 )

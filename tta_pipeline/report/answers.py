@@ -98,7 +98,6 @@ class Answer:
         try:
             if error is not None:
                 raise error
-            return result
         except (*STATEMENT_ERRORS, pa.ArrowException) as raised:
             raise QuestionError(_one_line(raised)) from raised
         except (OverflowError, ValueError) as raised:
@@ -107,6 +106,7 @@ class Answer:
             ) from raised
         finally:
             del error  # else it and this frame refer to each other, and keep the connection alive
+        return result
 
 
 def _work(works: SimpleQueue[Callable[[], Any] | None], results: SimpleQueue[tuple[Any, BaseException | None]]) -> None:

@@ -14,7 +14,6 @@ UNREACHED: Mapping[str, str] = {
     "asset digits_c/evaluation/*_continual": "a stream has 9,000 images: minutes each; `own` has all protocols",
     "asset digits_c/evaluation/*_mixed": "as above",
     "asset digits_c/evaluation/*_correlated": "as above",
-    "asset digits_c/evaluation/*_forgetting": "as above",
     "asset digits_c/held_out/*": "twelve cells for the next line; `own` has held-out shifts",
     "asset digits_c/tuning/tent": "four trials on twelve cells: minutes; `own/tuning/tent` is materialized",
     "asset arrays/*source_split": "images on disk are observed, from the web UI or by a sensor: no command does",

@@ -94,7 +94,10 @@ OWN = (
     step("dagster asset materialize -m tta_pipeline.definitions --select own/robustness_report"),
 )
 
-EMBEDDED = (launch("group:digits_c or group:digits_c_methods", "--partition 'gaussian_noise|5'"),)
+EMBEDDED = (
+    step("tta-pipeline new-benchmark digits_methods --like digits_methods"),
+    launch("group:digits_c or group:digits_methods", "--partition 'gaussian_noise|5'"),
+)
 
 _KINDS = ("tree", "archive", "parquet", "dataset", "generated", "shards", "web")
 KINDS = tuple(

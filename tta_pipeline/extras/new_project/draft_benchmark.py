@@ -6,7 +6,13 @@ from pathlib import Path
 from tta_pipeline import benchmarks
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.survey import survey
-from tta_pipeline.extras.new_project.template import EXAMPLES, benchmark_text, next_commands
+from tta_pipeline.extras.new_project.template import (
+    ALL_METHODS,
+    EXAMPLES,
+    all_methods_text,
+    benchmark_text,
+    next_commands,
+)
 from tta_pipeline.util.files import advice, write_once
 from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, name_problem
 
@@ -21,7 +27,8 @@ def draft_benchmark(
     Args:
         name: Name of the benchmark.
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
-        like: Published benchmark, a key of `EXAMPLES`, whose file with placeholders is written.
+        like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
+            the digits under all methods, whose file is complete.
         own_folder: Folder with the user's own shift sets.
 
     Raises:
@@ -36,7 +43,8 @@ def draft_benchmark(
             f"{MAX_NAME_LENGTH} in all, and none of {', '.join(sorted(embedded))}"
         )
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
-    return benchmark_text(name, found), next_commands(name, found)
+    text = all_methods_text() if found is EXAMPLES[ALL_METHODS] else benchmark_text(name, found)
+    return text, next_commands(name, found)
 
 
 def write_new_file(path: Path, text: str) -> None:

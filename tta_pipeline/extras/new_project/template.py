@@ -4,18 +4,21 @@ import json
 import textwrap
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.kinds import ArchiveSource, NpySource, SourceSection
+from tta_pipeline.data.sources.kinds import ArchiveSource, DigitsSource, NpySource, SourceSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import PRESETS
 
 _WIDTH = 116
+ALL_METHODS = "digits_methods"
+"""Name of the example that is complete: the digits of the embedded benchmark, under every method."""
 _PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)
 
 
@@ -48,8 +51,14 @@ EXAMPLES: Mapping[str, Survey] = {
     "tiny_imagenet_c": _archives("tiny_imagenet_c", "Tiny-ImageNet-C.tar", num_classes=200, image_size=64),
     "cifar10_c": _arrays("cifar_10_c", "CIFAR-10-C", num_classes=10),
     "cifar100_c": _arrays("cifar_100_c", "CIFAR-100-C", num_classes=100),
+    ALL_METHODS: _example(DigitsSource(kind="digits"), "imagenet_c", num_classes=10, image_size=32),
 }
-"""Contents of the published benchmarks, for a user who has no images on disk yet."""
+"""Contents of the published benchmarks, and of the digits, for a user who has no images on disk yet."""
+
+
+def all_methods_text() -> str:
+    """Return the benchmark file of the example `ALL_METHODS`."""
+    return (files(__package__) / "files" / f"{ALL_METHODS}.yaml").read_text("utf-8")
 
 
 def benchmark_text(name: str, found: Survey) -> str:
