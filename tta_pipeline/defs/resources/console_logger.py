@@ -28,7 +28,10 @@ class _ShortFormatter(logging.Formatter):
 
 def _cause(event: dg.DagsterEvent | None) -> str | None:
     """Return the message of the error that first made a step fail; the whole trace is in the history."""
-    error = event.step_failure_data.error if event and event.is_step_failure else None
+    data = event.step_failure_data if event and event.is_step_failure else None
+    if data and data.user_failure_data:
+        return data.user_failure_data.description
+    error = data.error if data else None
     while error and error.cause:
         error = error.cause
     return error.message.strip() if error else None
