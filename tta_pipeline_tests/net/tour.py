@@ -94,6 +94,12 @@ OWN = (
     step("dagster asset materialize -m tta_pipeline.definitions --select own/robustness_report"),
 )
 
+RUN = (
+    step("tta-pipeline run first"),
+    step("tta-pipeline run own --experiment submitted --cell 'fog|5' --dry-run"),
+    step("tta-pipeline run own --experiment tent --corruption fog --severity 5 --device cpu"),
+)
+
 EMBEDDED = (launch("group:digits_c or group:digits_c_methods", "--partition 'gaussian_noise|5'"),)
 
 _KINDS = ("tree", "archive", "parquet", "dataset", "generated", "shards", "web")
@@ -274,7 +280,7 @@ CLEANING = (
 )  # fmt: skip
 
 STEPS = (
-    *PROJECT, *OWN, *EMBEDDED, *SHARDS, *KINDS, *EVALUATIONS, *RESULTS, *BENCHMARK_FILES, *CLUSTER, *CLEANING,
+    *PROJECT, *OWN, *RUN, *EMBEDDED, *SHARDS, *KINDS, *EVALUATIONS, *RESULTS, *BENCHMARK_FILES, *CLUSTER, *CLEANING,
 )  # fmt: skip
 
 
