@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
+from tta_pipeline.defs.resources import console
 from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.errors import EvaluationError
 
@@ -46,3 +47,17 @@ def test_only_an_unexpected_error_has_a_traceback(assets: list[dg.AssetsDefiniti
     line = "dagster._core.definitions.events.Failure: w.pth is missing; expected weights: restore it"
     assert (line, line) == tuple(each.strip() for each in said["mistaken"])
     assert all("division by zero" in each and "test_user_errors.py" in each for each in said["unexpected"])
+
+
+def test_the_terminal_says_the_same(capfd: pytest.CaptureFixture[str]):
+    """The console logger has one line for a mistake, and the user's own line of code for an unexpected error."""
+    for asset in (mistaken, unexpected):
+        definitions = dg.Definitions(assets=[asset], loggers={"console": console})
+        job = definitions.resolve_implicit_job_def_def_for_assets([asset.key])
+        job.execute_in_process(run_config={"loggers": {"console": {}}}, raise_on_error=False)
+
+    said = capfd.readouterr().err.split("ERROR unexpected: ")
+    assert said[0].splitlines()[0].endswith("ERROR mistaken: w.pth is missing; expected weights: restore it")
+    assert "Stack Trace" not in said[0]
+    assert "Stack Trace" in said[1]
+    assert "test_user_errors.py" in said[1]
