@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
 from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.errors import PipelineError
@@ -53,7 +53,8 @@ def _problem_of_model(
 def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
     """Load the weights into the network that they must fit, as a run does before the first cell."""
     from tta_pipeline.models.checkpoint_models import read_checkpoint_state
-    from tta_pipeline.models.python_models import read_python_state
+    from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
+    from tta_pipeline.models.python_models import python_architecture, read_python_state
     from tta_pipeline.models.source_models import load_pretrained_model
     from tta_pipeline.models.torchvision_models import find_weights
 
@@ -63,6 +64,8 @@ def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
         read_checkpoint_state(model, num_classes=num_classes)
     elif isinstance(model, PythonModel) and num_classes is None:
         read_python_state(model, num_classes=None)
+    elif isinstance(model, TrainedModel) and isinstance(model.network, PythonModel):
+        make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
     elif isinstance(model, PythonModel) and num_classes is not None:
         load_pretrained_model(model.factory, model, num_classes=num_classes, image_size=image_size)
 
