@@ -291,7 +291,7 @@ def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):
-    """The first of the two commands plans one cell of the new benchmark, the second one all of it."""
+    """One cell of the new benchmark, and all of it; both miss only the weights, which the file leaves to the user."""
     finished = project.run("tta-pipeline", "new-benchmark", "mine", os.fspath(root))
     assert 0 == finished.returncode, finished.stderr
     (first, last) = (shlex.split(line) for line in finished.stdout.splitlines() if "tta-pipeline run" in line)
@@ -299,5 +299,5 @@ def test_the_commands_told_are_run(root: Path, project: Project):
     done = [project.run(*command, "--dry-run") for command in (first, last)]
 
     assert ["--cell", "snow|1"] == first[-2:]
-    assert [0, 0] == [each.returncode for each in done], done[0].stderr[-3000:]
-    assert all("evaluations" in each.stdout for each in done)
+    assert ["run", "mine"] == last[1:]
+    assert all("/path/to/weights.safetensors is missing" in each.stderr for each in done), done[0].stderr[-3000:]
