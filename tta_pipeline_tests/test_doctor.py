@@ -495,3 +495,49 @@ def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypa
 
     assert f"fault  room: {locations.root} cannot be checked (Permission denied)" in finished.stdout
     assert " torch: " in finished.stdout
+
+
+REFUSED = """
+title: What a run refuses
+source: {kind: digits, num_test: 60, severity_table: imagenet_c}
+corruptions: [fog]
+severities: [5]
+image_size: 32
+shards: {num_shards: 1}
+tuning: {tent: {grid: {lr: [0.1, 0.01]}}}
+transforms: {broken: {function: "refused_code:transform"}}
+models:
+  cnn: {kind: trained}
+  trained: {kind: trained, network: {kind: python, factory: "refused_factory:network"}}
+  unknown: {kind: torchvision, architecture: resnet18, weights: LOST}
+  untrained: {kind: python, factory: "refused_factory:network"}
+experiments:
+  trained: {model: trained, method: source}
+  unknown: {model: unknown, method: source}
+  untrained: {model: untrained, method: source}
+  broken: {model: cnn, method: source, shards: broken}
+  tuned: {model: cnn, method: tent, preset: cifar, tuned: tent}
+  tent: {model: cnn, method: tent, preset: cifar}
+"""
+
+
+def test_what_a_run_would_refuse_is_found(locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Code that cannot be imported or raises, weights that do not exist, and values that were not tuned yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "refused_code.py").write_text("raise RuntimeError('no transform')\n")
+    (tmp_path / "refused_factory.py").write_text("def network():\n    raise RuntimeError('no network')\n")
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(REFUSED)
+
+    findings = [(each.mark, each.subject, each.found) for each in examine(locations, ["mine"], queue_limit=queue_limit)]
+
+    for mark, subject, found in (
+        ("fault", "mine", "model trained: refused_factory:network raised RuntimeError('no network')"),
+        ("fault", "mine", "model unknown: resnet18 has no weights 'LOST'"),
+        ("fault", "mine", "model untrained: the model refused_factory:network has no weights"),
+        ("fault", "mine/broken", "importing 'refused_code:transform' raised RuntimeError('no transform')"),
+        ("note", "mine/tuned", "tta-pipeline tune mine tent"),
+    ):
+        assert [each for each in findings if each[:2] == (mark, subject) and found in each[2]], (found, findings)
+    assert 5 == len(findings)

@@ -1,15 +1,22 @@
 """A user's own method, network and corruption lie in the project folder, and every verb finds them there."""
 
 import hashlib
+import inspect
 import os
 import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
+import click
+import dagster as dg
 import pytest
 import torch
 
+from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
 from tta_pipeline_tests.conftest import launcher
 
@@ -42,26 +49,35 @@ experiments:
   mirrored: {{model: mine, method: "my_method:MIRRORED"}}
   mirrored_dark: {{model: mine, method: "my_method:MIRRORED", shards: dark}}
 """
-LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment")
-READ_ONLY = {
-    "results list": ("results", "list", "mine"),
-    "metrics": ("metrics",),
-    "metrics --format latex": ("metrics", "--format", "latex"),
-    "compare": ("compare", "mirrored", "tent"),
-    "metrics --sql": ("metrics", "--sql", "FROM leaderboard"),
-    "why": ("why", "mine", "mirrored_dark", "contrast|5"),
-    "submit --dry-run": ("submit", "mine", "--dry-run"),
-    "doctor": ("doctor",),
-    "models check": ("models", "check", "mine", "mine", "--limit", "20"),
-    "clean --dry-run": ("clean", "--dry-run"),
-    "results publish": ("results", "publish", "mine", "../published"),
-    "shards publish": ("shards", "publish", "mine", "../data-set"),
-    "results reproduce": ("results", "reproduce", "../published/mirrored", "--cell", "contrast|5"),
-    "evaluate": ("evaluate", "data/mine/shards/contrast/5", "--model", "my_models:SmallResNet", "--weights", "none",
-                 "--method", "my_method:MIRRORED"),
-    "shards verify": ("shards", "verify", "data/mine/shards"),
-}  # fmt: skip
-"""Verbs that change nothing in the data root, as they are typed in the project folder."""
+LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment|Traceback")
+READ_ONLY = (
+    "run mine --dry-run",
+    "results list mine",
+    "metrics",
+    "metrics --format latex",
+    "metrics --sql 'FROM leaderboard'",
+    "compare mirrored tent",
+    "why mine mirrored_dark 'contrast|5'",
+    "submit mine --dry-run",
+    "doctor",
+    "models check mine mine --limit 20",
+    "clean --dry-run",
+    "results publish mine ../published",
+    "shards publish mine ../data-set",
+    "results reproduce ../published/mirrored --cell 'contrast|5'",
+    "evaluate data/mine/shards/contrast/5 --model my_models:SmallResNet --weights none --method my_method:MIRRORED",
+)
+"""Verbs that load benchmarks, as they are typed in the project folder; they change nothing in the data root."""
+REFUSED = {
+    "tune mine tent": "found no tuning of 'tent'",
+    "models stop-training mine": "mine trains no model",
+}
+"""Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
+LOAD_NONE = frozenset({
+    "init", "new-benchmark", "download", "shards make", "shards verify", "shards adopt", "shards fetch",
+    "shards transform", "shards split", "shards bench", "results fetch", "results rebuild",
+})  # fmt: skip
+"""Verbs that load no benchmark file."""
 
 
 def recipe(name: str) -> str:
@@ -70,17 +86,26 @@ def recipe(name: str) -> str:
     return text
 
 
-def typed(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment in the project folder, as its user does."""
+def verbs_of(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield each verb under *command* by the words that are typed for it."""
+    if isinstance(command, click.Group):
+        for name, verb in command.commands.items():
+            yield from verbs_of(verb, *words, name)
+    else:
+        yield " ".join(words), command
+
+
+def typed(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the environment in *folder*, such as the project's, as its user does."""
     unset = ("TTA_DATA_ROOT", "TTA_SHARDS_ROOT", "DAGSTER_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment |= {"PYTHONWARNINGS": "ignore", "DAGSTER_HOME": str(project)}
-    return launcher().run(list(command), environment, timeout_s=600, folder=project)
+    environment |= {"PYTHONWARNINGS": "ignore", **variables}
+    return launcher().run(list(command), environment, timeout_s=600, folder=folder)
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `init` writes, the recipes' files beside it, and every experiment evaluated through Dagster."""
+    """What `init` writes, the recipes' files beside it, and every experiment evaluated by the verb `run`."""
     folder = tmp_path_factory.mktemp("own") / "project"
     create_project(folder)
     (folder / "my_method.py").write_text(recipe("MIRRORED"))
@@ -94,24 +119,105 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "data/benchmarks/mine.yaml").write_text(BENCHMARK.format(weights=weights, sha256=sha256))
     (folder / "data/benchmarks/first.yaml").unlink()
-    made = typed(folder, "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", "group:mine",
-                 "--partition-range", "contrast|3...contrast|5")  # fmt: skip
+    made = typed(folder, "tta-pipeline", "run", "mine")
     assert made.returncode == 0, made.stderr[-5000:]
+    assert not LEFT_OUT.search(made.stderr), made.stderr
+    assert f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics" in made.stdout
     return folder
 
 
-@pytest.mark.parametrize("verb", READ_ONLY)
-def test_every_verb_finds_what_lies_in_the_project_folder(project: Path, verb: str):
+@pytest.mark.parametrize("command", READ_ONLY)
+def test_every_verb_finds_what_lies_in_the_project_folder(project: Path, command: str):
     """Nothing is left out, and every answer that should name the own experiment does."""
-    done = typed(project, "tta-pipeline", *READ_ONLY[verb])
+    done = typed(project, "tta-pipeline", *shlex.split(command))
 
     said = done.stdout + done.stderr
     assert not LEFT_OUT.search(said), said
-    assert "Traceback" not in said
-    assert done.returncode == 0 or verb == "doctor", said  # the doctor may find a fault of this machine
+    assert done.returncode == 0 or command == "doctor", said  # the doctor may find a fault of this machine
     assert "fault  mine" not in said
-    if verb in ("results list", "metrics", "metrics --format latex", "compare", "metrics --sql"):
+    if command.split(maxsplit=1)[0] in ("metrics", "compare") or command == "results list mine":
         assert "mirrored" in said
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_refusal_is_about_the_benchmark(project: Path, command: str):
+    """The benchmark is loaded with its own method, and one line says what it lacks."""
+    done = typed(project, "tta-pipeline", *shlex.split(command))
+
+    assert done.returncode == 1
+    assert not LEFT_OUT.search(done.stderr), done.stderr
+    assert REFUSED[command] in done.stderr
+
+
+def test_no_verb_is_forgotten():
+    """Each verb of the command line is typed here, or its file loads no benchmark."""
+    verbs = dict(verbs_of(main))
+    typed_here = {verb for verb in verbs for command in (*READ_ONLY, *REFUSED) if f"{command} ".startswith(f"{verb} ")}
+
+    assert set(verbs) - typed_here == LOAD_NONE
+    for verb in LOAD_NONE:
+        assert "load_all_benchmarks" not in Path(inspect.getfile(inspect.unwrap(verbs[verb].callback))).read_text()
+
+
+def test_a_second_run_evaluates_nothing_wherever_it_is_typed(project: Path, tmp_path: Path):
+    """In another folder, the data root alone says where the own modules and the history are."""
+    done = typed(tmp_path, "tta-pipeline", "run", "mine", TTA_DATA_ROOT=str(project / "data"))
+
+    assert done.returncode == 0, done.stderr
+    assert "nothing of it is unfinished" in done.stderr
+    assert not LEFT_OUT.search(done.stderr), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_chooses_cells_and_experiments(project: Path, tmp_path: Path):
+    """Only the chosen cell is evaluated, by a run in the history of the project that the data root belongs to."""
+    there = Path(shutil.copytree(project, tmp_path / "there"))
+    with (there / "data/benchmarks/mine.yaml").open("a") as file:
+        file.write("  norm: {model: mine, method: norm, batch_size: 20}\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    chosen = ("run", "mine", "--corruption", "contrast", "--severity", "5", "--experiment", "norm")
+    done = typed(elsewhere, "tta-pipeline", *chosen, TTA_DATA_ROOT=str(there / "data"))
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    recorded = (there / "data/mine/results/evaluations/norm").iterdir()
+    assert {"contrast-5"} == {path.name.split(".")[0] for path in recorded}
+    with chdir(there), dg.DagsterInstance.from_config(str(there)) as instance:
+        assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "answer"),
+    [
+        ("run mine --cell 'contrast|4'", "did you mean contrast|5"),
+        ("run mine --corruption contrst", "did you mean contrast?"),
+        ("run mine --severity 5 --cell 'clean|0'", "no cell in common"),
+        ("run mine --experiment mirored", "mirrored"),
+    ],
+)
+def test_a_misspelt_choice_is_answered_with_candidates(project: Path, mistake: str, answer: str):
+    """Before anything is planned."""
+    done = typed(project, "tta-pipeline", *shlex.split(mistake))
+
+    assert done.returncode != 0
+    assert answer in done.stderr
+
+
+def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Path):
+    """Missing weights are named by `run` before it makes shards, by `results list` and by the doctor."""
+    there = Path(shutil.copytree(project, tmp_path / "there"))
+    file = there / "data/benchmarks/mine.yaml"
+    file.write_text(file.read_text().replace("mine.pth", "lost.pth"))
+
+    done = {
+        verb: typed(there, "tta-pipeline", *verb.split()) for verb in ("run mine", "results list mine", "doctor mine")
+    }
+
+    assert {1} == {each.returncode for each in done.values()}
+    assert all("lost.pth" in each.stdout + each.stderr for each in done.values())
+    assert 1 == len(done["run mine"].stderr.splitlines())
 
 
 def test_the_table_for_a_paper_has_intervals(project: Path):

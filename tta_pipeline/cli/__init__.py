@@ -22,6 +22,7 @@ from tta_pipeline.cli.publish_results import publish_results
 from tta_pipeline.cli.publish_shards import publish_shards
 from tta_pipeline.cli.rebuild import rebuild
 from tta_pipeline.cli.reproduce import reproduce
+from tta_pipeline.cli.run import run
 from tta_pipeline.cli.split import split
 from tta_pipeline.cli.stop_training import stop_training
 from tta_pipeline.cli.submit import submit
@@ -60,7 +61,7 @@ _RESULTS = Group(
 _SECTIONS = {
     "Data": {"new-benchmark": new_benchmark, "download": download, "shards": _SHARDS},
     "Models": {"models": _MODELS},
-    "Evaluate": {"evaluate": evaluate, "tune": tune},
+    "Evaluate": {"run": run, "evaluate": evaluate, "tune": tune},
     "Results": {"metrics": metrics, "compare": compare, "why": why, "results": _RESULTS},
     "Machines": {"submit": submit},
     "Care": {"init": init, "doctor": doctor, "clean": clean},

@@ -12,7 +12,7 @@ from tta_pipeline.cli.verbs import Verb
     cls=Verb,
     examples=[
         "tta-pipeline init my-project",
-        "cd my-project && make demo",
+        "cd my-project && tta-pipeline run first",
     ],
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -28,4 +28,4 @@ def init(*, folder: Path) -> None:
 
     for path in create_project(folder):
         click.echo(path)
-    click.echo(f"Next:\n  cd {folder}\n  make demo")
+    click.echo(f"Next:\n  cd {folder}\n  tta-pipeline run first")

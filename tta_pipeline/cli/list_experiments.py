@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table_as, say_left_out, with_format
+from tta_pipeline.cli.common import plain_errors, print_table_as, say, say_left_out, with_format
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
@@ -23,16 +23,21 @@ def list_experiments(*, benchmark: str, form: str) -> None:
     r"""List the experiments of a benchmark, with their progress.
 
     Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; `why` says whether
-    that result belongs to the present data and settings. Faulty experiments are listed at the end, and the exit status
-    is then 1.
+    that result belongs to the present data and settings. Faulty experiments, and what a run would refuse, such as
+    missing weights, are listed at the end, and the exit status is then 1.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.extras.doctor import find_refusals
     from tta_pipeline.report.experiment_table import experiment_table
 
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
-    print_table_as(experiment_table(loaded.benchmark(benchmark), locations), form)
+    found = loaded.benchmark(benchmark)
+    print_table_as(experiment_table(found, locations), form)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)
-    if faults:
+    refused = tuple(find_refusals(found, locations, tuple(found.experiments)))
+    for each in refused:
+        say(f"a run would refuse {each.subject}: {each.found}")
+    if faults or any(each.mark == "fault" for each in refused):
         sys.exit(1)

@@ -25,10 +25,10 @@ def main() -> None:
         sys.exit(f"{submission.folder} has {submission.key}; expected {key}: the submission was removed and replaced")
     from tta_pipeline.definitions import defs  # only now: a signal meanwhile asks the piece to end
     from tta_pipeline.defs.in_process import was_interrupted
-    from tta_pipeline.defs.piece_runs import materialize_piece
+    from tta_pipeline.defs.piece_runs import materialize_submitted_piece
 
     benchmark = load_all_benchmarks(Locations.from_environment()).benchmark(submission.benchmark)
-    result = materialize_piece(defs, benchmark, submission, submission.pieces[number])
+    result = materialize_submitted_piece(defs, benchmark, submission, submission.pieces[number])
     if not result.success and graceful_stop.is_stop_requested():
         sys.exit(graceful_stop.EXIT_STATUS)
     if not was_interrupted(result):  # a cancelled job is not a failed one

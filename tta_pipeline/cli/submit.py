@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import click
 
 from tta_pipeline.cli.common import parse_settings, plain_errors, print_table, say, say_left_out
 from tta_pipeline.cli.engines import DEFAULT, ENGINES, EngineEntry, engine_of, names_of
+from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
@@ -194,32 +195,18 @@ class _Submitter:
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return the pieces to submit, and print the plan."""
-        from tta_pipeline.extras.cluster.overview import PLAN_COLUMNS, plan_rows
-        from tta_pipeline.extras.cluster.planner import Planner
-        from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-        from tta_pipeline.extras.training.source_training import is_model_trained
-        from tta_pipeline.report.tables import Table
         from tta_pipeline.results.database.database import publish_metrics
 
         publish_metrics(self.locations)  # the planner reads measured times from the database
         busy = tuple(self._find_active())
-        planner = Planner(
-            benchmark=self.benchmark,
-            locations=self.locations,
-            experiments=experiments,
-            unfinished_keys=FingerprintComparison(device=device).unfinished_keys,
-            is_trained=partial(is_model_trained, self.benchmark, self.locations),
-            tell=say,
-        )
+        planner = make_planner(self.benchmark, self.locations, experiments, device=device)
         pieces = planner.plan_pieces(by=by, num_devices=self.max_running, without=busy)
         if busy:
             say(f"{len(busy):,} pieces of {self.benchmark.name} run or wait already")
         if not pieces:
             say("nothing else is unfinished" if busy else f"nothing of {self.benchmark.name} is unfinished")
             return ()
-        print_table(Table(columns=PLAN_COLUMNS, rows=tuple(plan_rows(pieces, self.max_running))))
-        if any(piece.expected_s is None for piece in pieces if piece.stage == "evaluations"):
-            say("hours are not known before a cell of this benchmark was evaluated; pieces are balanced by passes")
+        print_plan(pieces, self.max_running)
         return pieces
 
     def _find_active(self) -> "Iterator[Piece]":
@@ -311,19 +298,9 @@ class _Submitter:
         """Return the places that are finished although their piece ended without being done."""
         if not overview.unsuccessful:
             return {}
-        from tta_pipeline.extras.cluster.planner import Planner
-        from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-        from tta_pipeline.extras.training.source_training import is_model_trained
 
         device = str(overview.submission.compute.get("device", "auto"))
-        planner = Planner(
-            benchmark=self.benchmark,
-            locations=self.locations,
-            experiments=tuple(self.benchmark.experiments),
-            unfinished_keys=FingerprintComparison(device=device).unfinished_keys,
-            is_trained=partial(is_model_trained, self.benchmark, self.locations),
-            tell=say,
-        )
+        planner = make_planner(self.benchmark, self.locations, tuple(self.benchmark.experiments), device=device)
         return planner.finished_places(overview.unsuccessful)
 
     def _sync_results(self, overview: "Overview", finished: "_FinishedPlaces | None" = None) -> None:

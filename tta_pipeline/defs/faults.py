@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tta_pipeline.benchmarks.load_files import Fault, LoadedBenchmarks
+from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name
 
 BENCHMARK_FILE = "benchmark_file"
@@ -57,6 +58,7 @@ def _faulty_asset(key: dg.AssetKey, group: str, sentence: str) -> dg.AssetsDefin
         kinds={"fault"},
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
+    @with_one_line_errors
     def asset() -> None:
         raise dg.Failure(description=sentence, allow_retries=False)
 

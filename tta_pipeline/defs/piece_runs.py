@@ -23,30 +23,49 @@ def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
     return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
 
 
-def run_config(submission: Submission, piece: Piece) -> JsonObject:
-    """Return the configuration of the run of *piece*; only the report publishes records to the database.
+def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:
+    """Return the configuration of a run with the settings *compute*.
 
-    Otherwise many runs would copy the database in turn, on file systems whose locks may work on one machine only.
+    Args:
+        compute: Settings of the resource of this name.
+        publishes: Whether the run publishes records to the database.
     """
-    publishes = piece.stage == "report"
     return {
-        "resources": {
-            "metrics": {"config": {"publishes": publishes}},
-            "compute": {"config": dict(submission.compute)},
-        },
+        "resources": {"metrics": {"config": {"publishes": publishes}}, "compute": {"config": dict(compute)}},
         "loggers": {"console": {}},
     }
 
 
+def submitted_config(submission: Submission, piece: Piece) -> JsonObject:
+    """Return the configuration of the run of *piece*; only the report publishes records to the database.
+
+    Otherwise many runs would copy the database in turn, on file systems whose locks may work on one machine only.
+    """
+    return run_config(submission.compute, publishes=piece.stage == "report")
+
+
 def materialize_piece(
+    definitions: dg.Definitions,
+    benchmark: Benchmark,
+    piece: Piece,
+    *,
+    instance: dg.DagsterInstance,
+    run_config: JsonObject,
+) -> dg.ExecuteInProcessResult:
+    """Materialize *piece* in this process, with its run in the history of *instance*."""
+    return materialize_in_process(
+        definitions,
+        asset_keys(benchmark, piece),
+        instance=instance,
+        run_config=run_config,
+        tags=range_tags(piece.keys),
+    )
+
+
+def materialize_submitted_piece(
     definitions: dg.Definitions, benchmark: Benchmark, submission: Submission, piece: Piece
 ) -> dg.ExecuteInProcessResult:
-    """Materialize *piece* in this process, in a history that ends with it."""
+    """Materialize *piece* of *submission* in this process, in a history that ends with it."""
     with dg.DagsterInstance.ephemeral() as instance:
-        return materialize_in_process(
-            definitions,
-            asset_keys(benchmark, piece),
-            instance=instance,
-            run_config=run_config(submission, piece),
-            tags=range_tags(piece.keys),
-        )
+        config = submitted_config(submission, piece)
+        return materialize_piece(definitions, benchmark, piece, instance=instance, run_config=config)

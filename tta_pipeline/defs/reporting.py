@@ -18,6 +18,7 @@ from dagster._core.definitions.data_version import extract_data_version_from_ent
 from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.defs.scope import Scope, attach_signature, partition_of
+from tta_pipeline.defs.user_errors import as_failure, with_one_line_errors
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import Cell, PartitionKey
@@ -117,26 +118,18 @@ class PartitionRun(Generic[K]):
         return dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
 
 
-@contextmanager
-def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> Iterator[None]:
+def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> AbstractContextManager[None]:
     """Turn a failure in the block into one that shows its partition, its reason and the command to repeat it.
 
-    The original error, with its traceback, is the cause of the `dg.Failure`.
-
     Raises:
-        dg.Failure: for any `PipelineError` in the block.
+        dg.Failure: see `as_failure`.
     """
-    try:
-        yield
-    except PipelineError as error:
-        raise dg.Failure(
-            description=f"{key.key}: {error}",
-            metadata={
-                "cell": key.key,
-                "fault": type(error).__name__,
-                "then_type": dg.MetadataValue.md(f"`{_repeat_command(scope, asset_key, key, error)}`"),
-            },
-        ) from error
+
+    def describe(error: PipelineError) -> tuple[str, dict[str, RawMetadataValue]]:
+        command = _repeat_command(scope, asset_key, key, error)
+        return f"{key.key}: {error}", {"cell": key.key, "then_type": dg.MetadataValue.md(f"`{command}`")}
+
+    return as_failure(describe)
 
 
 def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
@@ -162,7 +155,7 @@ def define_checks(
         ],
         can_subset=True,  # else the web UI starts no check without the asset
     )
-    return lambda function: decorator(attach_signature(function))
+    return lambda function: decorator(with_one_line_errors(attach_signature(function)))
 
 
 class CheckRun(Generic[K]):

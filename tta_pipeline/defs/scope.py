@@ -12,6 +12,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
+from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.util.environment import read_positive_int
 from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
@@ -71,7 +72,7 @@ class Scope(ABC, Generic[K_co]):
         decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             key=self.key(*parts), partitions_def=partitions, **{**defaults, **options}
         )
-        return lambda function: decorator(attach_signature(function))
+        return lambda function: decorator(with_one_line_errors(attach_signature(function)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.piece_runs import asset_keys, range_tags, run_config
+from tta_pipeline.defs.piece_runs import asset_keys, range_tags, submitted_config
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import (
     PIECE_TAG,
@@ -131,7 +131,7 @@ def _request(benchmark: Benchmark, submission: Submission, number: int) -> dg.Ru
     return dg.RunRequest(
         run_key=f"{submission.key}/{number}",
         asset_selection=asset_keys(benchmark, piece),
-        run_config=run_config(submission, piece),
+        run_config=submitted_config(submission, piece),
         tags={
             **range_tags(piece.keys),
             SUBMISSION_TAG: submission.key,

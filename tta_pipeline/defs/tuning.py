@@ -15,7 +15,6 @@ from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.resources.queued_runs import persistent_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
-from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.partitions import CLEAN
 
@@ -58,18 +57,15 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
         from tta_pipeline.extras.tuning.grid import parse_grid
         from tta_pipeline.extras.tuning.search import Search
 
-        try:
-            search = Search(
-                benchmark=benchmark,
-                experiment_name=experiment_name,
-                locations=store.locations,
-                grid=parse_grid(config.grid),
-                budget=config.budget or None,
-            )
-            with metrics.publishing(context.log):
-                record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
-        except PipelineError as error:
-            raise dg.Failure(description=str(error), metadata={"fault": type(error).__name__}) from error
+        search = Search(
+            benchmark=benchmark,
+            experiment_name=experiment_name,
+            locations=store.locations,
+            grid=parse_grid(config.grid),
+            budget=config.budget or None,
+        )
+        with metrics.publishing(context.log):
+            record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
         return _result(context, record, path=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
 
     return asset

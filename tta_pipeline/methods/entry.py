@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.errors import AdaptationError
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
 from tta_pipeline.util.source_code import load_reference
 
@@ -32,9 +33,21 @@ class Hyperparameters(ConfigModel):
         return {name: code for name, code in chosen.items() if code is not None}
 
     def import_choice(self, name: str) -> Any:
-        """Import the code that the value of the hyperparameter *name* chooses; None if it needs no code of its own."""
+        """Import the code that the value of the hyperparameter *name* chooses; None if it needs no code of its own.
+
+        Raises:
+            AdaptationError: the code cannot be imported.
+        """
         code = self.chosen_code().get(name)
-        return None if code is None else load_reference(code)
+        if code is None:
+            return None
+        try:
+            return load_reference(code)
+        except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+            raise AdaptationError(
+                f"{name} is {getattr(self, name)!r}, and importing its code, {code!r}, raised {error!r}; expected "
+                "<module>:<name>, as `code_of_choices` names it: correct it"
+            ) from error
 
 
 class GradientHyperparameters(Hyperparameters):

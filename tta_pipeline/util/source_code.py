@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.util.files import hash_file, read_file
+from tta_pipeline.util.locations import find_project
 
 _PROJECT = "tta_pipeline"
 _MOST_BYTES = 2**24
@@ -62,17 +63,23 @@ def _require_unedited(module: "_Module") -> None:
 
 
 def import_from_here() -> None:
-    """Let Python import modules from the working directory, where users keep their own methods and functions.
+    """Let Python import modules from where users keep their own methods and functions; see `_own_folders`.
 
     The command line and the code location call this first, so that every command and every run finds the same modules.
     For a user's script or notebook, `load_reference` calls it.
     """
+    for folder in _own_folders():
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def _own_folders() -> list[str]:
+    """Return the working directory, and the folder of the project if the data root of another one is in use."""
     try:
-        here = str(Path.cwd())
-    except OSError:  # the folder was removed: it has nothing to import
-        return
-    if here not in sys.path:
-        sys.path.append(here)
+        folders = [Path.cwd(), find_project()]
+    except OSError:  # the working directory was removed: it has nothing to import
+        return []
+    return list(dict.fromkeys(str(folder) for folder in folders if folder))
 
 
 def load_reference(reference: str) -> object:
@@ -105,7 +112,7 @@ def _find_top(name: str) -> ModuleSpec | None:
         found = importlib.util.find_spec(name)
     except ValueError:  # of a module without a spec, such as __main__
         found = None
-    return found or PathFinder.find_spec(name, [str(Path.cwd())])
+    return found or PathFinder.find_spec(name, _own_folders())
 
 
 @dataclass(frozen=True, kw_only=True)

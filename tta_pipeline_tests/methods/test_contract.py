@@ -378,3 +378,17 @@ def test_code_of_choices_names_choices_and_code(settings: type[Hyperparameters])
     for name, codes in settings.code_of_choices.items():
         assert set(codes) < set(get_args(settings.model_fields[name].annotation))
         assert all(callable(load_reference(code)) for code in codes.values())
+
+
+@pytest.mark.parametrize("code", ["no_such_module:Loss", "tta_pipeline.methods.losses:no_such_loss"])
+def test_code_of_a_users_choice_that_cannot_be_imported_is_refused(code: str):
+    """The error is of this project, and names the hyperparameter and the code."""
+
+    class Own(Hyperparameters):
+        """Of a user's method."""
+
+        code_of_choices = {"loss": {"mine": code}}  # noqa: RUF012 - a user leaves the annotation out
+        loss: str = "mine"
+
+    with pytest.raises(AdaptationError, match=f"loss is 'mine'.*'{code}'"):
+        Own().import_choice("loss")

@@ -99,6 +99,13 @@ EMBEDDED = (
     launch("group:digits_c or group:digits_methods", "--partition 'gaussian_noise|5'"),
 )
 
+RUN = (
+    step("tta-pipeline run first"),
+    step("tta-pipeline run own --experiment submitted --cell 'fog|5' --dry-run"),
+    step("tta-pipeline run own --experiment tent --corruption fog --severity 5 --device cpu"),
+)
+
+
 _KINDS = ("tree", "archive", "parquet", "dataset", "generated", "shards", "web")
 KINDS = tuple(
     launch(f'key:"{name}/*" and not key:"{name}/loader_benchmark"', "--partition 'fog|5'")
@@ -277,7 +284,7 @@ CLEANING = (
 )  # fmt: skip
 
 STEPS = (
-    *PROJECT, *OWN, *EMBEDDED, *SHARDS, *KINDS, *EVALUATIONS, *RESULTS, *BENCHMARK_FILES, *CLUSTER, *CLEANING,
+    *PROJECT, *OWN, *RUN, *EMBEDDED, *SHARDS, *KINDS, *EVALUATIONS, *RESULTS, *BENCHMARK_FILES, *CLUSTER, *CLEANING,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import logging
 
 import dagster as dg
+from dagster._core.execution.plan.objects import ErrorSource
 
 
 @dg.logger(None, description="Short lines of information, warnings and errors on standard error")
@@ -27,8 +28,14 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _cause(event: dg.DagsterEvent | None) -> str | None:
-    """Return the message of the error that first made a step fail; the whole trace is in the history."""
-    error = event.step_failure_data.error if event and event.is_step_failure else None
-    while error and error.cause:
+    """Return the message of the error that first made a step fail, with the traceback of an unexpected error."""
+    data = event.step_failure_data if event and event.is_step_failure else None
+    if data is None or data.error is None:
+        return None
+    if data.user_failure_data:
+        return data.user_failure_data.description
+    error = data.error
+    while error.cause:
         error = error.cause
-    return error.message.strip() if error else None
+    is_unexpected = data.error_source is ErrorSource.USER_CODE_ERROR
+    return (error.to_string() if is_unexpected else error.message).strip()

@@ -31,6 +31,8 @@ class Planner:
     is_trained: Callable[[str], bool]
     """Function that says whether the model of this name is trained as the benchmark file says now."""
     tell: Callable[[str], None] = lambda _: None
+    is_chosen: Callable[[PartitionKey], bool] = lambda _: True
+    """Function that says whether the user chose a partition key; the work at other keys is left out."""
 
     def plan_pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
         """Return the unfinished work as pieces, stage by stage.
@@ -78,7 +80,7 @@ class Planner:
         for name in names:
             results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
             is_trained = results.spec.model not in self._untrained
-            for key in self.unfinished_keys(results) if is_trained else results.keys:
+            for key in filter(self.is_chosen, self.unfinished_keys(results) if is_trained else results.keys):
                 plans = results.plans(key)
                 yield Work(
                     experiment=name,

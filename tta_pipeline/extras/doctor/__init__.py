@@ -2,5 +2,6 @@
 
 from tta_pipeline.extras.doctor.examination import examine
 from tta_pipeline.extras.doctor.finding import Finding
+from tta_pipeline.extras.doctor.refusals import find_refusals
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "examine", "find_refusals"]

@@ -11,7 +11,7 @@ from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
 from tta_pipeline.extras.doctor.machine_checks import is_installed
-from tta_pipeline.extras.doctor.weight_files import check_weight_files
+from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
@@ -91,7 +91,13 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
     ):
         is_well = False
         yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
-    for finding in check_weight_files(benchmark, locations):
+    missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
+    named = [
+        name
+        for name, spec in benchmark.experiments.items()
+        if missing.isdisjoint(path for _, path in _paths(benchmark.models[spec.model], ""))  # reported above
+    ]
+    for finding in find_refusals(benchmark, locations, named):
         is_well = False
         yield finding
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]

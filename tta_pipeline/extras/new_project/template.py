@@ -74,9 +74,7 @@ def benchmark_text(name: str, found: Survey) -> str:
 def next_commands(name: str, found: Survey) -> tuple[str, str]:
     """Return two commands: one that tries one cell, and one that runs all."""
     first = f"{found.corruptions[0]}|{found.severities[0]}"
-    last = f"{found.corruptions[-1]}|{found.severities[-1]}"
-    start = f"dg launch --assets 'group:{name}'"
-    return f"{start} --partition '{first}'", f"{start} --partition-range '{first}...{last}'"
+    return f"tta-pipeline run {name} --cell '{first}'", f"tta-pipeline run {name}"
 
 
 @cache

@@ -1,0 +1,169 @@
+"""The verb `run`."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import exit_with_error, plain_errors, say, say_left_out
+from tta_pipeline.cli.unfinished_work import make_planner, print_plan
+from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.partitions import Cell, PartitionKey
+from tta_pipeline.util.short_lists import abbreviate_list
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.extras.cluster.pieces import Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Selection:
+    """The partition keys that the options choose; without options, every key."""
+
+    keys: tuple[str, ...]
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+
+    def has(self, key: PartitionKey) -> bool:
+        """Return whether each option that is given has *key*; a stream over several cells has no corruption."""
+        corruption = key.corruption if isinstance(key, Cell) else None
+        return (
+            (not self.keys or key.key in self.keys)
+            and (not self.corruptions or corruption in self.corruptions)
+            and (not self.severities or key.severity in self.severities)
+        )
+
+    def require_known(self, benchmark: "Benchmark", known: set[PartitionKey]) -> None:
+        """Refuse a value that none of the *known* keys has, and options that have no key in common."""
+        cells = [key for key in benchmark.cells if key in known]
+        choices = {
+            "--cell": (self.keys, [*(cell.key for cell in cells), *sorted(key.key for key in known - {*cells})]),
+            "--corruption": (self.corruptions, dict.fromkeys(cell.corruption for cell in cells)),
+            "--severity": (self.severities, sorted({key.severity for key in known if key.severity is not None})),
+        }
+        for option, (given, expected) in choices.items():
+            if unknown := [value for value in given if value not in expected]:
+                choice = name_choices(unknown, expected, listed_in="the benchmark file")
+                raise click.UsageError(f"{option} is {', '.join(map(repr, unknown))}; expected one of {choice}")
+        if known and not any(map(self.has, known)):
+            raise click.UsageError("the options have no cell in common; expected at least one: leave an option out")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline run digits_c",
+        "tta-pipeline run digits_c --cell 'fog|5' --experiment norm --experiment tent",
+        "tta-pipeline run imagenet_c --corruption fog --severity 5 --dry-run",
+    ],
+)
+@click.argument("benchmark_name", metavar="BENCHMARK")
+@click.option("--experiment", "experiments", multiple=True, metavar="NAME", help="Only this experiment; can be "
+              "repeated.")  # fmt: skip
+@click.option("--cell", "cells", multiple=True, metavar="CELL", help="Only this cell, such as fog|5, or the key of a "
+              "stream; can be repeated.")  # fmt: skip
+@click.option("--corruption", "corruptions", multiple=True, metavar="NAME", help="Only cells of this corruption; can "
+              "be repeated.")  # fmt: skip
+@click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
+@plain_errors
+def run(
+    *,
+    benchmark_name: str,
+    experiments: tuple[str, ...],
+    cells: tuple[str, ...],
+    corruptions: tuple[str, ...],
+    severities: tuple[int, ...],
+    device: str,
+    dry_run: bool,
+) -> None:
+    r"""Evaluate a whole benchmark file, from images to report.
+
+    Its unfinished work is done in this process, over the same assets as `dg launch`: shards, models, evaluations, and
+    the report at the end. Work that is finished is not done again, so type the same command after an interruption.
+    The exit status is 1 if something failed or was left out.
+
+    The web UI shows each run: their history is where DAGSTER_HOME says. Without it, it is that of dagster.yaml in this
+    folder or beside the data root, and without that, it is in .dagster in the data root.
+    """
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.benchmarks.stream_plans import partition_keys
+    from tta_pipeline.results.database.database import publish_metrics
+
+    locations = Locations.from_environment()
+    loaded = load_all_benchmarks(locations)
+    benchmark = loaded.benchmark(benchmark_name)
+    for name in experiments:
+        loaded.experiment(benchmark_name, name)
+    chosen = tuple(dict.fromkeys(experiments)) or tuple(benchmark.experiments)
+    selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
+    keys = {name: partition_keys(benchmark, name) for name in chosen}
+    selection.require_known(benchmark, {key for each in keys.values() for key in each})
+    say_left_out(
+        f"{name}, whose keys are {abbreviate_list([key.key for key in keys[name]])}; the options choose none of them"
+        for name in chosen
+        if not any(map(selection.has, keys[name]))
+    )
+    faults = () if experiments else loaded.faults_of(benchmark_name)
+    untuned = _find_untuned(benchmark, locations, chosen, is_asked_for=bool(experiments))
+    chosen = tuple(name for name in chosen if name not in untuned)
+    left_out = (*(fault.sentence for fault in faults), *untuned.values())
+    say_left_out(left_out)
+    publish_metrics(locations)  # the planner reads measured times from the database
+    planner = make_planner(benchmark, locations, chosen, device=device, is_chosen=selection.has)
+    pieces = planner.plan_pieces(by="corruption", num_devices=1)
+    if pieces:
+        print_plan(pieces, 1)
+    else:
+        say("nothing of it is unfinished")
+    if not dry_run:
+        _materialize(benchmark, locations, pieces, device=device)
+        click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: tta-pipeline metrics")
+    if left_out:
+        sys.exit(1)
+
+
+def _find_untuned(
+    benchmark: "Benchmark", locations: Locations, chosen: tuple[str, ...], *, is_asked_for: bool
+) -> dict[str, str]:
+    """Return those of the *chosen* experiments whose values were not tuned yet, with what to do.
+
+    What cannot run, such as missing weights, ends the command, and so do these experiments if they are asked for.
+    """
+    from tta_pipeline.extras.doctor import find_refusals
+
+    untuned = {}
+    for refused in find_refusals(benchmark, locations, chosen):
+        if refused.mark == "fault" or is_asked_for:
+            exit_with_error(f"{refused.subject}: {refused.found}; correct it, or choose others by --experiment")
+        untuned[refused.subject.removeprefix(f"{benchmark.name}/")] = f"{refused.subject}: {refused.found}"
+    return untuned
+
+
+def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, device: str) -> None:
+    """Materialize *pieces* one after the other; the first failure does not keep the others from being tried."""
+    if not pieces:
+        return
+    from tta_pipeline.definitions import defs
+    from tta_pipeline.defs.history import open_history
+    from tta_pipeline.defs.in_process import was_interrupted
+    from tta_pipeline.defs.piece_runs import materialize_piece, run_config
+
+    num_failed = 0
+    with open_history(locations) as instance:
+        for number, piece in enumerate(pieces, 1):
+            say(f"{number} of {len(pieces)}: {piece.name}")
+            config = run_config({"device": device}, publishes=True)
+            result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
+            if was_interrupted(result):
+                raise KeyboardInterrupt
+            num_failed += not result.success
+    if num_failed:
+        exit_with_error(
+            f"{num_failed} of {len(pieces)} runs failed: correct what the lines with ERROR name, and type the same "
+            "command again, which does only what is left"
+        )

@@ -1,0 +1,71 @@
+"""Errors of this project in a run: one line in its log, where Dagster's and our own frames would hide it.
+
+An error outside the tree of `errors.py`, such as one raised in a user's own code, keeps its traceback.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.metadata import RawMetadataValue
+
+from tta_pipeline.errors import PipelineError
+
+
+def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function*, the body of an asset or of checks; the log shows each `PipelineError` of it in one line."""
+
+    @wraps(function)
+    def returning(*args: Any, **kwargs: Any) -> Any:
+        with _without_traceback():
+            return function(*args, **kwargs)
+
+    @wraps(function)
+    def yielding(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        with _without_traceback():
+            yield from function(*args, **kwargs)
+
+    return yielding if inspect.isgeneratorfunction(function) else returning
+
+
+@contextmanager
+def as_failure(describe: Callable[[PipelineError], tuple[str, dict[str, RawMetadataValue]]]) -> Iterator[None]:
+    """Turn a `PipelineError` in the block into a failure with the description and metadata that *describe* returns.
+
+    Raises:
+        dg.Failure: for any `PipelineError` in the block, unless an interrupt led to it.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        if _is_interrupted(error):
+            raise
+        description, metadata = describe(error)
+        raise dg.Failure(description=description, metadata={"fault": type(error).__name__, **metadata}) from None
+
+
+@contextmanager
+def _without_traceback() -> Iterator[None]:
+    """Let Dagster format a failure in the block without its frames, which it does after the block.
+
+    Other errors, and those of the next block, are formatted in full.
+    """
+    with suppress(AttributeError):
+        del sys.tracebacklimit
+    try:
+        with as_failure(lambda error: (str(error), {})):
+            yield
+    except dg.Failure:
+        sys.tracebacklimit = 0
+        raise
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether an interrupt, by Ctrl-C or by a signal, led to *error*."""
+    while isinstance(error, Exception):
+        error = error.__cause__ or error.__context__
+    return error is not None

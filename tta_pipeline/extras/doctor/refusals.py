@@ -1,0 +1,106 @@
+"""What a run of a benchmark would refuse, found before it starts: nothing is trained, downloaded or evaluated."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.user_functions import load_function
+from tta_pipeline.data.labels.class_map import read_pinned_class_map
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.extras.doctor.finding import Finding, fault, note
+from tta_pipeline.extras.doctor.machine_checks import is_installed
+from tta_pipeline.results.resolved_experiment import resolve_experiment
+from tta_pipeline.util.locations import Locations
+
+
+def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Finding]:
+    """Yield what a run would refuse of the models, the code and the tunings of *experiments*.
+
+    Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods and of
+    transforms is imported. This imports torch.
+    """
+    specs = {name: benchmark.experiments[name] for name in experiments}
+    for model in dict.fromkeys(spec.model for spec in specs.values()):
+        sizes = {benchmark.image_size_of(name) for name, spec in specs.items() if spec.model == model}
+        if found := _problem_of_model(benchmark.models[model], benchmark, locations, image_sizes=sizes):
+            yield fault(benchmark.name, f"model {model}: {found}", "until then its experiments fail")
+    for name, spec in specs.items():
+        subject = f"{benchmark.name}/{name}"
+        if found := _problem_of_code(spec, benchmark):
+            yield fault(subject, found, "until then this experiment fails")
+        try:
+            resolve_experiment(benchmark, name, locations)
+        except PipelineError as error:
+            yield note(subject, _one_line(error), "until then this experiment fails")
+
+
+def _problem_of_model(
+    model: AnyModel, benchmark: Benchmark, locations: Locations, *, image_sizes: Collection[int]
+) -> str:
+    """Return why *model* cannot evaluate images of *image_sizes*; empty if it can, or if only a download would tell."""
+    if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
+        return "it is of timm, which is not installed; expected the package: pip install 'tta_pipeline[timm]'"
+    try:
+        for size in image_sizes:
+            _load(model, num_classes=_num_classes(model, benchmark, locations), image_size=size)
+    except PipelineError as error:
+        return _one_line(error)
+    return ""
+
+
+def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
+    """Load the weights into the network that they must fit, as a run does before the first cell."""
+    from tta_pipeline.models.checkpoint_models import read_checkpoint_state
+    from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
+    from tta_pipeline.models.python_models import python_architecture, read_python_state
+    from tta_pipeline.models.source_models import load_pretrained_model
+    from tta_pipeline.models.torchvision_models import find_weights
+
+    if isinstance(model, TorchvisionModel):
+        find_weights(model)
+    elif isinstance(model, CheckpointModel):
+        read_checkpoint_state(model, num_classes=num_classes)
+    elif isinstance(model, PythonModel) and num_classes is None:
+        read_python_state(model, num_classes=None)
+    elif isinstance(model, TrainedModel) and isinstance(model.network, PythonModel):
+        make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
+    elif isinstance(model, PythonModel) and num_classes is not None:
+        load_pretrained_model(model.factory, model, num_classes=num_classes, image_size=image_size)
+
+
+def _problem_of_code(spec: Experiment, benchmark: Benchmark) -> str:
+    """Return why the code of a method or of a transform cannot be imported; empty if it can."""
+    from tta_pipeline.methods import import_implementation
+
+    transform = benchmark.transforms[spec.shards] if spec.shards else None
+    try:
+        import_implementation(spec.entry)
+        if transform is not None and transform.function is not None:
+            load_function(transform.function)
+    except PipelineError as error:
+        return _one_line(error)
+    return ""
+
+
+def _one_line(error: PipelineError) -> str:
+    return ", ".join(line.strip() for line in str(error).splitlines())
+
+
+def _num_classes(model: AnyModel, benchmark: Benchmark, locations: Locations) -> int | None:
+    """Return the number of outputs that *model* must have; None if there is no class map yet."""
+    if (own := _num_listed(getattr(model, "classes", None))) is not None:
+        return own
+    if pinned := read_pinned_class_map(locations.class_map(benchmark.name)):
+        return len(pinned.classes)
+    return _num_listed(benchmark.class_map if benchmark.names_classes else None)
+
+
+def _num_listed(path: Path | str | None) -> int | None:
+    """Return the number of classes in the list at *path*; None if there is no such list."""
+    from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
+
+    if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+        return None
+    return len(read_classes(Path(path).expanduser()))
