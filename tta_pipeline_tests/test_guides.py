@@ -25,11 +25,23 @@ from tta_pipeline.methods import build
 from tta_pipeline.models.networks import make_untrained
 
 ROOT = Path(__file__).parents[1]
+HOW_TO_PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "how-to").glob("*.md"))
 GUIDES = {
     path: (ROOT / path).read_text()
-    for path in ("docs/tutorial.md", "docs/how-to.md", "docs/training.md", "docs/data-sets.md", "SECURITY.md")
+    for path in (
+        "docs/coming-from.md",
+        "docs/data-sets.md",
+        "docs/photographs.md",
+        "docs/symptoms.md",
+        "docs/training.md",
+        "docs/tutorial.md",
+        "docs/use.md",
+        "README.md",
+        "SECURITY.md",
+        *HOW_TO_PAGES,
+    )
 }
-HOW_TO = GUIDES["docs/how-to.md"]
+HOW_TO = "".join(GUIDES[page] for page in HOW_TO_PAGES)
 SECTIONS = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if not text.startswith("# ")]
 """Parts of benchmark files; a whole file has its name in the first line."""
 

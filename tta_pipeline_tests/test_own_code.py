@@ -20,7 +20,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
 from tta_pipeline_tests.conftest import launcher
 
-HOW_TO = (Path(__file__).parents[1] / "docs/how-to.md").read_text()
+HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
 CORRUPTION = """
 import numpy as np
 

@@ -73,7 +73,7 @@ def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pyte
     monkeypatch.chdir(fog.parents[2])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("TTA_DATA_ROOT", str(sweep.locations.root))
-    recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to.md").read_text(), re.DOTALL)
+    recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to/own.md").read_text(), re.DOTALL)
     Path("my_models.py").write_text(next(text for text in recipes if "SmallResNet" in text))
     names = {"model_weights": tta.load_model("torchvision:resnet18", num_classes=10, weights=None).network.state_dict()}
 

@@ -1,9 +1,8 @@
-"""What the README and the page on use say holds."""
+"""What the README and the overview say holds."""
 
 import re
 from pathlib import Path
 
-from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import walk_verbs
 from tta_pipeline_tests.conftest import Project
@@ -17,14 +16,6 @@ MOST_LINES = 120
 def test_a_newcomer_reads_two_screens():
     """What it is, a picture, two commands, own data, and where everything else is."""
     assert len(README.splitlines()) < MOST_LINES
-
-
-def test_the_benchmark_file_on_use_is_one(tmp_path: Path):
-    """The file that a user copies for ImageNet-C is read without a complaint and has 75 cells."""
-    (text,) = re.findall(r"<<'YAML'\n(.*?)\nYAML\n", USE, re.DOTALL)
-    (tmp_path / "imagenet_c.yaml").write_text(text)
-
-    assert 75 == len(load_benchmark(tmp_path / "imagenet_c.yaml").cells)
 
 
 def test_every_verb_and_every_verb_only_is_on_the_page():

@@ -145,7 +145,7 @@ def _find_untuned(
 
 
 def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, device: str) -> None:
-    """Materialize *pieces* one after the other; the first failure does not keep the others from being tried."""
+    """Materialize *pieces* one after the other, up to the end of the first stage of which no piece succeeds."""
     if not pieces:
         return
     from tta_pipeline.definitions import defs
@@ -153,17 +153,20 @@ def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Pi
     from tta_pipeline.defs.in_process import was_interrupted
     from tta_pipeline.defs.piece_runs import materialize_piece, run_config
 
-    num_failed = 0
+    num_failed, succeeded = 0, dict.fromkeys((piece.stage for piece in pieces), False)
     with open_history(locations) as instance:
-        for number, piece in enumerate(pieces, 1):
+        for number, (before, piece) in enumerate(zip((None, *pieces), pieces, strict=False), 1):
+            if before and before.stage != piece.stage and not succeeded[before.stage]:
+                break
             say(f"{number} of {len(pieces)}: {piece.name}")
             config = run_config({"device": device}, publishes=True)
             result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
             if was_interrupted(result):
                 raise KeyboardInterrupt
+            succeeded[piece.stage] |= result.success
             num_failed += not result.success
     if num_failed:
         exit_with_error(
-            f"{num_failed} of {len(pieces)} runs failed: correct what the lines with ERROR name, and type the same "
-            "command again, which does only what is left"
+            f"{num_failed} runs failed: correct what the lines with ERROR name, and type the same command again, which "
+            "does only what is left"
         )

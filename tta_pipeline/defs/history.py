@@ -1,11 +1,11 @@
 """The history of runs that a command of ours starts itself: the one that the web UI of the project shows."""
 
 import os
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import yaml
 from dagster._core.instance.ref import InstanceRef
 
 from tta_pipeline.util.locations import DAGSTER_SETTINGS, Locations, find_project
@@ -20,14 +20,24 @@ def find_home(locations: Locations) -> Path:
     return Path(home).absolute() if home else find_project() or locations.root / ".dagster"
 
 
-@contextmanager
-def open_history(locations: Locations) -> Iterator[dg.DagsterInstance]:
-    """Yield the instance of `find_home`; a command keeps its history wherever it is typed.
-
-    In the block its folder is the working directory, from which Dagster reads relative paths in `dagster.yaml`.
-    """
+def open_history(locations: Locations) -> dg.DagsterInstance:
+    """Return the instance of `find_home`, to be used as a context manager; it is the same wherever a command is typed."""
     home = find_home(locations)
     home.mkdir(parents=True, exist_ok=True)
-    settings = {} if (home / DAGSTER_SETTINGS).exists() else {"telemetry": {"enabled": False}}
-    with chdir(home), dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=settings)) as instance:
-        yield instance
+    path = home / DAGSTER_SETTINGS
+    settings = yaml.safe_load(path.read_text()) if path.exists() else {"telemetry": {"enabled": False}}
+    return dg.DagsterInstance.from_ref(
+        InstanceRef.from_dir(str(home), overrides=_with_absolute_folders(settings, home))
+    )
+
+
+def _with_absolute_folders(settings: Any, home: Path) -> Any:
+    """Return the settings with each `base_dir` below *home*: Dagster reads a relative one from the working directory."""
+    if not isinstance(settings, dict):
+        return settings
+    return {
+        name: str(home / value)
+        if name == "base_dir" and isinstance(value, str)
+        else _with_absolute_folders(value, home)
+        for name, value in settings.items()
+    }

@@ -12,6 +12,7 @@ def console(_: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("tta_pipeline", level=logging.INFO)  # noqa: LOG001 - one for each run
     handler = logging.StreamHandler()
     handler.setFormatter(_ShortFormatter())
+    handler.addFilter(_is_cause)
     logger.addHandler(handler)
     return logger
 
@@ -25,6 +26,12 @@ class _ShortFormatter(logging.Formatter):
         message = _cause(meta.get("dagster_event")) or meta.get("orig_message") or record.getMessage()
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{asset}{': ' if asset else ''}{message}"
+
+
+def _is_cause(record: logging.LogRecord) -> bool:
+    """Return whether *record* says more than that a step is left out because one before it failed."""
+    message = getattr(record, "dagster_meta", {}).get("orig_message") or ""
+    return not message.startswith("Dependencies for step ")
 
 
 def _cause(event: dg.DagsterEvent | None) -> str | None:

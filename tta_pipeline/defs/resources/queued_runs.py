@@ -63,13 +63,13 @@ class QueuedRuns:
         kinds = [kind.__name__ for kind in type(launcher).__mro__]
         if self.launcher not in kinds:
             raise SubmissionError(
-                f"the run launcher of {home} is {kinds[0]}; expected {self.launcher}: see docs/how-to.md, or choose "
+                f"the run launcher of {home} is {kinds[0]}; expected {self.launcher}: see docs/how-to/machines.md, or choose "
                 "another --engine"
             )
 
     def advice(self) -> str:
         """Return what was expected of a run launcher that cannot be loaded, and what to do."""
-        return f"expected {self.launcher}: see docs/how-to.md, or choose another --engine"
+        return f"expected {self.launcher}: see docs/how-to/machines.md, or choose another --engine"
 
     def owner(self) -> str:
         """Return the ID of the history that holds the runs of the pieces; only its Dagster launches them."""

@@ -48,7 +48,7 @@ def test_every_engine_is_in_help_and_documents(name: str):
     entry = ENGINES[name]
     assert f"{name}, {entry.what}" in submit_help()
     assert entry.what in (ROOT / "docs" / "glossary.md").read_text()
-    recipes = (ROOT / "docs" / "how-to.md").read_text()
+    recipes = (ROOT / "docs" / "how-to" / "machines.md").read_text()
     assert (entry.uses_dagster and not entry.is_elsewhere) or re.search(f"--engine {name}\\b", recipes)
     assert f"{TABLE.parent.name}/{TABLE.name}" in (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -93,6 +93,8 @@ def test_another_run_launcher_is_refused_with_the_one_that_is_expected(name: str
     engine = ENGINES[name].open(tmp_path, None)
     assert isinstance(engine, QueuedRuns)
 
-    with pytest.raises(SubmissionError, match=rf"of /home is object; expected {engine.launcher}: see docs/how-to.md"):
+    with pytest.raises(
+        SubmissionError, match=rf"of /home is object; expected {engine.launcher}: see docs/how-to/machines.md"
+    ):
         engine.require_launcher(object(), "/home")
     assert "expected" in engine.advice()
