@@ -12,6 +12,7 @@ import click
 
 from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     except BenchmarkFileError as error:
         exit_with_error(f"BenchmarkFileError: {error}")
     if unknown := sorted(set(content) - set(names)):
-        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
+        choices = name_choices(unknown, sorted(names), listed_in="`tta-pipeline shards make --help`")
+        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {choices}")
     context.default_map = {names[name]: value for name, value in content.items()}
 
 

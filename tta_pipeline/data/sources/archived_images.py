@@ -125,7 +125,7 @@ class ArchivedImages:
         Raises:
             SourceError: *cell* is not prepared, or the archives have no image of it.
         """
-        found = get_prepared(self._prepared, cell, root=self.archives[0].parent)
+        found = get_prepared(self._prepared, cell, where=self.archives[0].parent)
         if not found.images:
             raise self._nothing(cell)
         return Listing(
