@@ -30,7 +30,7 @@ def check_weight_files(benchmark: Benchmark, locations: Locations) -> Iterator[F
 
 
 def _has_file(model: CheckpointModel | PythonModel) -> bool:
-    path = model.path if isinstance(model, CheckpointModel) else model.weights
+    path = model.path if isinstance(model, CheckpointModel) else model.weights_file
     return path is not None and path.expanduser().exists()
 
 

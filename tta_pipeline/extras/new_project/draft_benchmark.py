@@ -1,9 +1,11 @@
 """Writes a commented benchmark file for the content of a folder or of archives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
+from tta_pipeline.benchmarks.model_specs import AnyPretrained
+from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import EXAMPLES, benchmark_text, next_commands
@@ -14,7 +16,12 @@ __all__ = ["EXAMPLES", "draft_benchmark", "write_new_file"]
 
 
 def draft_benchmark(
-    name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
+    name: str,
+    paths: Sequence[Path],
+    *,
+    like: str = "imagenet_c",
+    own_folder: Path | None = None,
+    draft_model: Callable[[Survey], tuple[str, AnyPretrained]] | None = None,
 ) -> tuple[str, tuple[str, str]]:
     """Return the text of a benchmark file for the images at *paths*, and the two commands to run next.
 
@@ -23,9 +30,11 @@ def draft_benchmark(
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
         like: Published benchmark, a key of `EXAMPLES`, whose file with placeholders is written.
         own_folder: Folder with the user's own shift sets.
+        draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
+            or one to fill in.
 
     Raises:
-        BenchmarkFileError: *name* is no valid name of a benchmark.
+        BenchmarkFileError: *name* is no valid name of a benchmark, or the model or its weights do not exist.
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
@@ -36,7 +45,7 @@ def draft_benchmark(
             f"{MAX_NAME_LENGTH} in all, and none of {', '.join(sorted(embedded))}"
         )
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
-    return benchmark_text(name, found), next_commands(name, found)
+    return benchmark_text(name, found, draft_model and draft_model(found)), next_commands(name, found)
 
 
 def write_new_file(path: Path, text: str) -> None:
