@@ -128,7 +128,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
-    SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
+    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files as CIFAR-10-C is published.
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 

@@ -265,7 +265,7 @@ def _sample_headers(path: Path, seen: Inspection) -> str:
             start = size_bytes * number // _NUM_PLACES // BLOCK_BYTES * BLOCK_BYTES
             _add_headers(os.pread(descriptor, _PLACE_BYTES, start), seen)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive") from error
     finally:
         os.close(descriptor)
     return f", and {_NUM_PLACES} places all over it"

@@ -27,7 +27,7 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
     """
     for path in paths:
         if not path.exists():
-            raise SourceError(f"{path} does not exist; expected a folder, or tar archives")
+            raise SourceError(f"{path} does not exist; expected a folder, or tar or zip archives")
     if len(paths) > 1 and not all(path.is_file() for path in paths):
         raise SourceError(
             f"found {', '.join(map(str, paths))}; expected one folder, or archives alone: a benchmark has one source"
