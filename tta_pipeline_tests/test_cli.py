@@ -1,5 +1,6 @@
 """The verbs that work without Dagster."""
 
+import json
 import re
 
 import pytest
@@ -37,7 +38,21 @@ def test_without_a_database_the_way_out_is_said(project: Project):
     finished = project.run("tta-pipeline", "metrics")
 
     assert 1 == finished.returncode
-    assert "metrics.duckdb does not exist; evaluate something" in finished.stderr
+    assert (
+        "metrics.duckdb does not exist; expected the database of results: evaluate a benchmark first" in finished.stderr
+    )
+
+
+def test_an_empty_leaderboard_says_what_to_run(project: Project):
+    """For people instead of a header without rows; programs get their empty answer, too."""
+    project.locations.root.mkdir()
+    assert 0 == project.run("tta-pipeline", "results", "rebuild").returncode
+
+    shown, for_programs = project.run("tta-pipeline", "metrics"), project.run("tta-pipeline", "metrics", "--json")
+
+    assert "no results: evaluate a benchmark first, such as" in shown.stderr
+    assert "" == shown.stdout
+    assert [] == json.loads(for_programs.stdout)
 
 
 def test_rebuild_metrics_counts_the_records(project: Project):

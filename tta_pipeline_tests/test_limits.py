@@ -52,6 +52,7 @@ ALLOWED = {
     ("loading/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
     ("report/figure_style.py", "Image.open"): "a chart that was drawn the moment before",
     ("data/corruptions/digital.py", "Image.open"): "an image that was encoded the moment before",
+    ("data/sources/zip_members.py", "zipfile.ZipFile"): "a file that refuses to read more at once than a limit",
     ("data/sources/kinds/huggingface.py", "ParquetFile"): "read in batches",
     ("data/sources/kinds/huggingface.py", "read_schema"): "the footer alone",
     ("models/text_features.py", "safe_open"): "mapped, and its size is looked at before",

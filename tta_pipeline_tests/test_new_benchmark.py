@@ -2,8 +2,12 @@
 
 import os
 import shlex
+import shutil
+import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +16,14 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
+from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.util.files import hash_file
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
@@ -34,6 +41,8 @@ def root(tmp_path: Path) -> Path:
 
 def packed(folder: Path, path: Path, *, mode: str = "w") -> Path:
     """Pack *folder* with its name around its files, and return the archive."""
+    if path.suffix == ".zip":
+        return Path(shutil.make_archive(str(path.with_suffix("")), "zip", folder.parent, folder.name))
     with tarfile.open(path, mode) as tar:
         tar.add(folder, arcname=folder.name)
     return path
@@ -162,6 +171,24 @@ def test_images_that_are_no_squares_are_resized_and_cropped(root: Path, tmp_path
 
     assert (256, 224) == (benchmark.shards.resize, benchmark.shards.center_crop)
     assert 224 == benchmark.image_size
+
+
+@pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
+def test_images_of_several_sizes_are_found_and_made_alike(root: Path, tmp_path: Path, packing: str):
+    """The first image tells nothing of the others; an evaluation would be the first to notice."""
+    from PIL import Image
+
+    *others, last = sorted(root.rglob("*.JPEG"))
+    for path in others:
+        Image.new("RGB", (256, 256)).save(path)
+    for path in root.rglob(last.name):
+        Image.new("RGB", (300, 240)).save(path)
+    source = root if packing == "folder" else Path(shutil.make_archive(str(tmp_path / "packed"), packing, root))
+
+    benchmark = written(tmp_path, source)
+
+    assert (256, 224, 224) == (benchmark.shards.resize, benchmark.shards.center_crop, benchmark.image_size)
+    assert "several sizes, such as" in next(tmp_path.rglob("mine.yaml")).read_text()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -301,3 +328,107 @@ def test_the_commands_told_are_run(root: Path, project: Project):
     assert ["--cell", "snow|1"] == first[-2:]
     assert ["run", "mine"] == last[1:]
     assert all("/path/to/weights.safetensors is missing" in each.stderr for each in done), done[0].stderr[-3000:]
+
+
+NETWORK = """
+from torch import nn
+
+
+class MyNet(nn.Sequential):
+    def __init__(self, num_classes):
+        super().__init__(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(3), nn.Linear(3, num_classes))
+"""
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Weights of a network of the user's own, whose module is in the working directory."""
+    import torch
+    from torchvision.models import resnet18
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    Path("own_network.py").write_text(NETWORK)
+    torch.save(resnet18(num_classes=3).state_dict(), "resnet18.pth")
+    namespace: dict[str, Any] = {}
+    exec(NETWORK, namespace)
+    torch.save(namespace["MyNet"](3).state_dict(), "w.pth")
+    yield Path("w.pth").absolute()
+    sys.modules.pop("own_network", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "expected"),
+    [
+        (["own_network:MyNet", "--weights", "w.pth"], "mynet", {"kind": "python", "factory": "own_network:MyNet"}),
+        (
+            ["torchvision:resnet18", "--weights", "resnet18.pth"],
+            "resnet18",
+            {"kind": "checkpoint", "library": "torchvision", "architecture": "resnet18"},
+        ),
+        (["torchvision:resnet50"], "resnet50", {"kind": "torchvision", "weights": "IMAGENET1K_V2"}),
+        (["torchvision:resnet50", "--weights", "IMAGENET1K_V1"], "resnet50", {"weights": "IMAGENET1K_V1"}),
+        (["timm:resnet18.a1_in1k"], "resnet18_a1_in1k", {"kind": "timm", "architecture": "resnet18.a1_in1k"}),
+        ([f"hf:timm/resnet18.a1_in1k@{'a' * 40}"], "resnet18_a1_in1k", {"kind": "hf", "revision": "a" * 40}),
+        (["own_network:MyNet", "--weights", "none"], "mynet", {"kind": "python", "weights": "none"}),
+        (["torchvision:resnet18", "--weights", "none"], "resnet18", {"arguments": {"num_classes": 3}}),
+    ],
+)
+def test_a_model_is_filled_in(
+    root: Path, tmp_path: Path, own_model: Path, *, options: list[str], name: str, expected: dict[str, object]
+):
+    """Whatever its kind: the file is right as it is written, and the weights fit where there are some."""
+    finished = run(tmp_path / "data", "mine", root, "--model", *options)
+
+    assert 0 == finished.exit_code, finished.output
+    benchmark = load_benchmark(tmp_path / "data/benchmarks/mine.yaml")
+    (model,) = benchmark.models.values()
+    assert [name] == list(benchmark.models)
+    assert {name} == {each.model for each in benchmark.experiments.values()}
+    assert expected.items() <= model.model_dump(mode="json").items()
+    assert "FILL IN" not in (tmp_path / "data/benchmarks/mine.yaml").read_text()
+    if getattr(model, "sha256", None):
+        assert hash_file(own_model.parent / options[2]) == model.sha256
+    if model.kind in ("python", "checkpoint"):
+        assert 3 == load_source_model(name, model, source_model=tmp_path, classes=("a", "b", "c")).num_classes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["own_network:MyNet", "--weights", "missing.pth"], "missing.pth, which is no file"),
+        (["own_network:MyNet"], "--weights is missing"),
+        (["own_netwrk:MyNet", "--weights", "w.pth"], "found no module own_netwrk"),
+        (["torchvision:resnet5"], "did you mean resnet50"),
+        (["torchvision:resnet50", "--weights", "IMAGENET1K_V3"], "did you mean IMAGENET1K_V2"),
+        (["timm:resnt50"], "did you mean resnet50"),
+        (["hf:timm/resnet50"], "git ls-remote"),
+        (["resnet50"], "expected timm:<architecture>"),
+    ],
+)
+def test_a_model_that_does_not_exist_is_refused_in_one_line(
+    root: Path, tmp_path: Path, own_model: Path, options: list[str], message: str
+):
+    """With what was meant or what to do, and no file is written."""
+    assert own_model.exists()
+
+    finished = run(tmp_path / "data", "mine", root, "--model", *options)
+
+    assert 1 == finished.exit_code
+    assert message in finished.stderr
+    assert 1 == len(finished.stderr.splitlines())
+    assert not (tmp_path / "data").exists()
+
+
+def test_random_weights_are_the_same_each_time_and_marked(own_model: Path):
+    """Another run has the same results; a reader sees that they are of no trained model."""
+    assert own_model.exists()
+    spec = PythonModel(kind="python", factory="own_network:MyNet", weights="none")
+
+    first, second = (load_source_model("net", spec, source_model=own_model, classes=("a", "b")) for _ in range(2))
+
+    assert "untrained" == first.weights
+    assert first.weights_sha256 == second.weights_sha256
+    with pytest.raises(ValueError, match="sha256 with weights none"):
+        PythonModel(kind="python", factory="own_network:MyNet", weights="none", sha256="0" * 64)

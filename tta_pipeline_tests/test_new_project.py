@@ -51,3 +51,29 @@ def test_a_name_that_no_package_can_have_is_refused(tmp_path: Path, name: str):
     """It becomes the name in pyproject.toml."""
     with pytest.raises(SettingsError, match="expected letters and digits"):
         create_project(tmp_path / name)
+
+
+def test_the_first_benchmark_is_written_where_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With TTA_DATA_ROOT, `make demo` finds it there; a file of this name is kept, and no project is made beside it."""
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+    first = tmp_path / "data" / "benchmarks" / "first.yaml"
+
+    done = CliRunner().invoke(main, ["init", str(tmp_path / "mine")])
+    again = CliRunner().invoke(main, ["init", str(tmp_path / "other")])
+
+    assert (0, 1) == (done.exit_code, again.exit_code), done.output
+    assert str(first) in done.output.split()
+    assert load_benchmark(first).experiments
+    assert not (tmp_path / "mine" / "data").exists()
+    assert f"{first} exists already, under TTA_DATA_ROOT" in again.output
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_relative_data_root_begins_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """There the user works next."""
+    monkeypatch.setenv("TTA_DATA_ROOT", "results")
+
+    done = CliRunner().invoke(main, ["init", str(tmp_path / "mine")])
+
+    assert 0 == done.exit_code
+    assert (tmp_path / "mine/results/benchmarks/first.yaml").is_file()

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, PythonModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -18,6 +18,7 @@ from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, Name, name_problem
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import TRAIN, Cell, grid_of_cells
 
 
@@ -81,10 +82,8 @@ class Benchmark(ConfigModel):
         shift_set: ShiftSet = info.data["shift_set"]
         known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
         if unknown := [each for each in found if each not in known]:
-            raise ValueError(
-                f"found {', '.join(map(str, unknown))}; expected some of {', '.join(map(str, known))}, as in the shift "
-                f"set {shift_set.name}"
-            )
+            choices = name_choices(unknown, known, listed_in=f"the shift set {shift_set.name}")
+            raise ValueError(f"found {', '.join(map(str, unknown))}; expected some of {choices}")
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
@@ -102,7 +101,8 @@ class Benchmark(ConfigModel):
         yield from self._name_problems()
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:
-                yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
+                choices = name_choices(experiment.model, self.models, listed_in="the section models")
+                yield f"experiments.{name}.model is {experiment.model!r}; expected one of {choices}"
             yield from self._experiment_problems(name, experiment)
             yield from self._tuning_problems(name, experiment)
         if self.trained_models and not self.has_train:
@@ -142,7 +142,8 @@ class Benchmark(ConfigModel):
     def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)
         if tuned_as is not None and (tuned_as not in self.tuning or not self.held_out):
-            known = ", ".join(self.tuning) or "none, since there is no section tuning"
+            known = name_choices(tuned_as, self.tuning, listed_in="the section tuning")
+            known = known if self.tuning else "none, since there is no section tuning"
             expected = self.no_held_out_message if tuned_as in self.tuning else f"expected one of {known}"
             yield f"experiments.{name}.tuned is {experiment.tuned!r}; {expected}"
         elif (other := self.experiments.get(tuned_as or name, experiment)).method != experiment.method:
@@ -209,7 +210,8 @@ class Benchmark(ConfigModel):
             yield "transforms.shards has the name of the original shards; expected another name"
         for name, experiment in self.experiments.items():
             if experiment.shards is not None and experiment.shards not in self.transforms:
-                known = ", ".join(self.transforms) or "none, since there are no transforms"
+                known = name_choices(experiment.shards, self.transforms, listed_in="the section transforms")
+                known = known if self.transforms else "none, since there are no transforms"
                 yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
 
     @property
@@ -331,6 +333,13 @@ class Benchmark(ConfigModel):
     def is_generated(self) -> bool:
         """Whether this project makes the corrupted images; results are not comparable to a published data set."""
         return self.source.is_generated
+
+    @property
+    def untrained_models(self) -> tuple[str, ...]:
+        """Names of the models with random weights, whose errors compare with nothing."""
+        return tuple(
+            name for name, model in self.models.items() if isinstance(model, PythonModel) and model.is_untrained
+        )
 
     @property
     def trained_models(self) -> dict[str, TrainedModel]:

@@ -17,6 +17,7 @@ from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.locations import RESULT_KINDS, Locations
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 from tta_pipeline.util.yaml_document import read_document
 
@@ -46,6 +47,14 @@ class Fault:
         return f"{self.path.stem}/{self.part}" if self.part else self.path.stem
 
 
+def experiment_choices(benchmark: Benchmark, names: object) -> str:
+    """Return what was expected in place of *names*, a name or several that are no experiments of *benchmark*."""
+    if not benchmark.experiments:
+        return "one of none, since there are no experiments"
+    listed_in = f"`tta-pipeline results list {benchmark.name}`"
+    return f"one of {name_choices(names, benchmark.experiments, listed_in=listed_in)}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedBenchmarks:
     """The benchmarks and faults found in folders of benchmark files."""
@@ -62,7 +71,7 @@ class LoadedBenchmarks:
         """
         if name in self.benchmarks:
             return self.benchmarks[name]
-        known = ", ".join(self.benchmarks)
+        known = name_choices(name, self.benchmarks, listed_in="`tta-pipeline doctor`")
         raise self._find_fault(name, None) or BenchmarkFileError(
             f"found no benchmark {name!r}; expected one of {known}"
         )
@@ -76,9 +85,9 @@ class LoadedBenchmarks:
         experiments = self.benchmark(benchmark_name).experiments
         if name in experiments:
             return experiments[name]
-        known = ", ".join(experiments) or "none, since there are no experiments"
         raise self._find_fault(benchmark_name, name) or BenchmarkFileError(
-            f"found no experiment {name!r} of {benchmark_name}; expected one of {known}"
+            f"found no experiment {name!r} of {benchmark_name}; expected "
+            f"{experiment_choices(self.benchmark(benchmark_name), name)}"
         )
 
     def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
@@ -185,7 +194,8 @@ def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
     with _named(path):
         parts = {each.name: each for each in _split_sets(path, read_document(path))}
     if part not in parts:
-        known = ", ".join(str(name) for name in parts if name) or "none, since it has one shift set"
+        names = [name for name in parts if name]
+        known = name_choices(part, names, listed_in="it") if names else "none, since it has one shift set"
         raise BenchmarkFileError(f"{path}: found no set {part!r}; expected one of {known}")
     return parts[part].validate()
 
@@ -325,9 +335,8 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         if not is_benchmark_name(str(name)):
             raise BenchmarkFileError(f"{path}: sets has {short_repr(name)}; expected letters, digits and single _")
         if odd := sorted(set(section) - _SET_FIELDS):
-            raise BenchmarkFileError(
-                f"{path}: sets.{name} has {', '.join(odd)}; expected some of {', '.join(sorted(_SET_FIELDS))}"
-            )
+            choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)
+            raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected some of {choices}")
         if twice := sorted({"source", "shift_set", "own"} & set(shared)):
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
         of_a_set = section if "own" in section else {**section, "shift_set": name}

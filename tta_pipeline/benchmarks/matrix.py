@@ -10,6 +10,7 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocol
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.methods.entry import PIECES
 from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.validation_errors import short_repr
 
 _COMBINATION_FIELDS = frozenset({"model", "method", "hyperparameters", "protocol"})
@@ -79,7 +80,8 @@ class Matrix(ConfigModel):
         known = [*cls.model_fields, *(name for name in Experiment.model_fields if name not in _COMBINATION_FIELDS)]
         unknown = sorted(set(value) - set(known)) if isinstance(value, dict) else []
         if unknown:
-            raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected some of {', '.join(known)}")
+            choices = name_choices(unknown, known, listed_in=cls.listed_in)
+            raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected some of {choices}")
         return value
 
     @model_validator(mode="after")

@@ -76,15 +76,17 @@ class PythonModel(ConfigModel):
     classes, unless `arguments` has it."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the factory by name."""
-    weights: Path | None = None
+    weights: Literal["none"] | Path | None = None
     """safetensors file, or a file of `torch.save` with a state dict, by itself or in a training checkpoint; loading it
-    runs no code. None: the network can only be trained."""
+    runs no code. `none`: random weights, to try a pipeline; results are marked as untrained. Left out: the network can
+    only be trained."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the weights, as printed by `sha256sum`."""
     state: str | None = None
     """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
     mean: tuple[Mean, Mean, Mean] | None = None
-    """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights."""
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights; with `weights: none`, by
+    default ImageNet's."""
     std: tuple[Deviation, Deviation, Deviation] | None = None
     """Standard deviation of each channel, above 0 and at most 1; needed with weights."""
     classes: Path | None = None
@@ -99,11 +101,25 @@ class PythonModel(ConfigModel):
     @model_validator(mode="after")
     def _weights_and_their_facts(self) -> Self:
         facts = ("sha256", "mean", "std")
+        if self.is_untrained:
+            if given := [name for name in ("sha256", "state") if getattr(self, name) is not None]:
+                raise ValueError(f"found {', '.join(given)} with weights none; expected a file, or only mean and std")
+            return self
         if self.weights is not None and (missing := [name for name in facts if getattr(self, name) is None]):
             raise ValueError(f"found weights without {', '.join(missing)}; expected sha256, mean and std with them")
         if self.weights is None and (given := [name for name in (*facts, "state") if getattr(self, name) is not None]):
             raise ValueError(f"found {', '.join(given)} without weights; expected weights, which these fields describe")
         return self
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether the network is evaluated with random weights."""
+        return self.weights == "none"
+
+    @property
+    def weights_file(self) -> Path | None:
+        """File of the weights, if there is one."""
+        return self.weights if isinstance(self.weights, Path) else None
 
 
 class HubModel(ConfigModel):

@@ -116,14 +116,17 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
 
 
 def say_if_generated(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> None:
-    """Print a note if some of the results of *runs*, or the latest results, are on images that this project made."""
-    from tta_pipeline.report.tables import GENERATED_NOTE
+    """Print a note if results of *runs*, or the latest ones, are on images made here, or of random weights."""
+    from tta_pipeline.report.tables import GENERATED_NOTE, UNTRAINED_NOTE
 
     asked = "run_id IN (?, ?)" if runs else "is_latest"
-    sql = f"SELECT count(*) FROM evaluations WHERE generated AND {asked}"  # noqa: S608 - the words are ours
-    ((num_generated,),) = connection.execute(sql, list(runs)).fetchall()
+    counts = "count(*) FILTER (generated), count(*) FILTER (weights = 'untrained')"
+    sql = f"SELECT {counts} FROM evaluations WHERE {asked}"  # noqa: S608 - the words are ours
+    ((num_generated, num_untrained),) = connection.execute(sql, list(runs)).fetchall()
     if num_generated:
         say(f"generated: {GENERATED_NOTE}")
+    if num_untrained:
+        say(f"untrained: {UNTRAINED_NOTE}")
 
 
 def _exit_if_set_aside(set_aside: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import click
 from tta_pipeline.cli.common import ignore_line, plain_errors, print_table_as, say, with_format
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 
 
 @click.command(
@@ -51,7 +52,8 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     locations = Locations.from_environment()
     found = load_all_benchmarks(locations).benchmark(benchmark)
     if model not in found.models:
-        raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {', '.join(found.models)}")
+        known = name_choices(model, found.models, listed_in="its section models")
+        raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {known}")
     if not found.has_clean:
         raise EvaluationError(
             f"{benchmark} has no clean images; expected some to compare normalisations on: name them in source.clean"

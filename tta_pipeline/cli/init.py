@@ -1,5 +1,6 @@
 """The verb `init`."""
 
+import os
 from pathlib import Path
 
 import click
@@ -22,10 +23,10 @@ def init(*, folder: Path) -> None:
 
     It needs an installation, not a clone. The project has a first benchmark of digits that takes about a minute,
     pyproject.toml, workspace.yaml and dagster.yaml for dg and the web UI, a Makefile, a README and .gitignore. It is
-    named after the folder.
+    named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
     """
     from tta_pipeline.extras.new_project import create_project
 
-    for path in create_project(folder):
+    for path in create_project(folder, data_root=os.environ.get("TTA_DATA_ROOT") or "data"):
         click.echo(path)
     click.echo(f"Next:\n  cd {folder}\n  tta-pipeline run first")

@@ -12,6 +12,7 @@ import click
 
 from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     except BenchmarkFileError as error:
         exit_with_error(f"BenchmarkFileError: {error}")
     if unknown := sorted(set(content) - set(names)):
-        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
+        choices = name_choices(unknown, sorted(names), listed_in="`tta-pipeline shards make --help`")
+        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {choices}")
     context.default_map = {names[name]: value for name, value in content.items()}
 
 
@@ -126,7 +128,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
-    SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
+    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files as CIFAR-10-C is published.
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 

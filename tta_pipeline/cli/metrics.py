@@ -33,16 +33,29 @@ def metrics(*, by: str | None, sql: str | None, output: Output) -> None:
     is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; questions with their SQL: docs/queries.md.
     Damaged and foreign records count nowhere. They are listed after the answer, and the exit status is then 1.
     """
+    from tta_pipeline.report.formats import READER_FORMATS
+
     if by is not None and sql is not None:
         raise click.UsageError("expected one of --by and --sql")
     locations = Locations.from_environment()
     with current_metrics(locations) as connection, _open_answer(connection, by=by, sql=sql) as answer:
+        if sql is None and not _has_results(connection):
+            from tta_pipeline.results.database.database import EVALUATE_FIRST
+
+            say(f"no results: {EVALUATE_FIRST}")
+            if output.form in READER_FORMATS:
+                return
         if sql is None:
             say_if_generated(connection)
         if output.form == "latex" and not (sql or by):
             _write_latex(answer, locations, output)
         else:
             output.write(answer, is_own_question=sql is not None)
+
+
+def _has_results(connection: Any) -> bool:
+    ((num_results,),) = connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchall()
+    return bool(num_results)
 
 
 def _open_answer(connection: Any, *, by: str | None, sql: str | None) -> "Answer":

@@ -1,12 +1,20 @@
 """The verb `new-benchmark`."""
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tta_pipeline.benchmarks.model_specs import AnyPretrained
+    from tta_pipeline.data.sources.source_section import Survey
 
 
 @click.command(
@@ -15,6 +23,7 @@ from tta_pipeline.util.locations import Locations
         "tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar",
         "tta-pipeline new-benchmark tiny Tiny-ImageNet-C",
         "tta-pipeline new-benchmark cifar CIFAR-10-C --output -",
+        "tta-pipeline new-benchmark mine my-images --model my_model:MyNet --weights w.pth",
         "tta-pipeline new-benchmark later --like cifar100_c",
         "tta-pipeline new-benchmark digits_methods --like digits_methods",
     ],
@@ -26,11 +35,23 @@ from tta_pipeline.util.locations import Locations
     help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c. digits_methods is complete: "
     "the embedded digits under every method.",
 )  # fmt: skip
+@click.option("--model", help="torchvision:<architecture>, timm:<architecture>, hf:<org>/<name>@<commit>, or "
+              "<module>:<name> of your own network. Default: one to fill in.")  # fmt: skip
+@click.option("--weights", help="With --model: a file, whose sha256 is filled in; none for random weights; or the name "
+              "of weights of torchvision.")  # fmt: skip
 @click.option(
     "--output", metavar="FILE", help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root."
 )
 @plain_errors
-def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
+def new_benchmark(
+    *,
+    name: str,
+    sources: tuple[Path, ...],
+    like: str | None,
+    model: str | None,
+    weights: str | None,
+    output: str | None,
+) -> None:
     r"""Write a benchmark file that describes your own images.
 
     They are in a folder or in archives. Archives are inspected, not unpacked; nothing is overwritten. The file has
@@ -40,10 +61,14 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
     from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark as made
     from tta_pipeline.extras.new_project.draft_benchmark import write_new_file
 
+    if weights and not model:
+        raise click.UsageError("found --weights without --model; expected the model that has these weights")
     if sources and like:
         raise click.UsageError("expected either a folder or archives, or --like")
     folder = Path(output).parent if output not in (None, "-") else Locations.from_environment().benchmark_files
-    text, commands = made(name, sources, like=like or "imagenet_c", own_folder=folder)
+    text, commands = made(
+        name, sources, like=like or "imagenet_c", own_folder=folder, draft_model=_model_of(model, weights)
+    )
     if output == "-":
         click.echo(text, nl=False)
     else:
@@ -52,3 +77,12 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
         click.echo(f"{path}\nNext, one cell and then all of them:")
     for command in commands:
         click.echo(f"  {command}", err=output == "-")
+
+
+def _model_of(model: str | None, weights: str | None) -> "Callable[[Survey], tuple[str, AnyPretrained]] | None":
+    """Return the function that describes *model* for the images that are found; None if no model is named."""
+    if model is None:
+        return None
+    from tta_pipeline.extras.new_project.draft_model import draft_model  # imports torch
+
+    return partial(draft_model, model=model, weights=weights)

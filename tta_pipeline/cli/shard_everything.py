@@ -126,11 +126,19 @@ def _make_conversion(order: ShardRequest, source: Source, found: Sequence[Cell],
 
 
 def _class_map(order: ShardRequest, source: Source, *, is_one_set: bool) -> ClassMap:
-    """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none."""
+    """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none.
+
+    Raises:
+        ClassMapError: another class map is pinned than the request names.
+    """
     path, find_classes = order.output / CLASS_MAP_FILE, partial(_classes, order, source)
     if is_one_set:
-        return read_pinned_class_map(path) or class_map_of_found(find_classes(), where=path)
-    return pin_class_map(path, find_classes)
+        class_map = read_pinned_class_map(path) or class_map_of_found(find_classes(), where=path)
+    else:
+        class_map = pin_class_map(path, find_classes)
+    if named := order.named_classes():
+        class_map.require_same(named, where=order.class_map or f"shift set {order.shift_set.name}", pinned_at=path)
+    return class_map
 
 
 def _classes(order: ShardRequest, source: Source) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError
 from tta_pipeline.util.files import is_visibly_locked
 from tta_pipeline.util.locations import STOP_FILE, TRAINING_LOCK, Locations
+from tta_pipeline.util.nearest_names import name_choices
 
 
 @click.command(
@@ -31,9 +32,9 @@ def stop_training(*, benchmark: str, model: str | None) -> None:
     trained = tuple(load_all_benchmarks(locations).benchmark(benchmark).trained_models)
     chosen = model or (trained[0] if len(trained) == 1 else None)
     if chosen not in trained:
-        raise BenchmarkFileError(
-            f"{benchmark} trains {', '.join(trained) or 'no model'}; found {model}, expected the name of one of these"
-        )
+        named = "no model named" if model is None else f"no training of {model!r}"
+        known = name_choices(model, trained, listed_in="its section models")
+        raise BenchmarkFileError(f"found {named} of {benchmark}; expected one of {known}")
     folder = locations.training(benchmark, chosen)
     if not is_visibly_locked(folder / TRAINING_LOCK):
         raise EvaluationError(

@@ -18,6 +18,7 @@ from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -354,7 +355,7 @@ def _validate_compute(compute: JsonObject) -> JsonObject:
     from tta_pipeline.util.validation_errors import mistakes
 
     if unknown := compute.keys() - Compute.model_fields.keys():
-        known = ", ".join(sorted(Compute.model_fields))
+        known = name_choices(unknown, sorted(Compute.model_fields), listed_in="docs/reference/dagster.md")
         raise click.UsageError(f"--compute has {', '.join(sorted(unknown))}; expected some of {known}")
     try:
         Compute.model_validate(compute)
@@ -366,6 +367,8 @@ def _validate_compute(compute: JsonObject) -> JsonObject:
 def _select_experiments(benchmark: "Benchmark", names: tuple[str, ...]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(names)) or tuple(benchmark.experiments)
     if unknown := [name for name in chosen if name not in benchmark.experiments]:
-        known = ", ".join(benchmark.experiments)
-        raise click.UsageError(f"--experiment has {', '.join(map(repr, unknown))}; expected some of {known}")
+        from tta_pipeline.benchmarks.load_files import experiment_choices
+
+        expected = experiment_choices(benchmark, unknown)
+        raise click.UsageError(f"--experiment has {', '.join(map(repr, unknown))}; expected {expected}")
     return chosen

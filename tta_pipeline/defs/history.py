@@ -32,7 +32,7 @@ def open_history(locations: Locations) -> dg.DagsterInstance:
 
 
 def _with_absolute_folders(settings: Any, home: Path) -> Any:
-    """Return the settings with each `base_dir` below *home*: Dagster reads a relative one from the working directory."""
+    """Return the settings with each `base_dir` below *home*: Dagster reads relative ones from the working directory."""
     if not isinstance(settings, dict):
         return settings
     return {

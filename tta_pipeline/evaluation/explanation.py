@@ -7,6 +7,7 @@ from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.file_fingerprint import with_defaults
+from tta_pipeline.benchmarks.load_files import experiment_choices
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -76,8 +77,8 @@ def explain(
     """
     if experiment_name not in benchmark.experiments:
         raise PartitionKeyError(
-            f"{benchmark.name} has no experiment {experiment_name!r}; expected one of "
-            f"{', '.join(benchmark.experiments)}"
+            f"{benchmark.name} has no experiment {experiment_name!r}; expected "
+            f"{experiment_choices(benchmark, experiment_name)}"
         )
     results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
     plans = results.plans(parse_key(key, results.keys))

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.decode import fitting_remedy
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Batch
@@ -77,7 +78,7 @@ def decode_or_explain(data: bytes, *, image_size: int, place: str) -> torch.Tens
     except ValueError as error:
         return f"{place}: found {error}; {expected}"
     if pixels.shape != (image_size, image_size, 3):
-        return f"{place}: found pixels of shape {pixels.shape}; {expected}"
+        return f"{place}: found pixels of shape {pixels.shape}; {expected}: {fitting_remedy(image_size)}"
     return torch.from_numpy(pixels)
 
 

@@ -17,13 +17,18 @@ _MARKER, _START_OF_SCAN, _SEQUENTIAL = 0xFF, 0xDA, (0xC0, 0xC1)
 _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 
 
+class WrongSizeError(ValueError):
+    """An image has another size than the benchmark's images."""
+
+
 def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
 
     JPEG is decoded by libjpeg-turbo with its default, exact settings, which give the same pixels as Pillow.
 
     Raises:
-        ValueError: *data* is not an image of *out*'s size, or is damaged.
+        WrongSizeError: *data* is not an image of *out*'s size.
+        ValueError: *data* is no image, or is damaged.
     """
     # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition. So this
     # check replaces parsing the header, which takes microseconds while the other threads wait for this one.
@@ -35,12 +40,24 @@ def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     header = read_image_header(data)
     if (header.height, header.width) != out.shape[:2]:
-        raise ValueError(f"an image of {header.height}x{header.width} pixels; expected {out.shape[0]}x{out.shape[1]}")
+        height, width = out.shape[:2]
+        raise WrongSizeError(
+            f"an image of {header.height}x{header.width} pixels; expected {height}x{width}, the image_size of the "
+            f"benchmark file: {fitting_remedy(min(height, width))}"
+        )
     if header.encoding in ARRAYS:
         out[...] = read_array(data)
         return
     if not (_is_convertible(data, header) and _decode_jpeg_into(data, out)):
         out[...] = np.asarray(decode_with_pillow(data))
+
+
+def fitting_remedy(image_size: int) -> str:
+    """Return what the user can do if images do not all have *image_size*."""
+    return (
+        f"for images of several sizes set `resize: {image_size * 8 // 7}` and `center_crop: {image_size}` under shards "
+        "(or in a transform of existing shards), and make the shards again"
+    )
 
 
 class Rows(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.decode import decode_into
+from tta_pipeline.loading.decode import WrongSizeError, decode_into
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.shard_bytes import ShardBytes, open_shard_bytes
 from tta_pipeline.shards.ordering import Indices
@@ -70,7 +70,7 @@ class StoredPixels:
             try:
                 decode_into(data, image)
             except ValueError as error:
-                raise self.unreadable_error(index, str(error)) from error
+                raise self.decoding_error(index, error) from error
 
     def read_files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the image files of the samples at *indices*; adjacent samples are read at once.
@@ -148,6 +148,12 @@ class StoredPixels:
             f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "
             "the shard set"
         )
+
+    def decoding_error(self, index: int, error: ValueError) -> StreamError:
+        """Return the error for the sample at *index*, whose decoding raised *error*."""
+        if isinstance(error, WrongSizeError):
+            return StreamError(f"{self._place(index)}: found {error}")
+        return self.unreadable_error(index, str(error))
 
     def _changed_sample_error(self, index: int, found: bytes, expected: bytes) -> StreamError:
         return StreamError(

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.catalogue import METHODS, find_method
-from tta_pipeline.methods.entry import PRESETS, MethodEntry
+from tta_pipeline.methods.entry import METHODS_PAGE, PRESETS, MethodEntry
+from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,8 @@ def build(
             use the model, the source data or the batch size.
     """
     if preset not in PRESETS:
-        raise AdaptationError(f"found preset {preset!r}; expected one of {', '.join(PRESETS)}")
+        choices = name_choices(preset, PRESETS, listed_in=METHODS_PAGE)
+        raise AdaptationError(f"found preset {preset!r}; expected one of {choices}")
     try:
         entry = find_method(method)
         settings = entry.configure(preset, hyperparameters, batch_size=batch_size)

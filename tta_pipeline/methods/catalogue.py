@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from tta_pipeline.methods.batch_norm import entries as batch_norm
 from tta_pipeline.methods.clip import entries as clip
 from tta_pipeline.methods.entropy import entries as entropy
-from tta_pipeline.methods.entry import MethodEntry, Paper
+from tta_pipeline.methods.entry import METHODS_PAGE, MethodEntry, Paper
 from tta_pipeline.methods.gradient_free import entries as gradient_free
 from tta_pipeline.methods.teachers import entries as teachers
 from tta_pipeline.methods.views import entries as views
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.source_code import load_reference
 
 _FAMILIES = (batch_norm, entropy, gradient_free, views, teachers, clip)
@@ -33,7 +34,7 @@ def find_method(method: str) -> MethodEntry:
     """
     if method in METHODS:
         return METHODS[method]
-    choices = f"one of {', '.join(METHODS)}, or <module>:<name> of a MethodEntry"
+    choices = f"one of {name_choices(method, METHODS, listed_in=METHODS_PAGE)}, or <module>:<name> of a MethodEntry"
     if ":" not in method:
         raise ValueError(f"method is {method!r}; expected {choices}")
     try:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.source_code import load_reference
 
 PRESETS = ("imagenet", "cifar", "imagenet_vit")
@@ -18,9 +19,14 @@ PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 
 
+METHODS_PAGE = "docs/methods.md"
+"""The page that lists the methods and their hyperparameters."""
+
+
 class Hyperparameters(ConfigModel):
     """Hyperparameters of a method; a method without any uses this class itself."""
 
+    listed_in: ClassVar[str] = METHODS_PAGE
     takes_gradients: ClassVar[bool] = False
     """Whether the method takes gradients, which would vanish in fp16."""
     code_of_choices: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -148,7 +154,8 @@ class MethodEntry:
             ValueError: the method lacks the preset.
         """
         if preset not in self.presets:
-            raise ValueError(f"preset is {preset!r}; the method expects one of {', '.join(self.presets)}")
+            choices = name_choices(preset, self.presets, listed_in=METHODS_PAGE)
+            raise ValueError(f"preset is {preset!r}; the method expects one of {choices}")
         defaults = self.presets[preset]
         values = defaults.model_dump()
         if batch_size is not None and preset in self.lr_of_batch_size:

@@ -25,6 +25,7 @@ from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
+from tta_pipeline.util.nearest_names import name_choices
 
 _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
 """Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
@@ -241,9 +242,8 @@ def _create_clip(open_clip: Any, spec: OpenClipModel) -> Any:
         EvaluationError: architecture or weights do not exist, or the weights were changed or do not fit.
     """
     if spec.architecture not in open_clip.list_models():
-        raise EvaluationError(
-            f"open_clip has no architecture {spec.architecture!r}; expected one of {', '.join(open_clip.list_models())}"
-        )
+        known = name_choices(spec.architecture, open_clip.list_models(), listed_in="open_clip.list_models()")
+        raise EvaluationError(f"open_clip has no architecture {spec.architecture!r}; expected one of {known}")
     if spec.weights is not None and spec.sha256 is not None:
         path = spec.weights.expanduser()
         require_file(path, spec.sha256)

@@ -25,7 +25,7 @@ from tta_pipeline.models.checkpoint_models import load_checkpoint_model
 from tta_pipeline.models.clip_models import load_clip_model
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.hub_models import load_hub_model
-from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, UNTRAINED, LoadedModel
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.python_models import load_python_model
@@ -35,8 +35,7 @@ from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.util.files import hash_file
 
-_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-"""Mean and std of ImageNet's training images, the default of untrained networks."""
+_IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 _NUM_IMAGENET = 1000
 _DESCRIBED = Annotated[AnyPretrained | OpenClipModel, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
@@ -142,7 +141,7 @@ def _load_named(
     if isinstance(weights, str) and not Path(weights).suffix:
         published = _load_published(name, weights)
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
-    network = _parse_network(name)
+    network = parse_network(name)
     if num_classes is None and (weights is not None or isinstance(network, PythonModel)):
         raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
     if weights is None:
@@ -157,14 +156,14 @@ def _load_named(
     return make_model_of_state(network, dict(weights), num_classes=num_classes, **given)
 
 
-def _parse_network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
+def parse_network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
     """Return the section of a benchmark file that *name* stands for."""
     library, _, architecture = name.partition(":")
     if library == "torchvision" and architecture:
         return TorchvisionModel(kind="torchvision", architecture=architecture)
     if library == "timm" and architecture:
         return TimmModel(kind="timm", architecture=architecture)
-    if library == "hf-hub":
+    if library in ("hf", "hf-hub"):
         repository, _, revision = architecture.partition("@")
         return HubModel(kind="hf", hf=repository, revision=revision)
     if is_reference(name):
@@ -207,7 +206,7 @@ def make_untrained_model(
     architecture = architecture_of(network)
     state = architecture.make(num_classes).state_dict()
     return architecture.make_model(
-        architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights="untrained"
+        architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights=UNTRAINED
     )
 
 
@@ -232,7 +231,7 @@ def make_model_of_state(
 
 
 def _load_published(name: str, weights: str) -> LoadedModel:
-    network = _parse_network(name)
+    network = parse_network(name)
     if isinstance(network, TorchvisionModel):
         chosen = "DEFAULT" if weights == "pretrained" else weights
         return load_torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))

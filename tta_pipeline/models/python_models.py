@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, UNTRAINED, LoadedModel
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.source_code import source_sha256
 
@@ -23,13 +23,27 @@ def load_python_model(name: str, spec: PythonModel, *, num_classes: int) -> Load
     Raises:
         EvaluationError: see `read_python_state` and `python_architecture`.
     """
+    if spec.is_untrained:
+        return _untrained_model(name, spec, num_classes=num_classes)
     state = read_python_state(spec, num_classes=num_classes)
-    assert spec.weights is not None
+    assert spec.weights_file is not None
     assert spec.mean is not None
     assert spec.std is not None
     return python_architecture(spec).make_model(
-        name, state, num_classes=num_classes, mean=spec.mean, std=spec.std, weights=spec.weights.name,
+        name, state, num_classes=num_classes, mean=spec.mean, std=spec.std, weights=spec.weights_file.name,
         weights_sha256=spec.sha256, key=spec.state,
+    )  # fmt: skip
+
+
+def _untrained_model(name: str, spec: PythonModel, *, num_classes: int) -> LoadedModel:
+    """Return the network with the random weights of a fixed seed: another run has the same weights, and results."""
+    architecture = python_architecture(spec)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        state = architecture.make(num_classes).state_dict()
+    return architecture.make_model(
+        name, state, num_classes=num_classes, mean=spec.mean or IMAGENET_MEAN, std=spec.std or IMAGENET_STD,
+        weights=UNTRAINED,
     )  # fmt: skip
 
 
@@ -44,12 +58,12 @@ def read_python_state(spec: PythonModel, *, num_classes: int | None) -> dict[str
         EvaluationError: *spec* names no weights, or they are missing, changed, unreadable or of another network. The
             message has the names of the first weights that do not fit.
     """
-    if spec.weights is None or spec.sha256 is None:
+    if spec.weights_file is None or spec.sha256 is None:
         raise EvaluationError(
             f"the model {spec.factory} has no weights; expected a file in `weights` with its sha256, mean and std: "
             "without weights it can only be trained"
         )
-    path = spec.weights.expanduser()
+    path = spec.weights_file.expanduser()
     return require_fitting(
         python_architecture(spec), read_state(path, spec.sha256, key=spec.state), num_classes=num_classes,
         what=f"{path} does not", advice=": correct `factory`, `arguments` or `weights`",

@@ -4,6 +4,7 @@ from tta_pipeline.benchmarks.model_specs import TimmModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.libraries import import_timm, library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.util.nearest_names import name_choices
 
 
 def timm_weights_identity(spec: TimmModel) -> str:
@@ -26,8 +27,11 @@ def load_timm_model(name: str, spec: TimmModel) -> LoadedModel:
     try:
         network = timm.create_model(spec.architecture, pretrained=True)
     except Exception as error:  # its hub client raises errors of any kind
+        known = timm.list_models(pretrained=True)
+        choices = name_choices(spec.architecture, known, listed_in="timm.list_models(pretrained=True)")
+        expected = "" if spec.architecture in known else f"one of {choices}, and "
         raise EvaluationError(
-            f"timm cannot make {spec.architecture!r} ({error}); expected one of timm.list_models(pretrained=True), and "
+            f"timm cannot make {spec.architecture!r} ({error}); expected {expected}"
             "a connection or its file in the cache of huggingface_hub"
         ) from error
     settings = network.pretrained_cfg

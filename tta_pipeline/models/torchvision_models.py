@@ -9,6 +9,7 @@ from tta_pipeline.benchmarks.model_specs import TorchvisionModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.util.nearest_names import name_choices
 
 
 def load_torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
@@ -34,14 +35,12 @@ def find_weights(spec: TorchvisionModel) -> Any:
     from torchvision.models import get_model_weights, list_models
 
     if spec.architecture not in list_models():
-        raise EvaluationError(
-            f"torchvision has no model {spec.architecture!r}; expected one of {', '.join(list_models())}"
-        )
+        known = name_choices(spec.architecture, list_models(), listed_in="torchvision.models.list_models()")
+        raise EvaluationError(f"torchvision has no model {spec.architecture!r}; expected one of {known}")
     choices = get_model_weights(spec.architecture)
     if spec.weights not in choices.__members__:
-        raise EvaluationError(
-            f"{spec.architecture} has no weights {spec.weights!r}; expected one of {', '.join(choices.__members__)}"
-        )
+        known = name_choices(spec.weights, choices.__members__, listed_in="torchvision's page of models")
+        raise EvaluationError(f"{spec.architecture} has no weights {spec.weights!r}; expected one of {known}")
     return choices[spec.weights]
 
 

@@ -1,22 +1,22 @@
 """SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, generated, model, method, hyperparameters, protocol, subset, num_cells, num_runs, mean_error,
-       sd_error, mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
-       backwards_per_sample, num_diverged, without_file
+SELECT experiment, generated, untrained, model, method, hyperparameters, protocol, subset, num_cells, num_runs,
+       mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image,
+       forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, shift_set, generated, experiment, hyperparameters, subset, num_cells, num_runs, mean_error, sd_error,
-       mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
-       forwards_per_sample, backwards_per_sample, num_diverged, without_file
+SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs,
+       mean_error, sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
+       images_per_s, forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
-SELECT benchmark, shift_set, generated, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error,
-       error_at_5, mean_top5_error, mean_ece
+SELECT benchmark, shift_set, generated, untrained, corruption, experiment, subset, num_cells, num_runs,
+       mean_error, sd_error, error_at_5, mean_top5_error, mean_ece
 FROM corruption_errors ORDER BY benchmark, shift_set, subset, shift_position, mean_error, experiment
 """
 
@@ -123,8 +123,8 @@ WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
 SHIFT_SETS = """
-SELECT shift_set, experiment, generated, model, method, protocol, subset, num_cells, num_shifts, num_in_mean, num_runs,
-       mean_error, sd_error, clean_error
+SELECT shift_set, experiment, generated, untrained, model, method, protocol, subset, num_cells, num_shifts, num_in_mean,
+       num_runs, mean_error, sd_error, clean_error
 FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
 """
 

@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tta_pipeline.util.nearest_names import name_choices
 
 MAX_COUNT = 1_000_000_000
 """Upper limit of every count in a benchmark file, below the limits of databases and tensors."""
@@ -20,14 +22,17 @@ class ConfigModel(BaseModel):
     """A part of a benchmark file: read-only, and without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    listed_in: ClassVar[str] = "docs/reference/benchmark_files.md"
+    """The page that lists the fields."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_fields(cls, value: Any) -> Any:
         unknown = sorted(set(value) - set(cls.model_fields)) if isinstance(value, dict) else []
         if unknown:
-            known = ", ".join(cls.model_fields) or "none, there is nothing to set"
-            raise ValueError(f"unknown field {', '.join(unknown)}; expected one of {known}")
+            choices = name_choices(unknown, cls.model_fields, listed_in=cls.listed_in)
+            choices = choices if cls.model_fields else "none, there is nothing to set"
+            raise ValueError(f"unknown field {', '.join(unknown)}; expected one of {choices}")
         return value
 
     @field_validator("*", mode="after")

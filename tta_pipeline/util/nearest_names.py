@@ -27,7 +27,7 @@ def name_choices(found: object, known: Iterable[object], *, listed_in: str) -> s
 
 def find_near_names(found: object, known: Sequence[str]) -> tuple[str, ...]:
     """Return the at most three of *known* that are most like *found*, a name or several, without regard to case."""
-    names = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
+    names = [name for name in (found if isinstance(found, list | tuple | set) else [found]) if name not in known]
     by_lower = {name.lower(): name for name in reversed(known)}
     near = [
         by_lower[match]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tta_pipeline.errors import PartitionKeyError
+from tta_pipeline.util.nearest_names import name_choices
 
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
@@ -71,18 +72,19 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
     for key in allowed:
         if key.key == text:
             return key
-    raise PartitionKeyError(f"found partition key {text!r}; expected {_describe_keys(allowed)}")
+    raise PartitionKeyError(f"found partition key {text!r}; expected {_describe_keys(text, allowed)}")
 
 
-def _describe_keys(allowed: Sequence[PartitionKey]) -> str:
+def _describe_keys(text: str, allowed: Sequence[PartitionKey]) -> str:
     """Describe *allowed* in fewer words than a list: most cells combine any corruption with any severity."""
     grid = [key for key in allowed if isinstance(key, Cell) and key not in (CLEAN, TRAIN)]
     others = [key.key for key in allowed if key not in grid]
     if not grid:
-        return f"one of {', '.join(others)}"
+        return f"one of {name_choices(text, others, listed_in='the benchmark file')}"
     corruptions = dict.fromkeys(cell.corruption for cell in grid)
     severities = dict.fromkeys(str(cell.severity) for cell in grid)
     return (
-        f"'<corruption>|<severity>' of this benchmark, with corruption one of {', '.join(corruptions)} and severity "
+        f"'<corruption>|<severity>' of this benchmark, with corruption one of "
+        f"{name_choices(text.partition('|')[0], corruptions, listed_in='the benchmark file')} and severity "
         f"one of {', '.join(severities)}{''.join(f', or {other}' for other in others)}"
     )

@@ -2,10 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, NAME_PATTERN
+from tta_pipeline.util.nearest_names import name_choices
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
@@ -19,10 +25,23 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
             yield f"{field} is {short_repr(problem['input'])}; expected a whole number with fewer digits"
         elif problem.get("ctx", {}).get("pattern") in (NAME_PATTERN, BENCHMARK_NAME_PATTERN):
             yield f"{field} is {short_repr(problem['input'])}; expected letters, digits and _, a letter first"
+        elif problem["type"] in ("literal_error", "union_tag_invalid"):
+            yield _wrong_choice(field, problem)
         elif problem["type"] == "value_error":
             yield f"{field}: {message}" if field else message
         else:
             yield f"{field} is {short_repr(problem['input'])}; expected {message}"
+
+
+def _wrong_choice(field: str, problem: "ErrorDetails") -> str:
+    """Return the sentence for a *field* whose value is none of the choices, or whose kind of section is none."""
+    context, found = problem["ctx"], problem["input"]
+    if problem["type"] == "union_tag_invalid":
+        discriminator, found = context["discriminator"].strip("'"), context["tag"]
+        field = f"{field}.{discriminator}" if field else discriminator
+    known = re.findall(r"'([^']*)'", context.get("expected_tags") or context["expected"])
+    choices = name_choices(found, known, listed_in=ConfigModel.listed_in) if known else context["expected"]
+    return f"{field} is {short_repr(found)}; expected one of {choices}"
 
 
 def short_repr(value: object, limit: int = 80) -> str:

@@ -106,7 +106,7 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "imagenet_c", "fog.shifts.yaml"]),
+        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "docs/data-sets.md", "fog.shifts.yaml"]),
         (f"{REST}shift_set: imagenet_c\nown: {{names: [a]}}\n{FOLDER}", ["shift_set and own", "one of them"]),
         (f"{REST}own: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
         (f"{REST}own: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
@@ -115,7 +115,7 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
         (f"{REST}own: {{names: [Clean]}}\n{FOLDER}", ["Clean", "neither clean nor train"]),
         (
             f"{REST}own: {{names: [dusk], severities: [7]}}\n{MADE}",
-            ["dusk", "has no function", "fog"],
+            ["dusk", "has no function", "19 names"],
         ),
         (
             f"{REST}own: {{names: [fog], severities: [7]}}\n{MADE}",

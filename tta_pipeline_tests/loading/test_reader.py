@@ -140,8 +140,10 @@ def test_memory_does_not_grow_with_the_data(shard_set: ShardSet):
 
 def test_an_image_of_another_size_is_refused(shard_set: ShardSet):
     """Batches have one size, and an image that has not is named."""
-    with pytest.raises(StreamError, match="an image of 32x32 pixels; expected 64x64"):
+    with pytest.raises(StreamError, match="an image of 32x32 pixels; expected 64x64") as caught:
         list(stream(shard_set, image_size=64))
+    assert "set `resize: 73` and `center_crop: 64` under shards" in str(caught.value)
+    assert "verify the shard set" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])

@@ -247,6 +247,7 @@ RESULTS = (
 BENCHMARK_FILES = (
     step("tta-pipeline new-benchmark tree ../sources/tree --output drafts/tree.yaml"),
     step("tta-pipeline new-benchmark archive ../sources/weather.tar ../sources/noise.tar --output -"),
+    step("tta-pipeline new-benchmark modelled ../sources/tree --model torchvision:resnet18 --weights none --output -"),
     step("tta-pipeline new-benchmark arrays ../sources/arrays", TTA_DATA_ROOT="@root/other"),
     *(step(f"tta-pipeline new-benchmark later --like {name} --output -")
       for name in ("imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c")),

@@ -151,3 +151,17 @@ def test_a_run_that_is_refused_pins_no_classes(tmp_path: Path):
     write_tree(tmp_path / "in" / "imagenet_r", classes={"n02": 1})
     assert 1 == run(*common).exit_code
     assert (output / "class_map.json").exists()
+
+
+def test_a_shift_set_of_other_classes_than_the_pinned_ones_is_refused(tmp_path: Path):
+    """Its labels would be those of the earlier set, without a word; shards that are there stay."""
+    write_tree(tmp_path / "in" / "fog" / "5", classes={"n01440764": 1})
+    command = ("shards", "make", tmp_path / "in", tmp_path / "out", "--num-shards", "1")
+    (tmp_path / "map.json").write_text('["n01440764"]')
+    assert 0 == run(*command, "--class-map", tmp_path / "map.json").exit_code
+
+    refused = run(*command, "--shift-set", "imagenet_c_bar", "--class-map", "imagenet")
+
+    assert 1 == refused.exit_code
+    assert f"is pinned at {tmp_path / 'out' / 'class_map.json'}; expected the 1 pinned classes" in refused.stderr
+    assert (tmp_path / "out/fog/5").is_dir()

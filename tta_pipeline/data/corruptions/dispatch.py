@@ -11,6 +11,7 @@ from tta_pipeline.data.corruptions.arrays import Images
 from tta_pipeline.data.corruptions.constants import CONSTANTS, PARAMETERS, SEVERITIES
 from tta_pipeline.data.corruptions.randomness import generators
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.nearest_names import name_choices
 
 TABLES = tuple(CONSTANTS)
 """Names of the tables of severity constants: for images of 224, 64 and 32 pixels."""
@@ -84,4 +85,5 @@ def _check(images: Images, corruption: str, severity: int, *, keys: Sequence[str
 
 def _check_choice(kind: str, found: object, choices: tuple[object, ...]) -> None:
     if found not in choices:
-        raise SourceError(f"{kind} {found!r} is unknown; expected one of {', '.join(map(str, choices))}; choose one")
+        known = name_choices(found, choices, listed_in="tta_pipeline/data/corruptions/constants.py")
+        raise SourceError(f"{kind} {found!r} is unknown; expected one of {known}; choose one")

@@ -44,8 +44,8 @@ class ClassMap:
                 f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
             )
 
-    def require_same(self, classes: tuple[str, ...], *, where: Path, pinned_at: Path) -> None:
-        """Refuse *classes*, found in the file *where*, that differ from the classes pinned at *pinned_at*.
+    def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
+        """Refuse *classes*, named by the file or shift set *where*, that differ from those pinned at *pinned_at*.
 
         Raises:
             ClassMapError: the classes or their order differ.
@@ -56,8 +56,8 @@ class ClassMap:
         label, (pinned, found) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
         raise ClassMapError(
             f"{where} has {found!r} for label {label}, but {pinned!r} is pinned at {pinned_at}; expected the "
-            f"{len(self.classes)} pinned classes: restore the file, or remove the pinned class map and every "
-            "shard set made with it"
+            f"{len(self.classes)} pinned classes: name the same classes, write elsewhere, or remove the pinned "
+            "class map and every shard set made with it"
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.nearest_names import name_choices
 
 SHA256_BY_LIST: Mapping[str, str] = {
     "cifar_10": "fcdc2e1a755ed3463be7e0a84987dac8d36a8636d40302c9b309ab53f8679071",
@@ -38,8 +39,9 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     """
     if name not in SHA256_BY_LIST:
         raise ClassMapError(
-            f"found no list of classes {name!r}; expected one of {', '.join(SHA256_BY_LIST)}, which come with the "
-            "project: correct the name, or name a JSON file with the classes in label order"
+            f"found no list of classes {name!r}; expected one of "
+            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/data-sets.md')}, which come with the project: "
+            "correct the name, or name a JSON file with the classes in label order"
         )
     return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])
 

@@ -29,6 +29,7 @@ from tta_pipeline.data.server_requests import (
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.errors import SourceError, StreamError
 from tta_pipeline.util.files import advice, fsync_path, open_file, read_file, write_atomically
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.progress import Progress, Reporter, Step
 
 _UNFINISHED = ".unfinished"
@@ -69,9 +70,11 @@ def select_archives(
     if unsafe := [name for name in known if "/" in name or name.startswith(".")]:
         raise SourceError(f"found the archive {unsafe[0]!r}; expected the name of a file: correct the shift set")
     if unknown := [name for name in archives if name not in known]:
-        raise SourceError(f"found no archive {', '.join(unknown)}; expected some of {', '.join(known)}")
+        choices = name_choices(unknown, known, listed_in="docs/data-sets.md")
+        raise SourceError(f"found no archive {', '.join(unknown)}; expected some of {choices}")
     if unknown := [name for name in shifts if name not in shift_set.names]:
-        raise SourceError(f"found no shift {', '.join(unknown)}; expected some of {', '.join(shift_set.names)}")
+        choices = name_choices(unknown, shift_set.names, listed_in="the shift set's field names")
+        raise SourceError(f"found no shift {', '.join(unknown)}; expected some of {choices}")
     if not archives and not shifts:
         return known
     return {

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.locations import RESULT_KINDS
+from tta_pipeline.util.nearest_names import name_choices
 
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
 """Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""
@@ -83,7 +84,8 @@ class ShiftSet(ConfigModel):
             raise ValueError(f"severities is {list(self.severities)}; expected each once, ascending")
         for field, named in self._shifts_named().items():
             if unknown := sorted(set(named) - set(self.names)):
-                raise ValueError(f"{field} has {', '.join(unknown)}; expected some of {', '.join(self.names)}")
+                choices = name_choices(unknown, self.names, listed_in="its field names")
+                raise ValueError(f"{field} has {', '.join(unknown)}; expected some of {choices}")
         for folder in self.folders.values():
             if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
                 raise ValueError(f"folders has {folder!r}; expected a path inside the root")

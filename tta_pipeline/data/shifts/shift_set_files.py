@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.data.shifts.shift_set import RESERVED_SHIFTS, ShiftSet
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
@@ -51,8 +52,12 @@ def match_cell(folder: Path, *sets: ShiftSet) -> Cell | None:
 
 def read_own_sets(folder: Path) -> Iterator[ShiftSet]:
     """Yield the user's own shift sets in *folder*, in the order of their names."""
-    for path in sorted(folder.glob(f"[!.]*{ENDING}")):
-        yield read_shift_set(path, path.name.removesuffix(ENDING))
+    for name in _own_set_names(folder):
+        yield read_shift_set(folder / f"{name}{ENDING}", name)
+
+
+def _own_set_names(folder: Path) -> Iterator[str]:
+    return (path.name.removesuffix(ENDING) for path in sorted(folder.glob(f"[!.]*{ENDING}")))
 
 
 def find_shift_set(name: str, folder: Path) -> ShiftSet:
@@ -72,9 +77,10 @@ def find_shift_set(name: str, folder: Path) -> ShiftSet:
         return read_shift_set(path, name)
     if name in shipped_set_names():
         return shipped_set(name)
+    known = (*shipped_set_names(), *_own_set_names(folder))
     raise BenchmarkFileError(
-        f"found no shift set {name!r}; expected one of {', '.join(shipped_set_names())}, or a file {path.name} in "
-        f"{folder}"
+        f"found no shift set {name!r}; expected one of "
+        f"{name_choices(name, known, listed_in='docs/data-sets.md')}, or a file {path.name} in {folder}"
     )
 
 

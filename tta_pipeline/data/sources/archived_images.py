@@ -1,4 +1,4 @@
-"""Images in downloaded tar archives: one pass over an archive finds the images of all its cells, without unpacking.
+"""Images in downloaded archives: one pass over a tar or zip finds the images of all its cells, without unpacking.
 
 corruptions   <...>/<corruption>/<severity>/<class>/<name>, like ImageNet-C and Tiny-ImageNet-C
 classes       <class>/<name>, one set
@@ -18,6 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from tta_pipeline.data.labels.class_map import label_order
+from tta_pipeline.data.sources.archive_entry import Entry, Members
+from tta_pipeline.data.sources.archives import opened_archive
 from tta_pipeline.data.sources.class_folders import (
     WRAPPERS,
     ClassNames,
@@ -31,7 +33,7 @@ from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.slices import Slices
 from tta_pipeline.data.sources.spill import SpillFolder, get_prepared, offered, spill_folder
-from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
+from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import read_file, write_atomically
 from tta_pipeline.util.garbage_collection import gc_paused
@@ -47,12 +49,12 @@ LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedImages:
-    """A source of one or more tar or tar.gz archives; each cell is in one of them."""
+    """A source of one or more tar, tar.gz or zip archives; each cell is in one of them."""
 
     archives: tuple[Path, ...]
     cells: tuple[Cell, ...]
     spill_root: Path
-    """Folder for the images of prepared cells of a compressed archive, one temporary file per cell."""
+    """Folder for the images of prepared cells of a compressed archive or a zip, one temporary file per cell."""
     expected_md5: Mapping[str, str] = field(default_factory=dict)
     """Expected md5 of each archive, by file name."""
     layout: LayoutKind = "corruptions"
@@ -125,7 +127,7 @@ class ArchivedImages:
         Raises:
             SourceError: *cell* is not prepared, or the archives have no image of it.
         """
-        found = get_prepared(self._prepared, cell, root=self.archives[0].parent)
+        found = get_prepared(self._prepared, cell, where=self.archives[0].parent)
         if not found.images:
             raise self._nothing(cell)
         return Listing(
@@ -259,7 +261,7 @@ class _Layout:
     takes_all: bool = False
     """Whether every folder is the only cell's."""
 
-    def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
+    def members(self, stream: Members, path: Path) -> Iterator[tuple[Entry, Members]]:
         """Yield every file and link with the stream that holds it; names in inner archives are `<class>/<name>`."""
         return _iterate_nested(stream, path) if self.kind == "nested" else zip(stream, repeat(stream), strict=False)
 
@@ -312,7 +314,7 @@ class _Layout:
         place_of = cache(self.find_place)
         found: set[tuple[Cell, str]] = set()
         folders: dict[Cell, set[Folders]] = {}
-        with opened_tar(path, progress=progress) as stream:
+        with opened_archive(path, progress=progress) as stream:
             for entry, _ in self.members(stream, path):
                 folder, _, file_name = entry.name.rpartition("/")
                 place = place_of(folder)
@@ -377,7 +379,7 @@ class _ArchivePass:
     @gc_paused()
     def run(self, *, expected_md5: str | None, progress: Reporter) -> dict[Cell, _CellImages]:
         """Return the images found of every cell, which may be none."""
-        with opened_tar(self._path, expected_md5=expected_md5, progress=progress) as stream:
+        with opened_archive(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
         if self._links:
@@ -422,7 +424,7 @@ class _ArchivePass:
     def _resolve_links(self, progress: Reporter) -> None:
         """Add the targets of links in a second pass: they may come before the links, or be in no cell."""
         links = dict(self._links)
-        with opened_tar(self._path, progress=progress) as stream:
+        with opened_archive(self._path, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 if entry.name in links and not entry.link:
                     read = cache(source.read)  # the same bytes for each link
@@ -450,7 +452,7 @@ class _ArchivePass:
             )
 
 
-def _iterate_nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
+def _iterate_nested(stream: Members, path: Path) -> Iterator[tuple[Entry, Members]]:
     for entry in stream:
         name = PurePosixPath(entry.name)
         if entry.link or name.suffix != ".tar" or name.name.startswith("."):
@@ -475,7 +477,7 @@ def _status(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
-        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive") from error
 
 
 def _digest(facts: Sequence[object]) -> str:

@@ -32,7 +32,7 @@ class Place:
     @property
     def hints(self) -> frozenset[str]:
         """Names of the folder or the archives, which may name a data set."""
-        return frozenset(_plain(path.name.partition(".tar")[0]) for path in self.paths)
+        return frozenset(_plain(path.name.partition(".tar")[0].removesuffix(".zip")) for path in self.paths)
 
     def has(self, cell: Cell) -> bool:
         """Return whether a known set has *cell*; the cell's corruption may be the name of a shift's folder."""

@@ -2,13 +2,17 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
+from tta_pipeline.data.sources.archive_entry import Entry, Members
+from tta_pipeline.data.sources.archives import is_zip, opened_archive
 from tta_pipeline.data.sources.choose_shift_set import (
     ChosenShiftSet,
     FoundCell,
@@ -18,7 +22,6 @@ from tta_pipeline.data.sources.choose_shift_set import (
 )
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
-from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import Cell
@@ -27,6 +30,11 @@ MAX_MEMBERS = 60_000
 """Most members read per archive: more than a cell of ImageNet-C has, so that all its classes are found."""
 MAX_S = 10.0
 _NUM_PLACES = 256
+_FIRST_SIZES = 64
+_SIZES_APART = 500
+"""Images whose size is read: the first, and then one in so many."""
+_SIZES_OF_A_FOLDER = 8
+_MOST_SIZES = 512
 _PLACE_BYTES = 2**18  # more than most images have, so that each place includes a header
 _MAX_IMAGE_BYTES = 32 * 2**20
 
@@ -42,6 +50,9 @@ class Inspection:
     loose_classes: set[str] = field(default_factory=set)
     """Classes of the images in no cell."""
     image_size: tuple[int, int] | None = None
+    other_size: tuple[int, int] | None = None
+    """Size of an image unlike the first."""
+    num_images: int = 0
     remarks: list[str] = field(default_factory=list)
 
     def add_name(self, name: str) -> None:
@@ -59,16 +70,23 @@ class Inspection:
             self.cells.add(cell)
             self.classes.update(below[-1:])
 
-    def add_image(self, entry: Entry, stream: TarStream, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
-        """Read the size of an image, a file with one of *suffixes*, unless one is known."""
-        if self.image_size is not None or entry.link or entry.size_bytes > _MAX_IMAGE_BYTES:
+    def add_image(self, entry: Entry, stream: Members, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
+        """Read the size of an image, a file with one of *suffixes*: of the first ones, and of some of the others."""
+        if entry.link or entry.size_bytes > _MAX_IMAGE_BYTES or not entry.name.lower().endswith(suffixes):
             return
-        if entry.name.lower().endswith(suffixes):
-            try:
+        self.num_images += 1
+        is_sampled = self.num_images <= _FIRST_SIZES or self.num_images % _SIZES_APART == 0
+        if self.image_size is None or (is_sampled and self.other_size is None):
+            with suppress(ValueError):  # another image will do; sharding reports the damage
                 header = read_image_header(stream.read())
-            except ValueError:  # another image will do; sharding reports the damage
-                return
-            self.image_size = (header.height, header.width)
+                self.add_size((header.height, header.width))
+
+    def add_size(self, size: tuple[int, int]) -> None:
+        """Add the size of an image."""
+        if self.image_size is None:
+            self.image_size = size
+        elif size != self.image_size:
+            self.other_size = size
 
     def _cell(self, parts: Sequence[str]) -> tuple[FoundCell | None, Sequence[str]]:
         """Return the cell named by the folders *parts*, with the folders below it."""
@@ -95,12 +113,13 @@ def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMB
     """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive.
 
     Raises:
-        SourceError: *path* is not a tar or tar.gz, or is damaged in the part that was read.
+        SourceError: *path* is not a tar, tar.gz or zip, or is damaged in the part that was read.
     """
+    has_all_names = is_zip(path)  # in its central directory
     until = time.monotonic() + MAX_S
-    with opened_tar(path) as stream:
+    with opened_archive(path) as stream:
         for number, entry in enumerate(stream):
-            if number == max_members or time.monotonic() > until:
+            if not has_all_names and (number == max_members or time.monotonic() > until):
                 seen.remarks.append(
                     f"Only the first {number:,} files of {path.name} were read{_sample_headers(path, seen)}: there "
                     "may be more cells and classes."
@@ -152,10 +171,38 @@ def find_first_file(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) ->
     return None
 
 
-def read_image_size(path: Path | None) -> tuple[int, int] | None:
-    """Return height and width of the image *path* in pixels."""
-    if path is None:
+def read_image_sizes(folder: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Return height and width, in pixels, of the first image under *folder*, and of one of another size, if any.
+
+    Some images of each folder are read, until their sizes differ.
+    """
+    first = find_first_file(folder)
+    if first is None:
+        return None, None
+    size = read_image_size(first)
+    others = (_size_or_none(path) for path in islice(_some_images(folder), _MOST_SIZES))
+    return size, next((other for other in others if other not in (None, size)), None)
+
+
+def _some_images(folder: Path) -> Iterator[Path]:
+    """Yield a few images of each folder under *folder*, from its beginning, middle and end."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        images = sorted(name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."))
+        step = max(1, len(images) // _SIZES_OF_A_FOLDER)
+        yield from (Path(parent, name) for name in images[::step])
+
+
+def _size_or_none(path: Path) -> tuple[int, int] | None:
+    """Return height and width of the image *path*; None if it is damaged, which sharding reports."""
+    try:
+        return read_image_size(path)
+    except SourceError:
         return None
+
+
+def read_image_size(path: Path) -> tuple[int, int]:
+    """Return height and width of the image *path* in pixels."""
     try:
         header = read_image_header(read_file(path, limit_bytes=_MAX_IMAGE_BYTES))
     except (OSError, ValueError) as error:
@@ -218,7 +265,7 @@ def _sample_headers(path: Path, seen: Inspection) -> str:
             start = size_bytes * number // _NUM_PLACES // BLOCK_BYTES * BLOCK_BYTES
             _add_headers(os.pread(descriptor, _PLACE_BYTES, start), seen)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive") from error
     finally:
         os.close(descriptor)
     return f", and {_NUM_PLACES} places all over it"

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_files import read_devkit_ids
+from tta_pipeline.data.sources.archive_entry import Entry
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
-from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened_tar
+from tta_pipeline.data.sources.tar_stream import TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import TRAIN, Cell

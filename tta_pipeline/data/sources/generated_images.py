@@ -52,6 +52,11 @@ class GeneratedImages(SpilledImages):
     jobs: int = 1
     """Number of worker processes; the images are the same for any number."""
 
+    @property
+    def origin(self) -> str:
+        """The corruptions and their table."""
+        return f"the corruptions of {self.table}"
+
     def class_names(self) -> tuple[str, ...]:
         """Return the class names of the clean source."""
         return self.clean.class_names()

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.sources.tar_stream import opened_tar
+from tta_pipeline.data.sources.archives import opened_archive
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
@@ -46,15 +46,15 @@ def find_packed_arrays(
         SourceError: the archive is damaged, compressed or has another md5, or two of its files have the same name.
     """
     found: dict[str, ArrayPlace] = {}
-    with opened_tar(archive, expected_md5=expected_md5, progress=progress) as stream:
+    with opened_archive(archive, expected_md5=expected_md5, progress=progress) as stream:
         for entry in stream:
             name = entry.name.rpartition("/")[2]
             if not name.endswith(".npy") or name.startswith("."):
                 continue
             if entry.offset is None:
                 raise SourceError(
-                    f"{archive} is compressed or {entry.name} is a link; expected array files in an uncompressed tar, "
-                    "as published, where they can be read in place: unpack it, and name the folder"
+                    f"{archive} is compressed, a zip, or {entry.name} is a link; expected array files in a plain "
+                    "tar, as published, where they can be read in place: unpack it, and name the folder"
                 )
             if name in found:
                 raise SourceError(
@@ -67,6 +67,6 @@ def find_packed_arrays(
 
 def first_is_array(archive: Path) -> bool:
     """Return whether the first visible file in *archive* is an array file; at most 8 members are read."""
-    with opened_tar(archive) as stream:
+    with opened_archive(archive) as stream:
         names = (entry.name.rpartition("/")[2] for entry in islice(stream, _MAX_FIRST_MEMBERS))
         return next((name for name in names if not name.startswith(".")), "").endswith(".npy")

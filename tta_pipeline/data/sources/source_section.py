@@ -20,6 +20,10 @@ from tta_pipeline.util.progress import Reporter, quiet_reporter
 Cells = tuple[Cell, ...]
 
 
+_USUAL_SIZE = 224
+"""Height and width, in pixels, of the images of most models."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceContext:
     """Everything that a section needs to open its source and does not contain itself."""
@@ -181,10 +185,28 @@ class Survey:
     num_classes: int
     image_size: tuple[int, int] | None
     """Height and width of the first image in pixels; None if no image was read."""
+    other_size: tuple[int, int] | None = None
+    """Height and width of an image that has another size; None if all that were read have the same."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user, one sentence each."""
 
     @property
-    def is_square(self) -> bool:
-        """Whether the first image is as high as it is wide."""
-        return self.image_size is None or self.image_size[0] == self.image_size[1]
+    def misfit(self) -> str:
+        """Why images must be resized and cropped to form a batch; empty if they need not."""
+        if self.image_size is None:
+            return ""
+        height, width = self.image_size
+        if self.other_size is not None:
+            return f"images have several sizes, such as {height}x{width} and {'x'.join(map(str, self.other_size))}"
+        return "" if height == width else "the first image is not square"
+
+    @property
+    def least_side(self) -> int:
+        """The shortest side of an image that was read, in pixels; without an image that of most models."""
+        sides: list[int] = [*(self.image_size or (_USUAL_SIZE,)), *(self.other_size or ())]
+        return min(sides)
+
+    @property
+    def fitting_size(self) -> int:
+        """Height and width in pixels that all images have, or can be given without enlarging them much."""
+        return min(self.least_side, _USUAL_SIZE) if self.misfit else self.least_side

@@ -115,8 +115,8 @@ def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> I
             to.pop(cell, None)
 
 
-def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
-    """Return the entry of *cell* in *every*, a source's prepared cells.
+def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, where: object) -> Prepared:
+    """Return the entry of *cell* in *every*, the prepared cells of the source *where*.
 
     Raises:
         SourceError: *cell* is not prepared.
@@ -124,7 +124,7 @@ def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> P
     if cell not in every:
         prepared = ", ".join(other.key for other in every) or "none"
         raise SourceError(
-            f"{cell.key} of {root} is not prepared (prepared: {prepared}); expected a listing to be requested inside "
+            f"{cell.key} of {where} is not prepared (prepared: {prepared}); expected a listing to be requested inside "
             "prepared(cells) with its cell among them"
         )
     return every[cell]
@@ -137,6 +137,11 @@ class SpilledImages(ABC):
     spill_root: Path
     """Folder for the temporary files with the images of prepared cells."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    @abstractmethod
+    def origin(self) -> object:
+        """Where the images come from, for errors."""
 
     @abstractmethod
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
@@ -168,4 +173,4 @@ class SpilledImages(ABC):
         Raises:
             SourceError: *cell* is not prepared.
         """
-        return get_prepared(self._listings, cell, root=self.spill_root)
+        return get_prepared(self._listings, cell, where=self.origin)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from tta_pipeline.data.formats.tar_format import (
     BLOCK_BYTES,
@@ -24,6 +24,7 @@ from tta_pipeline.data.formats.tar_format import (
     parse_extension,
     read_header,
 )
+from tta_pipeline.data.sources.archive_entry import Entry, Members, require_inside, require_md5, resolve_link
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
@@ -36,18 +37,6 @@ T = TypeVar("T")
 _UNREADABLE = (OSError, EOFError, zlib.error)
 _GZIP = b"\x1f\x8b"
 _REFUSED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
-
-
-class Entry(NamedTuple):
-    """One file of an archive, or a link to one."""
-
-    name: str
-    link: str
-    """Name of the link's target within the archive; empty for a file."""
-    size_bytes: int
-    """Size of the file's data in bytes; 0 for a link."""
-    offset: int | None = None
-    """Position of the file's data in the archive on disk; None for a link or in a compressed archive."""
 
 
 @contextmanager
@@ -73,7 +62,7 @@ def opened_tar(
         yield stream
         if isinstance(hashed, _HashingFile):
             stream.drain()
-            _compare_md5(path, hashed.hexdigest(), str(expected_md5))
+            require_md5(hashed.hexdigest(), str(expected_md5), where=path)
 
 
 class TarStream:
@@ -87,11 +76,11 @@ class TarStream:
         begins_at: The byte of the file on disk at which this tar begins; None if that file is compressed.
     """
 
-    def __init__(self, file: "BinaryIO | TarStream", where: str, *, begins_at: int | None) -> None:
+    def __init__(self, file: BinaryIO | Members, where: str, *, begins_at: int | None) -> None:
         self._file = file
         self._where = where
         self._begins_at = begins_at
-        self._seek = file.seek if not isinstance(file, TarStream) and file.seekable() else None
+        self._seek = file.seek if isinstance(file, io.IOBase) and file.seekable() else None
         self._offset = 0
         self._left = self._padding = 0  # of the latest member
 
@@ -212,7 +201,7 @@ class TarStream:
 
     def _entry(self, header: Header, fields: dict[str, str]) -> Entry | None:
         full_name = fields.get("path", header.name)
-        name = self._require_inside(full_name)
+        name = require_inside(full_name, where=self._where)
         if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name marked a folder
             return None
         if header.kind in FILE_KINDS:
@@ -222,39 +211,8 @@ class TarStream:
                 f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"
             )
         target = fields.get("linkpath", header.link)
-        return Entry(name, self._resolve_link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
-
-    def _require_inside(self, name: str) -> str:
-        """Return the member's *name* without `.` parts; refuse a name that leads outside the archive."""
-        if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
-            return name
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if ".." in parts:
-            raise SourceError(
-                f"{self._where}: {name!r} leads outside the archive; expected names without '..': take it out"
-            )
-        if name.startswith("/") and parts:
-            raise SourceError(
-                f"{self._where}: {name!r} is an absolute name; expected names inside the archive: take it out"
-            )
-        return "/".join(parts)
-
-    def _resolve_link(self, name: str, target: str, *, is_symbolic: bool) -> str:
-        """Return the member that the link *name* leads to; symbolic links are relative to their own folder."""
-        parts = name.split("/")[:-1] if is_symbolic else []
-        outside = target.startswith("/") or not target
-        for part in target.split("/"):
-            if part == "..":
-                outside = outside or not parts
-                parts = parts[:-1]
-            elif part not in ("", "."):
-                parts.append(part)
-        if outside:
-            raise SourceError(
-                f"{self._where}: {name} links to {target!r}, outside the archive; expected a file of this archive: "
-                "take the link out"
-            )
-        return "/".join(parts)
+        is_symbolic = header.kind == SYMBOLIC_LINK
+        return Entry(name, resolve_link(name, target, is_symbolic=is_symbolic, where=self._where), 0)
 
 
 @contextmanager
@@ -275,11 +233,6 @@ def _refuse_compression(path: Path, start: bytes) -> None:
     for magic, name in _REFUSED.items():
         if start.startswith(magic):
             raise SourceError(f"{path} is compressed with {name}; expected tar or tar.gz: convert it")
-
-
-def _compare_md5(path: Path, found: str, expected: str) -> None:
-    if found != expected.lower():
-        raise SourceError(f"{path} has md5 {found}; expected {expected}: download it again")
 
 
 class _CountingFile(io.FileIO):

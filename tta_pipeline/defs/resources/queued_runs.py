@@ -63,8 +63,8 @@ class QueuedRuns:
         kinds = [kind.__name__ for kind in type(launcher).__mro__]
         if self.launcher not in kinds:
             raise SubmissionError(
-                f"the run launcher of {home} is {kinds[0]}; expected {self.launcher}: see docs/how-to/machines.md, or choose "
-                "another --engine"
+                f"the run launcher of {home} is {kinds[0]}; expected {self.launcher}: see docs/how-to/machines.md, or "
+                "choose another --engine"
             )
 
     def advice(self) -> str:

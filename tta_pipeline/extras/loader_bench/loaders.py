@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import LoaderError
+from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from tta_pipeline.loading.baselines.baseline import Baseline
@@ -85,7 +86,8 @@ def select_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
     for name in names:
         if name not in installed:
             found = f"is not installed ({LOADERS[name].needs})" if name in LOADERS else "is not a loader"
-            raise LoaderError(f"{name!r} {found}; expected one of {', '.join(installed)}")
+            choices = name_choices(name, installed, listed_in="`tta-pipeline shards bench --help`")
+            raise LoaderError(f"{name!r} {found}; expected one of {choices}")
     return tuple(dict.fromkeys(names)) or installed
 
 

@@ -5,7 +5,8 @@ from string import Template
 
 from tta_pipeline import __version__
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.util.files import advice, published_folder
+from tta_pipeline.util.files import advice, published_folder, write_once
+from tta_pipeline.util.locations import BENCHMARK_FILES
 
 __all__ = ["create_project"]
 
@@ -17,16 +18,22 @@ _PLACES = {
     "Makefile": "Makefile",
     "README.md": "README.md",
     "gitignore": ".gitignore",
-    "first.yaml": "data/benchmarks/first.yaml",
 }
-"""Location in the project of each file of the template."""
+"""Location in the project of each file of the template, except the benchmark file."""
+_FIRST = "first.yaml"
 
 
-def create_project(folder: Path) -> tuple[Path, ...]:
+def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]:
     """Write the files of a new project into *folder*, which must not exist yet; write all of them or none.
 
+    Args:
+        folder: Folder of the project.
+        data_root: `TTA_DATA_ROOT`, for the first benchmark file; a relative path starts in *folder*, where the user
+            works next.
+
     Raises:
-        SettingsError: *folder* exists, its name is no valid name of a project, or it cannot be written.
+        SettingsError: *folder* or the benchmark file exists, the name of *folder* is no valid name of a project, or
+            either cannot be written.
     """
     name = folder.absolute().name
     if not all(part.isascii() and part.isalnum() for part in name.replace("_", "-").split("-")):
@@ -34,6 +41,7 @@ def create_project(folder: Path) -> tuple[Path, ...]:
     if folder.exists():
         raise SettingsError(f"{folder} exists already; expected a new folder: name another, or remove this one")
     values = {"name": name, "version": __version__}
+    first = folder.absolute() / data_root / BENCHMARK_FILES / _FIRST
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         with published_folder(folder.absolute()) as beside:
@@ -41,11 +49,22 @@ def create_project(folder: Path) -> tuple[Path, ...]:
                 path = beside / place
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(_Text((_FILES / source).read_text()).substitute(values))
+            is_inside = first.is_relative_to(folder.absolute())
+            _write_first(beside / first.relative_to(folder.absolute()) if is_inside else first)
     except OSError as error:
         raise SettingsError(
             f"{folder} cannot be written ({error.strerror}); expected a place to write to: {advice(error)}"
         ) from error
-    return tuple(folder / place for place in _PLACES.values())
+    return (*(folder / place for place in _PLACES.values()), folder / data_root / BENCHMARK_FILES / _FIRST)
+
+
+def _write_first(path: Path) -> None:
+    """Write the first benchmark file to *path*, which must not exist yet."""
+    if not write_once(path, (_FILES / _FIRST).read_text().encode()):
+        raise SettingsError(
+            f"{path} exists already, under TTA_DATA_ROOT; expected no benchmark of this name: rename it, or unset "
+            "TTA_DATA_ROOT for a project with data of its own"
+        )
 
 
 class _Text(Template):

@@ -1,9 +1,11 @@
 """Writes a commented benchmark file for the content of a folder or of archives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
+from tta_pipeline.benchmarks.model_specs import AnyPretrained
+from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import (
@@ -20,7 +22,12 @@ __all__ = ["EXAMPLES", "draft_benchmark", "write_new_file"]
 
 
 def draft_benchmark(
-    name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
+    name: str,
+    paths: Sequence[Path],
+    *,
+    like: str = "imagenet_c",
+    own_folder: Path | None = None,
+    draft_model: Callable[[Survey], tuple[str, AnyPretrained]] | None = None,
 ) -> tuple[str, tuple[str, str]]:
     """Return the text of a benchmark file for the images at *paths*, and the two commands to run next.
 
@@ -30,9 +37,11 @@ def draft_benchmark(
         like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
             the digits under all methods, whose file is complete.
         own_folder: Folder with the user's own shift sets.
+        draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
+            or one to fill in.
 
     Raises:
-        BenchmarkFileError: *name* is no valid name of a benchmark.
+        BenchmarkFileError: *name* is no valid name of a benchmark, or the model or its weights do not exist.
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
@@ -43,7 +52,8 @@ def draft_benchmark(
             f"{MAX_NAME_LENGTH} in all, and none of {', '.join(sorted(embedded))}"
         )
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
-    text = all_methods_text() if found is EXAMPLES[ALL_METHODS] else benchmark_text(name, found)
+    is_complete = found is EXAMPLES[ALL_METHODS]
+    text = all_methods_text() if is_complete else benchmark_text(name, found, draft_model and draft_model(found))
     return text, next_commands(name, found)
 
 

@@ -27,7 +27,7 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
     """
     for path in paths:
         if not path.exists():
-            raise SourceError(f"{path} does not exist; expected a folder, or tar archives")
+            raise SourceError(f"{path} does not exist; expected a folder, or tar or zip archives")
     if len(paths) > 1 and not all(path.is_file() for path in paths):
         raise SourceError(
             f"found {', '.join(map(str, paths))}; expected one folder, or archives alone: a benchmark has one source"
@@ -41,9 +41,10 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
         ) from error
     if found is None:
         raise _nothing(paths)
-    if found.image_size and min(found.image_size) < _LEAST_SIZE:
-        height, width = found.image_size
-        raise SourceError(f"{paths[0]} has images of {height}x{width} pixels; expected at least {_LEAST_SIZE}")
+    if found.least_side < _LEAST_SIZE:
+        raise SourceError(
+            f"{paths[0]} has an image with a side of {found.least_side} pixels; expected at least {_LEAST_SIZE}"
+        )
     return found
 
 

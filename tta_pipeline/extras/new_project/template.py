@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from tta_pipeline.benchmarks.model_specs import AnyPretrained
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import ArchiveSource, DigitsSource, NpySource, SourceSection
 from tta_pipeline.data.sources.source_section import Survey
@@ -19,6 +20,8 @@ from tta_pipeline.methods.entry import PRESETS
 _WIDTH = 116
 ALL_METHODS = "digits_methods"
 """Name of the example that is complete: the digits of the embedded benchmark, under every method."""
+_CIFAR_SIZE = 32
+Channels = tuple[float, float, float]
 _PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)
 
 
@@ -61,14 +64,26 @@ def all_methods_text() -> str:
     return (files(__package__) / "files" / f"{ALL_METHODS}.yaml").read_text("utf-8")
 
 
-def benchmark_text(name: str, found: Survey) -> str:
-    """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*.
+def benchmark_text(name: str, found: Survey, model: tuple[str, AnyPretrained] | None = None) -> str:
+    """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*, and the *model*.
 
     Raises:
         SourceError: a path has characters that are not printable.
     """
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
-    return _template().render(name=name, found=found, using_source=using_source, methods=METHODS, presets=PRESETS)
+    model_name, section = model or ("resnet50" if found.num_classes == 1000 else "my_model", None)
+    mean, std = usual_normalisation(found.fitting_size)
+    return _template().render(
+        name=name, found=found, using_source=using_source, methods=METHODS, presets=PRESETS, model=model_name,
+        section=section and section.model_dump(mode="json", exclude_defaults=True), mean=list(mean), std=list(std),
+    )  # fmt: skip
+
+
+def usual_normalisation(image_size: int) -> tuple[Channels, Channels]:
+    """Return mean and standard deviation of most models for images of *image_size*: of CIFAR-10, or of ImageNet."""
+    if image_size <= _CIFAR_SIZE:
+        return (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    return (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def next_commands(name: str, found: Survey) -> tuple[str, str]:
@@ -86,7 +101,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"quote": _quote, "wrap": _wrap}
+    environment.filters |= {"quote": _quote, "value": _value, "wrap": _wrap}
     return environment.get_template("benchmark.yaml.j2")
 
 
@@ -96,6 +111,11 @@ def _quote(path: Path | str) -> str:
     if not text.isprintable():
         raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
     return json.dumps(text, ensure_ascii=False)
+
+
+def _value(content: object) -> str:
+    """Return *content*, a value of a model's section, as YAML on one line."""
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _wrap(text: str, first: str, following: str) -> str:

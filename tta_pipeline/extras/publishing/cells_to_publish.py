@@ -10,6 +10,7 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import TRAIN, Cell
 from tta_pipeline.util.progress import Reporter
 
@@ -42,7 +43,8 @@ def find_cells_below(root: Path, keys: Sequence[str], reporter: Reporter) -> tup
     stated = {folder: ShardSet.open(folder).manifest.cell for folder in find_shard_sets([root])}
     chosen = {folder: cell for folder, cell in stated.items() if cell != TRAIN and (not keys or cell.key in keys)}
     if unknown := sorted(set(keys) - {cell.key for cell in chosen.values()}):
-        there = ", ".join(sorted({cell.key for cell in stated.values()}))
+        keys_there = sorted({cell.key for cell in stated.values()})
+        there = name_choices(unknown[0], keys_there, listed_in="`tta-pipeline shards verify`")
         raise ManifestError(f"found no cell {unknown[0]!r} below {root}; expected one of {there}")
     return _verify_cells([(folder, expected_at_path(folder, cell)) for folder, cell in chosen.items()], reporter)
 

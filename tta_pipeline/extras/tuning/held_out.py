@@ -9,6 +9,7 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -22,7 +23,8 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
     if not benchmark.held_out:
         raise BenchmarkFileError(benchmark.no_held_out_message)
     if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
-        known = ", ".join(name for name in benchmark.tuning if name in benchmark.experiments) or "none"
+        tunable = [name for name in benchmark.tuning if name in benchmark.experiments]
+        known = name_choices(experiment_name, tunable, listed_in="its section tuning")
         raise BenchmarkFileError(
             f"found no tuning of {experiment_name!r} in the file of {benchmark.name}; expected one of {known}: name "
             f"the experiment there, as tuning: {{{experiment_name}: {{grid: {{lr: [0.0001, 0.001]}}}}}}"

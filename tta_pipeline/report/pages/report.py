@@ -33,6 +33,7 @@ from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
     GENERATED_NOTE,
+    UNTRAINED_NOTE,
     Table,
     as_html,
     as_markdown,
@@ -295,6 +296,7 @@ def write_report(
         why_no_samples = _write_samples(found, locations, beside)
         page = render_page(
             "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
+        untrained_note=UNTRAINED_NOTE,
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
             maps=_maps(found, gathered), sample_cells=_sample_cells(found), why_no_samples=why_no_samples,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),

@@ -47,6 +47,11 @@ GROUP BY split_part(folder, '/', 1), reason
 ORDER BY ALL
 LIMIT $2
 """
+EVALUATE_FIRST = (
+    "evaluate a benchmark first, such as `tta-pipeline run digits_c --cell 'fog|5'`; `tta-pipeline doctor` lists the "
+    "benchmarks"
+)
+"""What a user without results can run."""
 # Errors of a query or a row; any other error of DuckDB concerns the file or the disk.
 STATEMENT_ERRORS = (
     duckdb.DataError,
@@ -133,7 +138,10 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         RecordError: there is no database at *path*, or it cannot be read.
     """
     if not path.exists():
-        raise RecordError(f"{path} does not exist; evaluate something, or run `tta-pipeline results rebuild`")
+        raise RecordError(
+            f"{path} does not exist; expected the database of results: {EVALUATE_FIRST}. Where "
+            "records are, run `tta-pipeline results rebuild`"
+        )
     try:
         with open_read_only(path) as connection:
             yield connection

@@ -75,7 +75,8 @@ WITH seeds AS (
         avg(error) FILTER (severity = 5) AS error_at_5,
         avg(top5_error) AS top5_error,
         avg(ece) AS ece,
-        bool_or(generated) AS generated
+        bool_or(generated) AS generated,
+        bool_or(weights = 'untrained') AS untrained
     FROM latest_evaluations
     WHERE corruption <> 'clean'
     GROUP BY ALL
@@ -100,7 +101,8 @@ SELECT
     avg(top5_error) AS mean_top5_error,
     avg(ece) AS mean_ece,
     any_value(errors_by_severity) AS errors_by_severity,
-    bool_or(generated) AS generated
+    bool_or(generated) AS generated,
+    bool_or(untrained) AS untrained
 FROM whole_seeds JOIN by_severity USING (benchmark, shift_set, experiment, subset, corruption)
 GROUP BY benchmark, shift_set, experiment, subset, corruption;
 COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated';
@@ -111,6 +113,7 @@ COMMENT ON COLUMN corruption_errors.sd_error IS 'Standard deviation over seeds o
 COMMENT ON COLUMN corruption_errors.error_at_5 IS 'Mean over seeds of the top-1 error at severity 5';
 COMMENT ON COLUMN corruption_errors.mean_top5_error IS 'Mean over seeds and severities of the top-5 error';
 COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean over seeds and severities of the expected calibration error';
+COMMENT ON COLUMN corruption_errors.untrained IS 'As in leaderboard';
 COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors in ascending order of severity, each a mean over seeds';
 
 CREATE VIEW mce_normalisers AS
@@ -215,7 +218,8 @@ SELECT
         ELSE max(hyperparameters_origin)
     END AS hyperparameters,
     bool_or(is_in_file IS NULL) AS without_file,
-    bool_or(generated) AS generated
+    bool_or(generated) AS generated,
+    bool_or(weights = 'untrained') AS untrained
 FROM cells
 GROUP BY ALL;
 COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over cells of shifts that count in the set''s mean, sums over all cells';
@@ -229,6 +233,7 @@ COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier s
 COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean over cells of the expected calibration error';
 COMMENT ON COLUMN experiment_seeds.hyperparameters IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.without_file IS 'As in leaderboard';
+COMMENT ON COLUMN experiment_seeds.untrained IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW leaderboard AS
@@ -262,7 +267,8 @@ SELECT
         ELSE max(hyperparameters)
     END AS hyperparameters,
     bool_or(without_file) AS without_file,
-    bool_or(whole_seeds.generated) AS generated
+    bool_or(whole_seeds.generated) AS generated,
+    bool_or(untrained) AS untrained
 FROM whole_seeds
 LEFT JOIN (
     FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
@@ -289,6 +295,7 @@ COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
 COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
+COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW shift_set_means AS
@@ -298,7 +305,8 @@ WITH seeds AS (
         count(*) AS num_cells,
         count(DISTINCT corruption) AS num_shifts,
         avg(error) AS mean_error,
-        bool_or(generated) AS generated
+        bool_or(generated) AS generated,
+        bool_or(weights = 'untrained') AS untrained
     FROM latest_evaluations
     WHERE in_mean
     GROUP BY ALL
@@ -319,7 +327,8 @@ SELECT
     avg(mean_error) AS mean_error,
     stddev_samp(mean_error) AS sd_error,
     any_value(clean_error) AS clean_error,
-    bool_or(generated) AS generated
+    bool_or(generated) AS generated,
+    bool_or(untrained) AS untrained
 FROM (FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset)) AS whole
 JOIN sizes USING (shift_set)
 LEFT JOIN clean USING (benchmark, experiment, subset)
@@ -327,6 +336,7 @@ WHERE coalesce(sizes.of, whole.benchmark) = whole.benchmark
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, experiment, shift_set;
 COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that count in the set''s mean, beside its error on clean images';
+COMMENT ON COLUMN shift_set_means.untrained IS 'As in leaderboard';
 COMMENT ON COLUMN shift_set_means.num_cells IS 'Number of stream segments of the shifts that count in the mean; compare only rows of equal num_cells';
 COMMENT ON COLUMN shift_set_means.num_shifts IS 'Number of evaluated shifts that count in the mean';
 COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Number of all shifts that count in the set''s mean';

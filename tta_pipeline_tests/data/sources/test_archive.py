@@ -438,7 +438,7 @@ def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.M
     found = source(archive(tmp_path / "all.tar", members, mode=mode), cells=wanted)
     readings = []
     monkeypatch.setattr(
-        archive_module, "opened_tar", lambda path, whole=archive_module.opened_tar, **settings: (
+        archive_module, "opened_archive", lambda path, whole=archive_module.opened_archive, **settings: (
             readings.append(path) or whole(path, **settings)
         )
     )  # fmt: skip
@@ -493,7 +493,7 @@ def test_classes_are_those_of_all_archives(tmp_path: Path, monkeypatch: pytest.M
     with found.prepared([FOG]):
         assert ("n01", "n02") == found.class_names()
         assert (FOG, SNOW) == found.find_cells()
-    monkeypatch.setattr(archive_module, "opened_tar", None)
+    monkeypatch.setattr(archive_module, "opened_archive", None)
     assert ("n01", "n02") == source(one).class_names()
 
 

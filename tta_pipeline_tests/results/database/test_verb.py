@@ -129,6 +129,22 @@ def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_p
     assert question[0] == "compare" or not all(found)
 
 
+def test_results_of_random_weights_are_marked(tmp_path: Path):
+    """Each row says so, and a person is told what it means; where all weights are trained nothing is said."""
+    locations = Locations(root=tmp_path)
+    record(locations, weights="untrained", run_id="1")
+    publish_metrics(locations)
+
+    shown, for_programs = (
+        CliRunner().invoke(main, ["metrics", *options], env={"TTA_DATA_ROOT": str(tmp_path)})
+        for options in ((), ("--json",))
+    )
+
+    assert "untrained: some models have random weights" in shown.stderr
+    assert "untrained" in shown.stdout
+    assert [True] == [row["untrained"] for row in json.loads(for_programs.stdout)]
+
+
 def test_people_are_not_told_that_nothing_is_generated(ask):
     """There is no such column for them where all images are somebody else's; programs have it always."""
     assert "generated" not in ask().output

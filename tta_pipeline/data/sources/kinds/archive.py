@@ -1,4 +1,4 @@
-"""The kind `archive`: tar archives as downloaded."""
+"""The kind `archive`: tar and zip archives as downloaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,10 +26,11 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 
 class ArchiveSource(ClassesOfFiles, ImagesSection):
-    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
+    """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
-    Keep the archives until the shards are written. A compressed archive is copied while it is read.
+    Keep the archives until the shards are written. A compressed archive, or a zip, is copied while it
+    is read, cell by cell.
     """
 
     kind: Literal["archive"]
@@ -94,7 +95,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     def from_options(cls, options: SourceOptions) -> Self | None:
         """Return the section of one or more archives; with group_depth 0 they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
-            raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
+            raise SourceError(f"{', '.join(missing)} does not exist; expected a folder, or tar or zip archives")
         is_one_set = options.group_depth == 0 and options.layout == "corruptions"
         fields = {
             "archives": options.sources,
@@ -155,6 +156,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             severities=found.severities,
             num_classes=len(seen.classes),
             image_size=seen.image_size,
+            other_size=seen.other_size,
             remarks=(*found.remarks, *seen.remarks),
         )
 
@@ -222,4 +224,5 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
 
 
 def _archives_in(folder: Path) -> tuple[Path, ...]:
-    return tuple(path for path in sorted(folder.glob("[!.]*.tar*")) if path.is_file())
+    found = {*folder.glob("[!.]*.tar*"), *folder.glob("[!.]*.zip")}
+    return tuple(path for path in sorted(found) if path.is_file())

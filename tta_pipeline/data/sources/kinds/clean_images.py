@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_truth
 from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 from tta_pipeline.data.sources.listing import Source
@@ -83,7 +84,7 @@ class CleanImages(ClassesOfFiles):
 
     path: Path
     """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used, or its `train` for training
-    images), tar or tar.gz."""
+    images), tar, tar.gz or zip."""
     layout: Literal["classes", "nested", "flat"] = "classes"
     """Layout of an archive or folder: class folders; a tar per class, like ILSVRC2012_img_train.tar; or only files,
     like ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
@@ -112,8 +113,8 @@ class CleanImages(ClassesOfFiles):
 
     @property
     def is_archive(self) -> bool:
-        """Whether the images are in a tar."""
-        return self.path.suffix in (".tar", ".gz", ".tgz")
+        """Whether the images are in an archive."""
+        return self.path.suffix in SUFFIXES
 
     def open(self, at: SourceContext, cell: Cell = CLEAN) -> Source:
         """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""

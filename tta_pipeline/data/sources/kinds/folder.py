@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
-from tta_pipeline.data.sources.detect import count_classes, find_cells_under, find_first_file, read_image_size
+from tta_pipeline.data.sources.detect import count_classes, find_cells_under, read_image_sizes
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
 from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Source
@@ -92,13 +92,15 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             return None
         tree, chosen, depth = found
         num_classes, remarks = count_classes(tree)
+        image_size, other_size = read_image_sizes(tree.folder(chosen.cells[0]))
         return Survey(
             source=cls(kind="folder", root=tree.root, group_depth=3 if depth == 3 else 2),
             shift_set=chosen.shift_set,
             corruptions=chosen.corruptions,
             severities=chosen.severities,
             num_classes=num_classes,
-            image_size=read_image_size(find_first_file(tree.folder(chosen.cells[0]))),
+            image_size=image_size,
+            other_size=other_size,
             remarks=(*chosen.remarks, *remarks),
         )
 

@@ -99,7 +99,7 @@ def _in_folder(place: Place) -> tuple[int, tuple[int, int] | None] | None:
             raise SourceError(
                 f"{root} holds class folders of {name}; expected the root of all corruptions: name the folder above"
             )
-    return len(discover_tree(folder, group_depth=0).class_names()), read_image_size(image)
+    return len(discover_tree(folder, group_depth=0).class_names()), read_image_size(image) if image else None
 
 
 def _in_archive(place: Place) -> tuple[int, tuple[int, int] | None] | None:

@@ -10,6 +10,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.data.sources.source_section import ImagesSection
 from tta_pipeline.util.config_model import Seed
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import Cell
 
 
@@ -42,7 +43,7 @@ class GeneratedSection(ImagesSection):
         if unknown := sorted({cell.corruption for cell in cells} - PARAMETERS.keys()):
             yield (
                 f"corruptions has {', '.join(unknown)}, for which source.kind {self.kind!r} has no function; expected "
-                f"some of {', '.join(PARAMETERS)}"
+                f"some of {name_choices(unknown, PARAMETERS, listed_in='tta_pipeline/data/corruptions/constants.py')}"
             )
         if odd := sorted({cell.severity for cell in cells} - set(SEVERITIES)):
             yield (

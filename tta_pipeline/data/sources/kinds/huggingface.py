@@ -176,6 +176,11 @@ class HubImages(SpilledImages):
     are_numbers: bool = False
     """Whether class names of the data set that are numbers are labels of the class map."""
 
+    @property
+    def origin(self) -> Path:
+        """The folder or archive of the images."""
+        return self.root
+
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the files of all cells."""
         return self.classes() or self._found_classes

@@ -109,6 +109,11 @@ class NpyImages(SpilledImages):
     _compared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     """The md5 of the tar, once it has been compared."""
 
+    @property
+    def origin(self) -> Path:
+        """The folder or archive of the images."""
+        return self.root
+
     def class_names(self) -> tuple[str, ...]:
         """Return the class names in the order of their labels, which need not be alphabetical.
 

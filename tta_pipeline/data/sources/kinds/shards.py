@@ -122,14 +122,15 @@ class ShardsSource(SourceSection):
         if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
             return None
         tree, chosen, _ = found
-        num_classes, image_size, remarks = _inspect_shards(tree.folder(chosen.cells[0]), place)
+        num_classes, seen, remarks = _inspect_shards(tree.folder(chosen.cells[0]), place)
         return Survey(
             source=cls(kind="shards", root=tree.root),
             shift_set=chosen.shift_set,
             corruptions=chosen.corruptions,
             severities=chosen.severities,
             num_classes=num_classes,
-            image_size=image_size,
+            image_size=seen.image_size,
+            other_size=seen.other_size,
             remarks=(*chosen.remarks, *remarks),
         )
 
@@ -154,22 +155,22 @@ class _Manifest(BaseModel):
     classes: tuple[str, ...]
 
 
-def _inspect_shards(folder: Path, place: Place) -> tuple[int, tuple[int, int] | None, list[str]]:
-    """Return number of classes, image size and remarks for the shards in *folder*, from manifest or first shard."""
+def _inspect_shards(folder: Path, place: Place) -> tuple[int, Inspection, list[str]]:
+    """Return number of classes, image sizes and remarks for the shards in *folder*, from manifest or first shard."""
     path = find_shard_files(folder)[0]
     seen = Inspection(place=place)
     with opened_tar(path) as stream:
         suffixes = tuple(f".{kind}" for kind in IMAGE_TYPES)
         for entry in islice(stream, _MAX_SHARD_MEMBERS):
             seen.add_image(entry, stream, suffixes)
-            if seen.image_size is not None:
+            if seen.other_size is not None:
                 break
     try:
         manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))
-        return len(manifest.classes), seen.image_size, []
+        return len(manifest.classes), seen, []
     except (OSError, ValidationError):
         with opened_tar(path) as stream:
             stated = iterate_stated_classes(stream, path, max_members=_MAX_SHARD_MEMBERS)
             num_classes = len(classes_in_label_order((found for _, found in stated), where=None))
         remark = f"The classes were counted in {path.name} of one cell; other shards may have more."
-        return num_classes, seen.image_size, [remark]
+        return num_classes, seen, [remark]

@@ -85,6 +85,11 @@ class DatasetImages(SpilledImages):
     are_numbers: bool = False
     """Whether class names of the data set that are numbers are labels of the class map."""
 
+    @property
+    def origin(self) -> str:
+        """The data set class."""
+        return self.dataset
+
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the data sets of all cells.
 

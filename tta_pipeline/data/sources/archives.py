@@ -1,0 +1,41 @@
+"""Archives of any kind: tar, tar.gz and zip."""
+
+import os
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from tta_pipeline.data.sources.archive_entry import Members
+from tta_pipeline.data.sources.tar_stream import opened_tar
+from tta_pipeline.data.sources.zip_members import STARTS, opened_zip
+from tta_pipeline.util.progress import Reporter, quiet_reporter
+
+SUFFIXES = (".tar", ".gz", ".tgz", ".zip")
+"""Last suffixes of the names of archives."""
+
+
+def opened_archive(
+    path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet_reporter
+) -> AbstractContextManager[Members]:
+    """Open an archive for one pass; if an md5 is expected, compare it.
+
+    *progress* reports the MiB read.
+
+    Raises:
+        SourceError: the archive cannot be read, is of another kind, or has another md5.
+    """
+    opened = opened_zip if is_zip(path) else opened_tar
+    return opened(path, expected_md5=expected_md5, progress=progress)
+
+
+def is_zip(path: Path) -> bool:
+    """Return whether *path* is a zip, by its first bytes, or by its name if it begins otherwise."""
+    if path.suffix == ".zip":
+        return True
+    with suppress(OSError):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(descriptor, 4, 0) in STARTS
+            finally:
+                os.close(descriptor)
+    return False

@@ -1,0 +1,226 @@
+"""A zip is a source like a tar: its cells are found wherever they lie, and what no honest program wrote is refused."""
+
+import contextlib
+import hashlib
+import io
+import os
+import stat
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.cli import main
+from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.data.sources.zip_members import opened_zip
+from tta_pipeline.errors import SourceError
+from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.data.sources.test_hostile import BOUNDED
+
+FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
+IMAGES = {
+    f"{cell.path}/n0{c}/image_{i}.JPEG": jpeg(10 * c + i) for cell in (FOG, SNOW) for c in (1, 2) for i in range(3)
+}
+
+
+def zipped(path: Path, members: Mapping[str, bytes], *, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    """Write a zip, and return its path."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+    return path
+
+
+def source(path: Path, **changes) -> ArchivedImages:
+    """Return a source over *path* with the two cells."""
+    return ArchivedImages(**{"archives": (path,), "cells": (FOG, SNOW), "spill_root": path.parent / "spill", **changes})
+
+
+def contents(found: ArchivedImages, cell: Cell) -> dict[str, bytes]:
+    """Return the images of a cell by name."""
+    with found.prepared([cell]):
+        return {image.name: image.read() for image in found.listing(cell).images}
+
+
+def expected(cell: Cell) -> dict[str, bytes]:
+    """Return the images of *cell* by name, as they went into the archive."""
+    return {name.removeprefix(f"{cell.path}/"): data for name, data in IMAGES.items() if name.startswith(cell.path)}
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "Tiny-ImageNet-C/"], ids=["bare", "dot", "folder"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"])
+def test_cells_are_found_wherever_they_lie(tmp_path: Path, prefix: str, method: int):
+    """A folder around the corruptions, entries of folders, and hidden files of a Mac are harmless."""
+    others = {"__MACOSX/fog/5/n01/._image_0.JPEG": b"x", f"{prefix}fog/": b"", "README": b"x"}
+    path = zipped(tmp_path / "a.zip", {prefix + name: data for name, data in IMAGES.items()} | others, method=method)
+
+    assert expected(FOG) == contents(source(path), FOG)
+    assert expected(SNOW) == contents(source(path), SNOW)
+    assert ("n01", "n02") == source(path).class_names()
+
+
+def test_a_symbolic_link_is_the_file_it_leads_to(tmp_path: Path):
+    """As in a tar."""
+    path = zipped(tmp_path / "a.zip", IMAGES)
+    with zipfile.ZipFile(path, "a") as archive:
+        link = zipfile.ZipInfo(f"{FOG.path}/n01/linked.JPEG")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "../n02/image_1.JPEG")
+
+    assert IMAGES[f"{FOG.path}/n02/image_1.JPEG"] == contents(source(path), FOG)["n01/linked.JPEG"]
+
+
+def test_the_md5_of_a_zip_is_compared(tmp_path: Path):
+    """Before anything in it is believed."""
+    path = zipped(tmp_path / "a.zip", IMAGES)
+    right = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+    assert expected(FOG) == contents(source(path, expected_md5={"a.zip": right}), FOG)
+    with pytest.raises(SourceError, match=rf"a.zip has md5 {right}; expected {'0' * 32}"):
+        contents(source(path, expected_md5={"a.zip": "0" * 32}), FOG)
+
+
+def test_a_zip_becomes_a_benchmark_and_shards(tmp_path: Path):
+    """ImageNet-Sketch is published as one: `new-benchmark` and `shards make` take it as it is."""
+    members = {f"sketch/n0144000{c}/sketch_{i}.JPEG": jpeg(i) for c in (0, 1) for i in range(2)}
+    path = zipped(tmp_path / "ImageNet-Sketch.zip", members)
+    benchmark = tmp_path / "mine.yaml"
+
+    drafted = CliRunner().invoke(main, ["new-benchmark", "mine", str(path), "--output", str(benchmark)])
+    made = CliRunner().invoke(
+        main,
+        ["shards", "make", str(path), str(tmp_path / "out"), "--group-depth", "0", "--num-shards", "1", "--jobs", "1"],
+    )
+
+    assert (0, 0) == (drafted.exit_code, made.exit_code), drafted.output + made.output
+    found = load_benchmark(benchmark)
+    assert ("archive", "imagenet_sketch") == (found.source.kind, found.shift_set.name)
+    assert 4 == ShardSet.open(tmp_path / "out").manifest.num_samples
+
+
+def test_a_folder_of_zips_is_a_folder_of_archives(tmp_path: Path):
+    """Their cells are found together."""
+    (tmp_path / "in").mkdir()
+    for cell in (FOG, SNOW):
+        zipped(tmp_path / "in" / f"{cell.corruption}.zip", {f"{cell.path}/n01/a.JPEG": jpeg(0)})
+
+    drafted = CliRunner().invoke(main, ["new-benchmark", "mine", str(tmp_path / "in"), "--output", "-"])
+
+    assert 0 == drafted.exit_code, drafted.output
+    assert "fog.zip" in drafted.output
+    assert "snow" in drafted.output
+
+
+def with_member(path: Path, name: str, *, mode: int = 0) -> None:
+    """Append a member of any name to a zip."""
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        member = zipfile.ZipInfo(name)
+        member.external_attr = mode << 16
+        archive.writestr(member, "/etc/passwd" if mode else jpeg(0))
+
+
+def edited(path: Path, signature: bytes, offset: int, value: bytes) -> None:
+    """Change bytes at *offset* of the first record with *signature*."""
+    data = bytearray(path.read_bytes())
+    at = data.index(signature) + offset
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+
+
+CENTRAL, LOCAL, END = b"PK\1\2", b"PK\3\4", b"PK\5\6"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: with_member(path, "/fog/5/n01/a.JPEG"), "'/fog/5/n01/a.JPEG' is an absolute name"),
+        (lambda path: with_member(path, "../fog/5/n01/a.JPEG"), r"'../fog/5/n01/a.JPEG' leads outside"),
+        (lambda path: with_member(path, next(iter(IMAGES))), "image_0.JPEG appears twice"),
+        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFLNK), "links to '/etc/passwd', outside"),
+        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFIFO), "is a special file"),
+        (lambda path: edited(path, CENTRAL, 8, b"\1\0"), "image_0.JPEG is encrypted"),
+        (lambda path: edited(path, CENTRAL, 10, b"\x0e\0"), "is compressed with method 14; expected deflate"),
+        (lambda path: edited(path, CENTRAL, 24, b"\x01\0\0\0"), "data that cannot be read .*Bad CRC"),
+        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\x40"), "has 1073741824 bytes; expected an image of at most"),
+        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\1"), "fewer bytes than|data that cannot be read"),
+        (lambda path: edited(path, CENTRAL, 16, b"\0\0\0\0"), "data that cannot be read .*Bad CRC"),
+        (lambda path: edited(path, LOCAL, 35, b"\xff\xff"), "data that cannot be read"),
+        (lambda path: edited(path, CENTRAL, 42, b"\x20\0\0\0"), "bytes of the next member|data that cannot be read"),
+        (lambda path: edited(path, CENTRAL, 0, b"XXXX"), "no intact central directory"),
+        (lambda path: os.truncate(path, path.stat().st_size - 30), "no intact central directory"),
+        (lambda path: path.write_bytes(b""), "no intact central directory"),
+        (lambda path: edited(path, END, 12, b"\xff\xff\xff\x7f"), "no intact central directory"),
+    ],
+)
+def test_a_hostile_zip_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str):
+    """One sentence with the zip and the member; nothing else is raised, and nothing is left behind."""
+    path = zipped(tmp_path / "a.zip", IMAGES)
+    damage(path)
+
+    with pytest.raises(SourceError, match=message) as caught:
+        contents(source(path), FOG)
+
+    assert str(path) in str(caught.value)
+    assert not list((tmp_path / "spill").rglob("fog*"))
+
+
+def test_a_bomb_of_overlapping_members_is_refused(tmp_path: Path):
+    """Many entries of the central directory with the same bytes, under names of their own."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("fog/5/n01/a.JPEG", bytes(10**6))
+        (member,) = archive.infolist()
+        for number in range(100):
+            other = zipfile.ZipInfo(f"fog/5/n01/{number}.JPEG")
+            for field in ("header_offset", "compress_size", "file_size", "CRC", "compress_type"):
+                setattr(other, field, getattr(member, field))
+            archive.filelist.append(other)
+
+    with pytest.raises(SourceError, match="with bytes of the next member"):
+        contents(source(path), FOG)
+
+
+def test_a_zip_that_is_a_pipe_or_missing_is_refused(tmp_path: Path):
+    """A pipe is not waited for."""
+    os.mkfifo(tmp_path / "a.zip")
+
+    with pytest.raises(SourceError, match=r"a.zip is not a regular file"):
+        source(tmp_path / "a.zip").class_names()
+    with pytest.raises(SourceError, match=r"b.zip cannot be read \(No such file"):
+        source(tmp_path / "b.zip").class_names()
+
+
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5),
+    cut=st.integers(0, 40),
+    is_stored=st.booleans(),
+)
+@BOUNDED
+def test_no_damaged_zip_raises_anything_else(
+    tmp_path: Path, edits: list[tuple[int, int]], cut: int, *, is_stored: bool
+):
+    """Bytes changed anywhere, and the end cut off: it is read or refused, and what is read is as long as stated."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"{FOG.path}/n01/{number}.JPEG", bytes([number]) * 300)
+    damaged = bytearray(buffer.getvalue())
+    for position, value in edits:
+        damaged[position % len(damaged)] = value
+    path = tmp_path / "a.zip"
+    path.write_bytes(damaged[: len(damaged) - cut] if cut > 35 else damaged)
+
+    with contextlib.suppress(SourceError), opened_zip(path) as stream:
+        for entry in stream:
+            assert entry.link or entry.size_bytes == len(stream.read())
+    with contextlib.suppress(SourceError):
+        contents(source(path), FOG)
