@@ -93,7 +93,7 @@ def _write_leaderboard(table: "Table", locations: Locations, output: Output, bef
         return
     # A paper says in its caption what all rows have in common.
     numbers = set(judged.column("num_cells"))
-    columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) > 1]
-    over = "" if len(numbers) > 1 else f"means over {numbers.pop()} cells. "
+    columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
+    over = f" Means over {numbers.pop()} cells." if len(numbers) == 1 else ""
     shown = choose_columns(judged, output.form, columns)
-    output.write_text(as_latex(shown, leading=leading, note=over + NOTE))
+    output.write_text(as_latex(shown, leading=leading, note=NOTE + over))
