@@ -8,8 +8,8 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 __all__ = [
-    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards", "query",
-    "shard", "verify",
+    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards",
+    "predictions", "query", "shard", "verify",
 ]  # fmt: skip
 _HOME = {
     "Evaluation": "results.evaluation_record",
@@ -19,6 +19,7 @@ _HOME = {
     "evaluate": "evaluation.evaluate_shards",
     "load_model": "models.load_by_name",
     "open_shards": "loading.dataset",
+    "predictions": "report.kept_predictions",
     "query": "report.arrow_query",
     "shard": "api",
     "verify": "api",

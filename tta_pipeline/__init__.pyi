@@ -7,10 +7,11 @@ from tta_pipeline.loading.dataset import open_shards as open_shards
 from tta_pipeline.methods import build as build
 from tta_pipeline.models.load_by_name import load_model as load_model
 from tta_pipeline.report.arrow_query import query as query
+from tta_pipeline.report.kept_predictions import predictions as predictions
 from tta_pipeline.results.evaluation_record import Evaluation as Evaluation
 
 __all__ = [
-    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards", "query",
-    "shard", "verify",
+    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards",
+    "predictions", "query", "shard", "verify",
 ]  # fmt: skip
 __version__: str

@@ -46,6 +46,17 @@ def test_a_faulty_experiment_is_named_after_the_list(project: Project, monkeypat
     assert "matrix.tent_fast_continual: tent hyperparameters: unknown field lra" in answer.stderr
 
 
+def test_people_get_the_columns_that_fit(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """In 80 columns what is evaluated and how far it is; with --wide everything."""
+    project.add_benchmark("small", SMALL + MATRIX)
+
+    short, wide = (listed(project, monkeypatch, *options).stdout for options in ((), ("--wide",)))
+
+    assert max(map(len, short.splitlines())) <= 80
+    assert "num recorded" in " ".join(short.split())
+    assert "small/evaluation/tent_fast_continual" in wide
+
+
 def test_recorded_streams_are_counted(sweep: Project, monkeypatch: pytest.MonkeyPatch):
     """Each cell of a benchmark that was evaluated, and the clean images."""
     rows = json.loads(listed(sweep, monkeypatch, "--json").stdout)

@@ -3,15 +3,17 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import chosen_form, print_table, say
+from tta_pipeline.cli.common import WIDTH_WITHOUT_TERMINAL, say
+from tta_pipeline.cli.table_output import TABLE_FORMS, Form, as_text, choose_columns, with_form
 from tta_pipeline.util.files import write_atomically, written_file
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.tables import Table
     from tta_pipeline.util.locations import Locations
 
 _ROWS_FOR_PEOPLE = 1_000
@@ -28,26 +31,56 @@ _ROWS_FOR_PEOPLE = 1_000
 class Output:
     """How an answer is printed, or written to a file, as the user asked by options."""
 
-    form: str
+    form: Form
     path: Path | None
     max_rows: int | None
 
-    def write(self, answer: "Answer", *, is_own_question: bool = False) -> None:
-        """Print *answer* or write it: for programs row by row, for people a limited number of rows."""
-        from tta_pipeline.report.formats import PROGRAM_FORMATS, READER_FORMATS, write_parquet
+    @property
+    def is_for_people(self) -> bool:
+        """Whether the answer is read by people, and not by programs."""
+        from tta_pipeline.report.formats import READER_FORMATS
 
-        if self.form in READER_FORMATS:
-            self._write_for_people(answer, is_own_question=is_own_question)
-        elif self.form == "parquet":
-            assert self.path is not None
-            schema, batches = answer.batches()
-            with written_file(self.path) as path, path.open("wb") as binary:
-                write_parquet(schema, batches if self.max_rows is None else _first(batches, self.max_rows), binary)
-        elif self.path:
-            with written_file(self.path) as path, path.open("w", encoding="utf-8", newline="") as file:
-                PROGRAM_FORMATS[self.form](answer.columns, islice(answer.rows(), self.max_rows), file)
+        return self.form.name in READER_FORMATS
+
+    def write(self, answer: "Answer", columns: Sequence[str] | None, *, before: Sequence[str] = ()) -> None:
+        """Print *answer* or write it.
+
+        Args:
+            answer: The answer; programs get it row by row, in full.
+            columns: The columns for people; None: all, of a limited number of rows, since the question is the user's.
+            before: Sentences that people read before the table.
+        """
+        if not self.is_for_people:
+            self._write_for_programs(answer)
+        elif columns is None:
+            self.write_table(self.read(answer, most_rows=_ROWS_FOR_PEOPLE))
         else:
-            PROGRAM_FORMATS[self.form](answer.columns, islice(answer.rows(), self.max_rows), sys.stdout)
+            self.write_table(choose_columns(self.read(answer), self.form, columns), before=before)
+
+    def place(self, notes: Sequence[str]) -> Sequence[str]:
+        """Return the *notes* that stand before the table; a form that has no room for them gets them printed apart."""
+        if self.form.name == "table":
+            return notes
+        for note in notes:
+            say(note)
+        return []
+
+    def read(self, answer: "Answer", *, most_rows: int | None = None) -> "Table":
+        """Return the rows that people get, with a note if there are more.
+
+        Args:
+            answer: The answer.
+            most_rows: Most rows unless the user asked for a number; None: all.
+        """
+        max_rows = self.max_rows or most_rows
+        table, has_more = answer.table(max_rows)
+        if has_more:
+            say(f"These are the first {max_rows:,} rows, and there are more: --rows N for more, --format csv for all.")
+        return table
+
+    def write_table(self, table: "Table", *, before: Sequence[str] = ()) -> None:
+        """Print or write *table* for people, after the sentences *before* it."""
+        self.write_text("\n".join([*self._as_paragraphs(before), as_text(table, self.form)]))
 
     def write_text(self, text: str) -> None:
         """Print *text* or write it."""
@@ -56,40 +89,47 @@ class Output:
         else:
             click.echo(text)
 
-    def _write_for_people(self, answer: "Answer", *, is_own_question: bool) -> None:
-        from tta_pipeline.report.formats import READER_FORMATS
-        from tta_pipeline.report.tables import drop_obvious_columns
+    def _as_paragraphs(self, sentences: Sequence[str]) -> Iterator[str]:
+        """Yield the lines of *sentences* before a table in the form: wrapped, as comments of LaTeX, or paragraphs."""
+        for sentence in sentences:
+            if self.form.name == "latex":
+                yield f"% {sentence}"
+            else:
+                yield f"{fill(sentence, self.form.width) if self.form.name == 'table' else sentence}\n"
 
-        max_rows = _ROWS_FOR_PEOPLE if is_own_question and self.max_rows is None else self.max_rows
-        table, has_more = answer.table(max_rows)
-        if not is_own_question:
-            table = drop_obvious_columns(table)
-        if self.form == "table" and not self.path:
-            print_table(table)
+    def _write_for_programs(self, answer: "Answer") -> None:
+        from tta_pipeline.report.formats import PROGRAM_FORMATS, write_parquet
+
+        if self.form.name == "parquet":
+            assert self.path is not None
+            schema, batches = answer.batches()
+            with written_file(self.path) as path, path.open("wb") as binary:
+                write_parquet(schema, batches if self.max_rows is None else _first(batches, self.max_rows), binary)
+        elif self.path:
+            with written_file(self.path) as path, path.open("w", encoding="utf-8", newline="") as file:
+                PROGRAM_FORMATS[self.form.name](answer.columns, islice(answer.rows(), self.max_rows), file)
         else:
-            self.write_text(READER_FORMATS[self.form](table))
-        if has_more:
-            say(f"These are the first {max_rows:,} rows, and there are more: --rows N for more, --format csv for all.")
+            PROGRAM_FORMATS[self.form.name](answer.columns, islice(answer.rows(), self.max_rows), sys.stdout)
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* options for its answer's format, file and number of rows, and an `output` that obeys them."""
+    """Give *command* options for its answer's form, file and number of rows, and an `output` that obeys them."""
 
     @wraps(command)
-    def answering(*args: Any, form: str, as_json: bool, path: Path | None, max_rows: int | None, **kwargs: Any) -> Any:
-        form = chosen_form(form, as_json=as_json)
-        if form == "parquet" and path is None:
+    def obeying(*args: Any, form: Form, path: Path | None, max_rows: int | None, **kwargs: Any) -> Any:
+        if form.name == "parquet" and path is None:
             raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
+        if path is not None:
+            form = replace(form, width=WIDTH_WITHOUT_TERMINAL, is_styled=False)
         return command(*args, output=Output(form=form, path=path, max_rows=max_rows), **kwargs)
 
+    answering: Callable[..., Any] = obeying
     for option in (
         click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Only the first N rows. Without "
                      f"it, --sql gives {_ROWS_FOR_PEOPLE:,} to people, and all to programs."),
         click.option("--output", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="Write there instead of printing."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
-        click.option("--format", "form", type=click.Choice(["table", "csv", "parquet", "latex", "markdown"]),
-                     default="table", show_default=True, help="parquet needs --output."),
+        with_form(*TABLE_FORMS, "parquet"),
     ):  # fmt: skip
         answering = option(answering)
     return answering
@@ -115,18 +155,16 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     _exit_if_set_aside(read_set_aside(locations))
 
 
-def say_if_generated(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> None:
-    """Print a note if results of *runs*, or the latest ones, are on images made here, or of random weights."""
+def honest_marks(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> Sequence[str]:
+    """Return a sentence if results of *runs*, or latest ones, are on images made here, and one for random weights."""
     from tta_pipeline.report.tables import GENERATED_NOTE, UNTRAINED_NOTE
 
     asked = "run_id IN (?, ?)" if runs else "is_latest"
     counts = "count(*) FILTER (generated), count(*) FILTER (weights = 'untrained')"
     sql = f"SELECT {counts} FROM evaluations WHERE {asked}"  # noqa: S608 - the words are ours
-    ((num_generated, num_untrained),) = connection.execute(sql, list(runs)).fetchall()
-    if num_generated:
-        say(f"generated: {GENERATED_NOTE}")
-    if num_untrained:
-        say(f"untrained: {UNTRAINED_NOTE}")
+    (found,) = connection.execute(sql, list(runs)).fetchall()
+    notes = (f"generated: {GENERATED_NOTE}", f"untrained: {UNTRAINED_NOTE}")
+    return [note for note, number in zip(notes, found, strict=True) if number]
 
 
 def _exit_if_set_aside(set_aside: Sequence[str]) -> None:

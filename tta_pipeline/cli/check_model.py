@@ -4,10 +4,13 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import ignore_line, plain_errors, print_table_as, say, with_format
+from tta_pipeline.cli.common import ignore_line, plain_errors, say
+from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
+
+_SHORT_COLUMNS = ("normalisation", "clean_error", "interval_95", "num_mended", "num_broken", "p_value")
 
 
 @click.command(
@@ -25,10 +28,10 @@ from tta_pipeline.util.nearest_names import name_choices
     "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that selects the images."
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
-@with_format
+@with_form(*TABLE_FORMS)
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
-def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: str, is_quiet: bool) -> None:
+def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: Form, is_quiet: bool) -> None:
     r"""Check whether the mean and std of a model fit.
 
     Its clean error under them is compared with its error under usual values. These are ImageNet's mean and std, inputs
@@ -68,6 +71,6 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
             num_threads=default_decode_threads(),
             advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
         )  # fmt: skip
-    print_table_as(Table(columns=COLUMNS, rows=fits.rows), form)
+    print_table_as(Table(columns=COLUMNS, rows=fits.rows), form, _SHORT_COLUMNS)
     tell(f"{model}: {fits.verdict}")
     sys.exit(1 if fits.better else 0)

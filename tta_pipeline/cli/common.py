@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.report.tables import Table
     from tta_pipeline.shards.shard_set import ShardSet
+
+WIDTH_WITHOUT_TERMINAL = 80
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,45 +88,16 @@ def ignore_line(line: str) -> None:
     del line
 
 
+def text_width() -> int:
+    """Return the width of the terminal in columns; 80 without one, so that a file or a pipe always gets the same."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+
+
 def print_table(table: "Table") -> None:
     """Print *table* for the user."""
-    from rich.console import Console
-
     from tta_pipeline.report.formats import as_terminal
 
-    click.echo(as_terminal(table, width=Console().width if sys.stdout.isatty() else None))
-
-
-def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options `--format` and `--json`, and the `form` of a table that `print_table_as` prints."""
-
-    @wraps(command)
-    def formatting(*args: Any, form: str, as_json: bool, **kwargs: Any) -> Any:
-        return command(*args, form=chosen_form(form, as_json=as_json), **kwargs)
-
-    formatting = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(formatting)
-    choices = click.Choice(["table", "csv", "latex", "markdown"])
-    return click.option("--format", "form", type=choices, default="table", show_default=True)(formatting)
-
-
-def chosen_form(form: str, *, as_json: bool) -> str:
-    """Return the form of an answer for the options `--format` and `--json`."""
-    if as_json and form != "table":
-        raise click.UsageError(f"found --format {form} and --json; expected one of them")
-    return "json" if as_json else form
-
-
-def print_table_as(table: "Table", form: str) -> None:
-    """Print *table* in the format *form*: for people without obvious columns, for programs in full."""
-    from tta_pipeline.report.formats import PROGRAM_FORMATS, READER_FORMATS
-    from tta_pipeline.report.tables import drop_obvious_columns
-
-    if form == "table":
-        print_table(drop_obvious_columns(table))
-    elif form in READER_FORMATS:
-        click.echo(READER_FORMATS[form](drop_obvious_columns(table)))
-    else:
-        PROGRAM_FORMATS[form](table.columns, table.rows, sys.stdout)
+    click.echo(as_terminal(table, width=text_width(), is_styled=sys.stdout.isatty()))
 
 
 def require_no_pipes(*locations: str | Path) -> None:

@@ -4,42 +4,67 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.answer_output import Output, current_metrics, say_if_generated, with_output
+from tta_pipeline.cli.answer_output import Output, current_metrics, honest_marks, with_output
 from tta_pipeline.cli.common import plain_errors, say, say_left_out
+from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tta_pipeline.report.significance.versus import Comparison
+    from tta_pipeline.report.significance.versus import Comparison, PairedCells
+    from tta_pipeline.report.tables import Table
+
+_RUN_COLUMNS = (
+    "benchmark", "shift_set", "generated", "experiment", "corruption", "severity", "error_a", "error_b", "error_change",
+    "speed_ratio", "seed", "subset", "same_settings", "same_predictions",
+)  # fmt: skip
 
 
 @click.command(
     cls=Verb,
     examples=[
         "tta-pipeline compare tent norm",
-        "tta-pipeline compare tent norm --format markdown",
+        "tta-pipeline compare tent norm --corruption fog",
+        "tta-pipeline compare tent norm --corruption fog --classes --rows 5",
         "tta-pipeline compare --runs 5a0c2f51 91be7d30",
     ],
 )
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
+@click.option("--corruption", metavar="NAME", help="Only this corruption: its severities are pooled in one test.")
+@click.option("--cells", "by_cell", is_flag=True, help="A line for each cell, in place of each corruption.")
+@click.option("--classes", "by_class", is_flag=True, help="A line for each class, the largest changes first.")
 @click.option("--runs", "are_runs", is_flag=True, help="A and B are runs: show the cells that both evaluated, side by "
               "side. The beginning of a run's id is enough.")  # fmt: skip
 @with_output
 @plain_errors
-def compare(*, first: str, second: str, are_runs: bool, output: Output) -> None:
+def compare(
+    *, first: str, second: str, corruption: str | None, by_cell: bool, by_class: bool, are_runs: bool, output: Output
+) -> None:
     """Compare two experiments, or two runs: is one better?
 
-    Experiments A and B are compared on the same samples: is one better by more than chance? Over all cells and cell by
-    cell, in each benchmark that has both.
+    Experiments A and B are compared on the same samples of the same streams. The answer is a sentence: which one is
+    better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
+    that has both.
     """
+    if are_runs and (corruption or by_cell or by_class):
+        raise click.UsageError("found --runs with --corruption, --cells or --classes; expected them with experiments")
+    if by_cell and by_class:
+        raise click.UsageError("found --cells and --classes; expected one of them")
     locations = Locations.from_environment()
     if are_runs:
         _compare_runs(locations, (first, second), output)
+        return
+    found = _pair_cells(locations, (first, second), corruption)
+    answers = [each.pooled() for each in found]
+    if by_cell or by_class:
+        details = [each.by_cell() if by_cell else each.by_class() for each in found]
     else:
-        _compare_experiments(locations, (first, second), output)
+        details = [() if corruption else each.by_corruption() for each in found]
+    rows = [row for answer, others in zip(answers, details, strict=True) for row in (answer, *others)]
+    _write_comparisons(rows, [_say_answer(each, len(answers)) for each in answers], output)
 
 
 def _compare_runs(locations: Locations, beginnings: tuple[str, str], output: Output) -> None:
@@ -49,20 +74,20 @@ def _compare_runs(locations: Locations, beginnings: tuple[str, str], output: Out
     with current_metrics(locations) as connection:
         runs = [_complete_run_id(connection, run) for run in beginnings]
         with Answer(connection, queries.COMPARISON, runs) as answer:
-            say_if_generated(connection, runs)
-            output.write(answer)
+            output.write(answer, _RUN_COLUMNS, before=output.place(honest_marks(connection, runs)))
 
 
 def _complete_run_id(connection: Any, beginning: str) -> str:
     """Return the id of the only run whose id begins with *beginning*."""
     from tta_pipeline.report import queries
     from tta_pipeline.report.tables import query
+    from tta_pipeline.util.short_lists import first_few
 
     found = query(connection, queries.RUNS, [beginning]).column("run_id")
     if beginning in found:
         return beginning
     if len(found) != 1:
-        some = f": {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}" if found else ""
+        some = f": {first_few(found, 5)}" if found else ""
         raise click.UsageError(
             f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them with "
             'tta-pipeline metrics --sql "FROM runs"'
@@ -70,32 +95,11 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     return str(found[0])
 
 
-def _compare_experiments(locations: Locations, names: tuple[str, str], output: Output) -> None:
-    """Compare two experiments in each benchmark that has both."""
-    from dataclasses import asdict, fields
-
-    import duckdb
-    import pyarrow as pa
-
-    from tta_pipeline.report.answers import Answer
-    from tta_pipeline.report.significance.versus import Comparison
-    from tta_pipeline.report.tables import GENERATED_NOTE
-
-    rows = [asdict(row) for row in _comparisons(locations, names)]
-    if any(row["generated"] for row in rows):
-        say(f"generated: {GENERATED_NOTE}")
-    columns = {field.name: [row[field.name] for row in rows] for field in fields(Comparison)}
-    with duckdb.connect() as connection:
-        connection.register("comparisons", pa.table(columns))
-        with Answer(connection, "FROM comparisons") as answer:
-            output.write(answer)
-
-
-def _comparisons(locations: Locations, names: tuple[str, str]) -> "Sequence[Comparison]":
+def _pair_cells(locations: Locations, names: tuple[str, str], corruption: str | None) -> "Sequence[PairedCells]":
+    """Return the common cells of two experiments, of one corruption or of all, in each benchmark that has some."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.report.significance.judged_cells import recorded_places
-    from tta_pipeline.report.significance.versus import compare_experiments
+    from tta_pipeline.report.significance.versus import common_corruptions, pair_cells
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
@@ -105,10 +109,60 @@ def _comparisons(locations: Locations, names: tuple[str, str]) -> "Sequence[Comp
         [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
         for each in both
     ]
-    evaluated = [(a, b) for a, b in pairs if recorded_places(a).keys() & recorded_places(b).keys()]
+    evaluated = [(a, b, known) for a, b in pairs if (known := common_corruptions(a, b))]
     if not evaluated:
         raise click.UsageError(
             f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
             "with results of both; expected one: evaluate both on the same cells"
         )
-    return [row for a, b in evaluated for row in compare_experiments(a, b, log_reporter(say))]
+    if corruption and not any(corruption in known for _, _, known in evaluated):
+        names_there = ", ".join(dict.fromkeys(name for *_, known in evaluated for name in known))
+        raise click.UsageError(f"--corruption is {corruption!r}; expected one that both have evaluated: {names_there}")
+    return [
+        pair_cells(a, b, log_reporter(say), corruption=corruption)
+        for a, b, known in evaluated
+        if corruption in (None, *known)
+    ]
+
+
+def _say_answer(answer: "Comparison", num_benchmarks: int) -> str:
+    return f"{answer.benchmark}: {answer.sentence}" if num_benchmarks > 1 else answer.sentence
+
+
+def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]", output: Output) -> None:
+    """Write *rows*; people read the *sentences* first."""
+    from dataclasses import asdict, fields
+
+    import duckdb
+    import pyarrow as pa
+
+    from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.significance.versus import Comparison
+    from tta_pipeline.report.tables import GENERATED_NOTE
+
+    note = output.place([f"generated: {GENERATED_NOTE}"] if any(row.generated for row in rows) else [])
+    values = [asdict(row) for row in rows]
+    columns = {field.name: [each[field.name] for each in values] for field in fields(Comparison)}
+    with duckdb.connect() as connection:
+        connection.register("comparisons", pa.table(columns))
+        with Answer(connection, "FROM comparisons") as answer:
+            if output.is_for_people:
+                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *note])
+            else:
+                output.write(answer, ())
+
+
+def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
+    """Return the columns for people, with the names of the experiments in place of A and B."""
+    from tta_pipeline.report.tables import Table
+
+    if output.form.is_wide:
+        return choose_columns(table, output.form, ())
+    error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
+    named = {"error_a": error_a, "error_b": error_b}
+    streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
+    what = ["class_name"] if any(table.column("class_name")) else ["corruption", "severity"]
+    columns = ("benchmark", "shift_set", "generated", *streams, *what, error_a, error_b, "error_change", "better",
+               "p_holm")  # fmt: skip
+    renamed = Table(columns=tuple(named.get(name, name) for name in table.columns), rows=table.rows)
+    return choose_columns(renamed, output.form, columns)

@@ -4,22 +4,26 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table_as, say, say_left_out, with_format
+from tta_pipeline.cli.common import plain_errors, say, say_left_out
+from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+
+COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_recorded", "subset", "hyperparameters")
 
 
 @click.command(
     cls=Verb,
     examples=[
         "tta-pipeline results list digits_c",
+        "tta-pipeline results list digits_c --wide",
         "tta-pipeline results list digits_c --format csv",
     ],
 )
 @click.argument("benchmark")
-@with_format
+@with_form(*TABLE_FORMS)
 @plain_errors
-def list_experiments(*, benchmark: str, form: str) -> None:
+def list_experiments(*, benchmark: str, form: Form) -> None:
     r"""List the experiments of a benchmark, with their progress.
 
     Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; `why` says whether
@@ -33,7 +37,7 @@ def list_experiments(*, benchmark: str, form: str) -> None:
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
     found = loaded.benchmark(benchmark)
-    print_table_as(experiment_table(found, locations), form)
+    print_table_as(experiment_table(found, locations), form, COLUMNS)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)
     refused = tuple(find_refusals(found, locations, tuple(found.experiments)))

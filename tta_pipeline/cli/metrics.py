@@ -1,22 +1,35 @@
 """The verb `metrics`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.answer_output import Output, current_metrics, say_if_generated, with_output
+from tta_pipeline.cli.answer_output import Output, current_metrics, honest_marks, with_output
 from tta_pipeline.cli.common import plain_errors, say, say_left_out
+from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.tables import Table
+
+_LEADERBOARD_COLUMNS = (
+    "benchmark", "shift_set", "generated", "untrained", "experiment", "mean_error", "mean_error_at_5", "clean_error", "ms_per_image",
+    "num_cells", "subset", "num_runs", "num_diverged", "without_file",
+)  # fmt: skip
+_CORRUPTION_COLUMNS = (
+    "benchmark", "shift_set", "generated", "untrained", "corruption", "experiment", "mean_error", "error_at_5",
+    "mean_ece", "num_cells", "subset", "num_runs",
+)  # fmt: skip
 
 
 @click.command(
     cls=Verb,
     examples=[
         "tta-pipeline metrics",
+        "tta-pipeline metrics --wide",
         "tta-pipeline metrics --by corruption --format latex --output table.tex",
         "tta-pipeline metrics --format parquet --output leaderboard.parquet",
         'tta-pipeline metrics --sql "FROM corruption_errors ORDER BY mean_error DESC"',
@@ -29,28 +42,29 @@ if TYPE_CHECKING:
 def metrics(*, by: str | None, sql: str | None, output: Output) -> None:
     """Print the leaderboard (text, LaTeX, CSV), or ask it in SQL.
 
-    The leaderboard has mean errors, their standard deviation over seeds, and their cost. The best of comparable results
-    is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; questions with their SQL: docs/queries.md.
-    Damaged and foreign records count nowhere. They are listed after the answer, and the exit status is then 1.
+    People get mean errors with their 95 % intervals over images, and the cost of an image; --wide and programs get all
+    columns. A table is as wide as the terminal, and 80 columns elsewhere. The best of comparable results is bold.
+    Tables and views: docs/metrics.md; questions with their SQL: docs/queries.md. Damaged and foreign records count
+    nowhere. They are listed after the answer, and the exit status is then 1.
     """
-    from tta_pipeline.report.formats import READER_FORMATS
-
     if by is not None and sql is not None:
         raise click.UsageError("expected one of --by and --sql")
     locations = Locations.from_environment()
     with current_metrics(locations) as connection, _open_answer(connection, by=by, sql=sql) as answer:
-        if sql is None and not _has_results(connection):
+        if sql is not None:
+            output.write(answer, None)
+            return
+        if not _has_results(connection):
             from tta_pipeline.results.database.database import EVALUATE_FIRST
 
             say(f"no results: {EVALUATE_FIRST}")
-            if output.form in READER_FORMATS:
+            if output.is_for_people:
                 return
-        if sql is None:
-            say_if_generated(connection)
-        if output.form == "latex" and not (sql or by):
-            _write_latex(answer, locations, output)
+        before = output.place(honest_marks(connection))
+        if by or not output.is_for_people:
+            output.write(answer, _CORRUPTION_COLUMNS, before=before)
         else:
-            output.write(answer, is_own_question=sql is not None)
+            _write_leaderboard(output.read(answer), locations, output, before)
 
 
 def _has_results(connection: Any) -> bool:
@@ -67,15 +81,13 @@ def _open_answer(connection: Any, *, by: str | None, sql: str | None) -> "Answer
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
 
 
-def _write_latex(answer: "Answer", locations: Locations, output: Output) -> None:
-    """Write the leaderboard for a paper: with intervals, and a mark on each row that may be as good as the best."""
+def _write_leaderboard(table: "Table", locations: Locations, output: Output, before: Sequence[str]) -> None:
+    """Write the leaderboard for people: with intervals; in LaTeX with marks on rows that may be as good as the best."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.formats import as_latex
     from tta_pipeline.report.pages.leaderboard_intervals import NOTE, add_intervals_to_all
-    from tta_pipeline.report.tables import drop_obvious_columns
     from tta_pipeline.util.progress import log_reporter
 
-    table, _ = answer.table(output.max_rows)
     loaded = load_all_benchmarks(locations)
     named = set(table.column("benchmark"))
     say_left_out(
@@ -83,5 +95,16 @@ def _write_latex(answer: "Answer", locations: Locations, output: Output) -> None
         for fault in loaded.faults
         if fault.path.stem in named
     )
-    judged, leading = add_intervals_to_all(table, loaded.benchmarks.values(), locations, log_reporter(say))
-    output.write_text(as_latex(drop_obvious_columns(judged), leading=leading, note=NOTE))
+    is_latex = output.form.name == "latex"
+    judged, leading = add_intervals_to_all(
+        table, loaded.benchmarks.values(), locations, log_reporter(say), finds_leading=is_latex
+    )
+    if not is_latex:
+        output.write_table(choose_columns(judged, output.form, _LEADERBOARD_COLUMNS), before=before)
+        return
+    # A paper says in its caption what all rows have in common.
+    numbers = set(judged.column("num_cells"))
+    columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
+    over = f" Means over {numbers.pop()} cells." if len(numbers) == 1 else ""
+    shown = choose_columns(judged, output.form, columns)
+    output.write_text(as_latex(shown, leading=leading, note=NOTE + over))

@@ -1,8 +1,10 @@
 """Evaluation of one method on one shard set without a benchmark file, for notebooks and authors of methods."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Literal, overload
 
+import pyarrow as pa
 from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Subset
@@ -30,6 +32,19 @@ from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptEvaluation(Evaluation):
+    """The result of one pass, with the prediction for each sample."""
+
+    predictions: pa.Table = field(compare=False, repr=False)
+    """A row for each sample in stream order: `key`, `label`, `prediction`, `confidence` and `correct`."""
+
+    def facts(self) -> JsonObject:
+        """Return the facts as they are written into a record, without the predictions."""
+        return {name: value for name, value in asdict(self).items() if name != "predictions"}
+
+
+@overload
 def evaluate(
     method: Method,
     shards: Shards | Path | str,
@@ -39,6 +54,32 @@ def evaluate(
     name: str | None = None,
     precision: Precision = "fp32",
     num_threads: int | None = None,
+    keep: Literal[False] = False,
+    progress: Reporter = quiet_reporter,
+) -> Evaluation: ...
+@overload
+def evaluate(
+    method: Method,
+    shards: Shards | Path | str,
+    *,
+    batch_size: int = 64,
+    limit: int | None = None,
+    name: str | None = None,
+    precision: Precision = "fp32",
+    num_threads: int | None = None,
+    keep: Literal[True],
+    progress: Reporter = quiet_reporter,
+) -> KeptEvaluation: ...
+def evaluate(
+    method: Method,
+    shards: Shards | Path | str,
+    *,
+    batch_size: int = 64,
+    limit: int | None = None,
+    name: str | None = None,
+    precision: Precision = "fp32",
+    num_threads: int | None = None,
+    keep: bool = False,
     progress: Reporter = quiet_reporter,
 ) -> Evaluation:
     """Run *method* once over every sample of *shards*, and return the results; nothing is recorded.
@@ -53,6 +94,7 @@ def evaluate(
         name: Name of the experiment; None: the method's name.
         precision: Precision of the forward pass; fp16 only for methods without gradients.
         num_threads: Decoding threads; None: one per core, at most 8.
+        keep: Whether the result has `.predictions`, a table of key, label, prediction, confidence and correct.
         progress: Reporter of the evaluated images.
 
     Returns:
@@ -109,7 +151,10 @@ def evaluate(
         )
         (result,) = build_records(subject, measurement)
         result.row.require_consistent()
-        return result.row
+        if not keep:
+            return result.row
+        facts = {each.name: getattr(result.row, each.name) for each in fields(result.row)}
+        return KeptEvaluation(**facts, predictions=result.samples.to_table(found.shard_set.index))
 
 
 def _subject(

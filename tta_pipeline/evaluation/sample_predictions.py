@@ -46,6 +46,19 @@ class SamplePredictions:
         """Return how many predictions equal the labels in *index*."""
         return int((index.labels[self.positions] == self.predictions).sum())
 
+    def to_table(self, index: SampleIndex) -> pa.Table:
+        """Return the samples in stream order with `key`, `label`, `prediction`, `confidence` and `correct`."""
+        labels = index.labels[self.positions]
+        return pa.table(
+            {
+                "key": index.table["key"].take(pa.array(self.positions)).combine_chunks(),
+                "label": labels,
+                "prediction": self.predictions,
+                "confidence": self.confidences,
+                "correct": labels == self.predictions,
+            }
+        )
+
     def to_parquet(self) -> bytes:
         """Return the bytes of the Parquet file."""
         table = pa.table([self.positions, self.predictions, self.confidences], schema=_SCHEMA)

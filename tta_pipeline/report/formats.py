@@ -5,36 +5,79 @@ import io
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
-from tta_pipeline.report.tables import Table, as_markdown, best_cells, format_value
+from tta_pipeline.report.tables import Table, as_markdown, best_cells, column_title, format_value
 from tta_pipeline.util.identifiers import find_duplicates
 
+_GAP = 2
+"""Spaces between two columns."""
 _WIDE = 10_000  # wide enough that no line is wrapped
+_NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
+"""Columns of names that have underscores in place of spaces."""
+_HEADINGS = {
+    "benchmark": "Benchmark",
+    "generated": "Generated",
+    "experiment": "Experiment",
+    "corruption": "Corruption",
+    "severity": "Severity",
+    "class_name": "Class",
+    "mean_error": "Error",
+    "mean_error_at_5": "Error at 5",
+    "error_at_5": "Error at 5",
+    "clean_error": "Clean error",
+    "error_change": "Change",
+    "better": "Better",
+    "p_holm": "p (Holm)",
+    "mean_ece": "ECE",
+    "mce": "mCE",
+    "num_cells": "Cells",
+    "num_images": "Images",
+    "num_runs": "Seeds",
+}
+"""Headings of a table in a paper; other columns have their names."""
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def as_terminal(table: Table, *, width: int | None = None) -> str:
-    """Return *table* in aligned columns, for a terminal of *width* characters with the best of each column in bold.
+def as_terminal(table: Table, *, width: int | None = None, is_styled: bool = False) -> str:
+    """Return *table* in aligned columns.
 
-    Headings that do not fit side by side are split into words. Without a width the text is plain.
+    Headings that do not fit side by side into *width* characters are split into words; None: all fit. With *is_styled*
+    the best of each column is bold.
     """
-    lines = _align_columns(table, " ", is_styled=width is not None)
-    if width is not None and _align_columns(table, " ", is_styled=False).find("\n") > width:
-        lines = _align_columns(table, "\n", is_styled=True)
-    return lines
+    fits = width is None or sum(_column_widths(table, " ")) <= width
+    return _align_columns(table, " " if fits else "\n", is_styled=is_styled)
+
+
+def drop_overflow(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
+    """Return the first columns of *table*, as many as `as_terminal` fits into *width*, and the names of the others."""
+    ends = list(accumulate(_column_widths(table, "\n")))
+    num_shown = max(1, sum(end <= width for end in ends))
+    shown = Table(columns=table.columns[:num_shown], rows=tuple(row[:num_shown] for row in table.rows))
+    return shown, table.columns[num_shown:]
+
+
+def _column_widths(table: Table, between_words: str) -> Sequence[int]:
+    """Return the width of each column in characters; of all but the first, with the gap before it."""
+    widths: list[int] = []
+    for name in table.columns:
+        heading = name.replace("_", between_words).split("\n")
+        texts = chain(heading, (format_value(name, value) for value in table.column(name)))
+        widths.append(max(map(cell_len, texts)) + (_GAP if widths else 0))
+    return widths
 
 
 def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
-    best = best_cells(table)
+    best = best_cells(table) if is_styled else ()
     shown = RichTable(box=None, pad_edge=False)
     for name in table.columns:
         heading = name.replace("_", between_words)
@@ -54,33 +97,38 @@ def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
 def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> str:
     r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold.
 
+    Percent signs are in the headings, and names have spaces in place of underscores.
+
     Args:
         table: The table.
         leading: Numbers of the rows whose mean error gets a dagger.
         note: Meaning of the dagger, for a comment above the table.
     """
     best = best_cells(table)
+    texts = {name: [format_value(name, value) for value in table.column(name)] for name in table.columns}
+    in_percent = {name for name in table.columns if any(each.split(" ")[0].endswith("%") for each in texts[name])}
 
-    def cell(number: int, name: str, value: object) -> str:
-        text = _escape_latex(format_value(name, value))
-        text = rf"\textbf{{{text}}}" if (number, name) in best else text
-        return rf"{text}$^\dagger$" if number in leading and name == "mean_error" else text
+    def cell(number: int, name: str) -> str:
+        text = texts[name][number].replace("_", " ") if name in _NAMES else texts[name][number]
+        value, gap, interval = text.partition(" [") if _is_numeric(table, name) else (text, "", "")
+        shown = _escape_latex(value.removesuffix("%") if name in in_percent else value)
+        shown = rf"\textbf{{{shown}}}" if (number, name) in best else shown
+        shown = rf"{shown}$^\dagger$" if number in leading and name == "mean_error" else shown
+        return rf"{shown} {{\footnotesize [{interval}}}" if gap else shown
+
+    def heading(name: str) -> str:
+        return _escape_latex(f"{_HEADINGS.get(name) or column_title(name)}{' (%)' if name in in_percent else ''}")
 
     alignment = "".join("r" if _is_numeric(table, name) else "l" for name in table.columns)
-    rows = [
-        [cell(number, name, value) for name, value in zip(table.columns, row, strict=True)]
-        for number, row in enumerate(table.rows)
-    ]
-    head = [_escape_latex(name.replace("_", " ")) for name in table.columns]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             *([f"% {note}"] if note else []),
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-            rf"{' & '.join(head)} \\",
+            rf"{' & '.join(map(heading, table.columns))} \\",
             r"\midrule",
-            *(rf"{' & '.join(row)} \\" for row in rows),
+            *(rf"{' & '.join(cell(number, name) for name in table.columns)} \\" for number in range(len(table.rows))),
             r"\bottomrule",
             r"\end{tabular}",
         ]

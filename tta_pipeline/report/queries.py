@@ -8,9 +8,9 @@ FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cell
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs,
-       mean_error, sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
-       images_per_s, forwards_per_sample, backwards_per_sample, num_diverged, without_file
+SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
+       sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
+       1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
 """
 

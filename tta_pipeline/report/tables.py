@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 from markupsafe import Markup, escape
@@ -21,6 +21,19 @@ class Table:
         return [row[position] for row in self.rows]
 
 
+class WithInterval(float):
+    """A value with the ends of its interval, which readers see behind it."""
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, low: float, high: float) -> Self:
+        """Return *value* with the ends *low* and *high*."""
+        found = super().__new__(cls, value)
+        found.low, found.high = low, high
+        return found
+
+
 def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> Table:
     """Return the result of *sql* with *parameters* bound."""
     result = connection.execute(sql, list(parameters))
@@ -34,6 +47,7 @@ def name_class(classes: Sequence[str], number: int) -> str:
 
 
 _CHANGE = ("change", "change_low", "change_high")
+_P_VALUES = ("p_value", "p_holm")
 _PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share")
 
 
@@ -43,6 +57,9 @@ def format_value(column: str, value: object) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(format_value(column, each) for each in value)
+    if isinstance(value, WithInterval):
+        low, high = (_format_float(column, each).removesuffix("%") for each in (value.low, value.high))
+        return f"{_format_float(column, value)} [{low}, {high}]"
     if isinstance(value, float):
         return _format_float(column, value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -53,6 +70,8 @@ def _format_float(column: str, value: float) -> str:
         return f"{value:.1%}"
     if column.endswith(_CHANGE):
         return f"{value:+.1%}"
+    if column in _P_VALUES:
+        return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
     if column.endswith("_s") and not column.endswith("_per_s"):
         return f"{value:,.2f}"
     return f"{value:,.0f}" if abs(value) >= 100 or value.is_integer() else f"{value:#.3g}"
@@ -60,7 +79,7 @@ def _format_float(column: str, value: float) -> str:
 
 _LOWER_IS_BETTER = (
     "mean_error", "mean_error_at_5", "error_at_5", "clean_error", "mce", "relative_mce", "mean_top5_error", "mean_nll",
-    "mean_brier", "mean_ece",
+    "mean_brier", "mean_ece", "ms_per_image",
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
@@ -119,6 +138,42 @@ def drop_obvious_columns(table: Table) -> Table:
         columns=tuple(table.columns[number] for number in telling),
         rows=tuple(tuple(row[number] for number in telling) for row in table.rows),
     )
+
+
+_INTERVALS = (
+    ("mean_error", "error_low", "error_high"),
+    ("error_change", "error_change_low", "error_change_high"),
+)  # fmt: skip
+_NAMES_OF_ALL = ("benchmark", "shift_set")
+"""Columns that tell nothing where all rows have the same value."""
+
+
+def shorten(table: Table, columns: Sequence[str]) -> Table:
+    """Return those of *columns* that *table* has, in this order, with intervals behind their values."""
+    table = join_intervals(table)
+    shown = [
+        name
+        for name in columns
+        if name in table.columns and not (name in _NAMES_OF_ALL and len(set(table.column(name))) == 1)
+    ]
+    positions = [table.columns.index(name) for name in shown]
+    return Table(columns=tuple(shown), rows=tuple(tuple(row[at] for at in positions) for row in table.rows))
+
+
+def join_intervals(table: Table) -> Table:
+    """Return *table* with each value and the ends of its interval in one column."""
+    for name, low, high in _INTERVALS:
+        if {name, low, high} <= set(table.columns):
+            intervals = zip(table.column(name), table.column(low), table.column(high), strict=True)
+            joined = iter([value if ends[0] is None else WithInterval(value, *ends) for value, *ends in intervals])
+            kept = [at for at, column in enumerate(table.columns) if column not in (low, high)]
+            table = Table(
+                columns=tuple(table.columns[at] for at in kept),
+                rows=tuple(
+                    tuple(next(joined) if table.columns[at] == name else row[at] for at in kept) for row in table.rows
+                ),
+            )
+    return table
 
 
 def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] = (), is_whole: bool = True) -> Markup:

@@ -73,6 +73,7 @@ PROJECT = (
     step("tta-pipeline results list own"),
     *(step(f"tta-pipeline results list first --format {form}", name=f"results list {form}") for form in FORMATS),
     step("tta-pipeline results list first --json"),
+    step("tta-pipeline results list first --wide"),
     step("dg list defs --json"),
 )
 
@@ -195,6 +196,7 @@ EVALUATIONS = (
         for form, option in zip(FORMATS, ("-q", "--quiet", "--seed 1", "--device cpu"), strict=True)
     ),
     step("tta-pipeline models check first cnn --limit 60 --json"),
+    step("tta-pipeline models check first cnn --limit 60 --wide"),
     *(step(f"tta-pipeline why first tent 'fog|5' {options}") for options in ("", "--all", "--json", "--device cpu")),
     step("tta-pipeline why own submitted 'fog|5'", 1),
     remeasure("first/evaluation/norm", "first__evaluation__norm", TTA_RESULTS_URL=f"s3://{BUCKET}"),
@@ -210,7 +212,10 @@ RESULTS = (
     step("tta-pipeline metrics"),
     step("tta-pipeline metrics --by corruption"),
     step("tta-pipeline compare --runs @run1 @run2"),
+    step("tta-pipeline metrics --wide"),
     step("tta-pipeline compare tent norm"),
+    step("tta-pipeline compare tent norm --corruption fog --cells --wide"),
+    step("tta-pipeline compare tent norm --classes"),
     *(step(f"tta-pipeline compare tent norm --format {form} --output out/compared.{form} --rows 3")
       for form in (*FORMATS, "parquet")),
     step("tta-pipeline compare tent norm --json"),

@@ -4,11 +4,23 @@ import csv
 import decimal
 import io
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tta_pipeline.report.formats import as_csv, as_json, as_latex, as_terminal
-from tta_pipeline.report.tables import Table, as_html, as_markdown, best_cells, drop_obvious_columns
+from tta_pipeline.report.formats import as_csv, as_json, as_latex, as_terminal, drop_overflow
+from tta_pipeline.report.tables import (
+    Table,
+    WithInterval,
+    as_html,
+    as_markdown,
+    best_cells,
+    drop_obvious_columns,
+    format_value,
+    shorten,
+)
 
 TABLE = Table(
     columns=("benchmark", "experiment", "num_cells", "mean_error", "images_per_s"),
@@ -40,7 +52,7 @@ def _as_html(table: Table) -> str:
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (as_latex, [r"x\_1", r"y \& z", r"\textbf{25.0\%}", r"\textbf{2,000}", "llrrr"]),
+        (as_latex, ["x 1 &", r"y \& z", r"Error (\%)", r"\textbf{25.0} &", r"\textbf{2,000}", "llrrr"]),
         (as_markdown, ["x_1", "**25.0%**", "&lt;b&gt;", "**2,000**"]),
         (_as_html, ["&lt;b&gt;", '<td class="best" data-v="0.25">25.0%</td>', "<caption>A &amp; B"]),
         (as_terminal, ["mean error", "25.0%", "<b>", "-"]),
@@ -58,13 +70,52 @@ def test_every_form_has_the_values_as_its_readers_need_them(shown, expected: lis
 
 def test_a_narrow_terminal_breaks_headings_and_nothing_else():
     """Words of headings stand one over another; names and numbers stay whole, the best in bold."""
-    wide, narrow = as_terminal(TABLE, width=200), as_terminal(TABLE, width=40)
+    wide, narrow = (as_terminal(TABLE, width=width, is_styled=True) for width in (200, 50))
 
     assert "mean error" in wide
     assert "mean error" not in narrow
     assert "\x1b[1m" in narrow
     assert "unfinished" in narrow
     assert "…" not in narrow
+    assert "\x1b" not in as_terminal(TABLE, width=50)
+
+
+def test_columns_without_room_are_left_out_and_named():
+    """The last ones; what is left fits, and the first column always stays."""
+    shown, left_out = drop_overflow(TABLE, 36)
+
+    assert ("images_per_s",) == left_out
+    assert max(map(len, as_terminal(shown, width=36).splitlines())) <= 36
+    assert ("benchmark",) == drop_overflow(TABLE, 1)[0].columns
+
+
+def test_an_interval_stands_behind_its_value():
+    """People see both in one column, and the best is still found; a row without an interval has its value alone."""
+    columns = ("benchmark", "experiment", "mean_error", "error_low", "error_high", "mce")
+    rows = (("a", "x", 0.25, 0.2, 0.3, None), ("a", "y", 0.5, None, None, None))
+    shown = shorten(Table(columns=columns, rows=rows), ("benchmark", "experiment", "mean_error", "missing"))
+
+    assert ("experiment", "mean_error") == shown.columns
+    assert ["25.0% [20.0, 30.0]", "50.0%"] == [format_value("mean_error", each) for each in shown.column("mean_error")]
+    assert {(0, "mean_error")} == best_cells(shown)
+    assert r"x & \textbf{25.0} {\footnotesize [20.0, 30.0]} \\" in as_latex(shown)
+
+
+@pytest.mark.skipif(not shutil.which("kpsewhich"), reason="no LaTeX is installed")
+def test_latex_compiles(tmp_path: Path):
+    """A paper that has booktabs takes the table as it is."""
+    if subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False).returncode:
+        pytest.skip("this LaTeX has no booktabs")
+    table = Table(columns=("experiment", "mean_error"), rows=(("tent_hot", WithInterval(0.25, 0.2, 0.3)), ("&%", 0.5)))
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + as_latex(
+        table, leading={0}, note="5 %"
+    )
+    (tmp_path / "paper.tex").write_text(document + r"\end{document}")
+
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout
 
 
 def test_numbers_that_are_none_are_null():

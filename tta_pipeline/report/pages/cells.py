@@ -88,10 +88,13 @@ def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResul
     for name, results in all_results.items():
         for unit, place in recorded_places(results).items():
             places.setdefault(place.cell, []).append((name, unit, place))
+    found: CellResults | None = None
     for cell in (*benchmark.cells, CLEAN):
         if cell in places:
             others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
-            yield _read_cell(cell, all_results, places[cell], sorted(others))
+            before = next(iter(found.samples.values()), None) if found else None
+            found = _read_cell(cell, all_results, places[cell], sorted(others), before)
+            yield found
 
 
 def _read_cell(
@@ -99,6 +102,7 @@ def _read_cell(
     all_results: Mapping[str, ExperimentResults],
     places: Sequence[tuple[str, Unit, Place]],
     severities: Sequence[int],
+    before: CellSamples | None,
 ) -> CellResults:
     by_folder: dict[object, CellSamples | None] = {}
     samples: dict[str, CellSamples] = {}
@@ -107,7 +111,7 @@ def _read_cell(
         results = all_results[name]
         folder = results.folder(cell)
         if folder not in by_folder:
-            by_folder[folder] = _open_samples(results, cell)
+            by_folder[folder] = _open_samples(results, cell, before)
         opened = by_folder[folder]
         if opened:
             samples[name] = opened
@@ -119,9 +123,9 @@ def _read_cell(
     return CellResults(cell=cell, classes=classes, samples=samples, entries=entries, severities=severities)
 
 
-def _open_samples(results: ExperimentResults, cell: Cell) -> CellSamples | None:
+def _open_samples(results: ExperimentResults, cell: Cell, before: CellSamples | None) -> CellSamples | None:
     try:
-        return CellSamples.open(results, cell)
+        return CellSamples.open(results, cell, like=before)
     except ManifestError:
         return None
 

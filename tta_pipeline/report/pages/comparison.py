@@ -8,6 +8,7 @@ from tta_pipeline.report.pages.collected_results import CollectedResults, Photog
 from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
 from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, holm
 from tta_pipeline.report.significance.pairwise import Pair, mean_error
+from tta_pipeline.report.significance.verdict import say_verdict
 
 Pairs = Mapping[tuple[str, str], Pair]
 
@@ -28,7 +29,7 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
                     [number_of[unit], only_a, only_b, float(f"{p_holm:.3g}")]
                     for unit, (only_a, only_b, p_holm) in pair.cells.items()
                 ],
-                "change": _change(pair),
+                "verdict": verdict_on((a, b), pair),
             }
             for (a, b), pair in pairs.items()
         },
@@ -41,11 +42,11 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
-def _change(pair: Pair) -> Mapping[str, float] | None:
-    found, means = pair.change, pair.means
-    if found is None or means is None:
+def verdict_on(names: tuple[str, str], pair: Pair) -> str | None:
+    """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean."""
+    if pair.change is None or pair.means is None:
         return None
-    return {"a": means[0], "b": means[1], "mean": found.mean, "low": found.low, "high": found.high, "p": found.p_value}
+    return say_verdict(names, pair.means, pair.change)
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

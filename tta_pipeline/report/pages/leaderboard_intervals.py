@@ -14,13 +14,18 @@ from tta_pipeline.util.progress import Reporter
 
 NOTE = (
     "dagger: the best of the rows with the same cells, and rows that are not significantly worse on the same stream "
-    "(paired bootstrap over images, Holm, 5 %). error low, high: 95 % over images, given this one stream; empty if no "
-    "predictions are kept."
+    "(paired bootstrap over images, Holm, 5 %). In brackets: 95 % interval of the mean error over images, given this "
+    "one stream; none if no predictions are kept."
 )
 
 
 def add_intervals_to_all(
-    table: Table, benchmarks: Iterable[Benchmark], locations: Locations, reporter: Reporter
+    table: Table,
+    benchmarks: Iterable[Benchmark],
+    locations: Locations,
+    reporter: Reporter,
+    *,
+    finds_leading: bool,
 ) -> tuple[Table, frozenset[int]]:
     """Return the leaderboards in *table* with the interval of each mean error, and the rows that may be the best.
 
@@ -29,6 +34,7 @@ def add_intervals_to_all(
         benchmarks: Benchmarks whose predictions may be read.
         locations: Locations of the predictions.
         reporter: Reporter of the cells that are read.
+        finds_leading: Whether to compare all pairs of experiments; without it, no row is found that may be the best.
     """
     known = {(each.file, each.shift_set.name): each for each in benchmarks}
     groups: dict[tuple[str, str], list[int]] = {}
@@ -38,7 +44,8 @@ def add_intervals_to_all(
     for which, numbers in groups.items():
         gathered = _collect_results(known[which], locations, reporter) if which in known else CollectedResults()
         part = Table(columns=table.columns, rows=tuple(table.rows[number] for number in numbers))
-        wider, best = add_intervals(part, gathered, compare_pairs(gathered.judged_cells()), mean_errors(gathered))
+        pairs = compare_pairs(gathered.judged_cells()) if finds_leading else {}
+        wider, best = add_intervals(part, gathered, pairs, mean_errors(gathered))
         columns = wider.columns
         rows |= dict(zip(numbers, wider.rows, strict=True))
         leading |= {numbers[number] for number in best}

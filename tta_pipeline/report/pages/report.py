@@ -25,7 +25,7 @@ from tta_pipeline.report.figure_style import add_note, as_png, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
-from tta_pipeline.report.pages.comparison import comparison_script, mean_errors
+from tta_pipeline.report.pages.comparison import Pairs, comparison_script, mean_errors, verdict_on
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
 from tta_pipeline.report.pictures import as_data_uri, encode_png, sample_row, sample_sheet
@@ -295,8 +295,8 @@ def write_report(
         shown = [_write_section(section, found, beside) for section in wanted]
         why_no_samples = _write_samples(found, locations, beside)
         page = render_page(
-            "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
-        untrained_note=UNTRAINED_NOTE,
+            "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found, compared),
+            untrained_note=UNTRAINED_NOTE,
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
             maps=_maps(found, gathered), sample_cells=_sample_cells(found), why_no_samples=why_no_samples,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
@@ -374,8 +374,8 @@ def _comparable_experiments(benchmark: Benchmark, evaluated: Collection[str]) ->
     return tuple(groups.get(_ALL_CELLS_AND_SAMPLES) or max(groups.values(), key=len, default=()))
 
 
-def _headline(found: Findings) -> str:
-    """Return the main result in a sentence: the best experiment, and its hardest corruption."""
+def _headline(found: Findings, compared: Pairs) -> str:
+    """Return the main result: the best experiment, whether it beats the next, and its hardest corruption."""
     errors = found.in_mean(found.best)
     if not errors:
         return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
@@ -387,9 +387,23 @@ def _headline(found: Findings) -> str:
     spec = found.benchmark.experiments[found.best]
     samples = f", {spec.subset.name} samples of each," if spec.subset else ""
     return (
+        f"{_verdict_on_best(found, compared)}"
         f"Of {len(found.errors)} experiments on {len(errors)} cells{samples} {found.best} has the lowest mean error, "
         f"{found.means[found.best]:.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
     )
+
+
+def _verdict_on_best(found: Findings, compared: Pairs) -> str:
+    """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given."""
+    best, cells = found.best, found.in_mean(found.best).keys()
+    others = [name for name in found.errors if name != best and found.in_mean(name).keys() == cells]
+    if not others:
+        return ""
+    second = min(others, key=found.means.__getitem__)
+    for names in ((best, second), (second, best)):
+        if names in compared and compared[names].covers_both:
+            return f"{verdict_on(names, compared[names])} "
+    return ""
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

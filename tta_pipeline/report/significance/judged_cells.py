@@ -27,8 +27,13 @@ class CellSamples:
     """Rank of each sample of the index in alphabetical order of keys, (N,)."""
 
     @classmethod
-    def open(cls, results: ExperimentResults, cell: Cell) -> Self:
+    def open(cls, results: ExperimentResults, cell: Cell, *, like: Self | None = None) -> Self:
         """Read manifest and index of the shards of *cell* that the experiment of *results* reads.
+
+        Args:
+            results: The experiment.
+            cell: The cell.
+            like: Samples of another cell: if they have the same keys, as severities do, the sorting is theirs.
 
         Raises:
             ManifestError: manifest or index cannot be read, or belong to another shard set.
@@ -36,6 +41,8 @@ class CellSamples:
         shard_set = ShardSet.open(
             results.folder(cell), expected_for_cell(results.locations, results.benchmark.name, cell)
         )
+        if like and like.shard_set.index.table["key"].equals(shard_set.index.table["key"]):
+            return cls(shard_set=shard_set, rank=like.rank)
         rank = np.empty(len(shard_set.index), np.int64)
         rank[np.argsort(np.array(shard_set.index.keys), kind="stable")] = np.arange(len(rank))
         return cls(shard_set=shard_set, rank=rank)
@@ -74,11 +81,34 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples | 
         samples: The samples of the cell if already opened; None: they are opened here.
 
     Raises:
-        RecordError: the record or its predictions are missing, damaged, were not kept, disagree, or belong to shards
-            that have changed since.
-        ManifestError: the shards cannot be read.
+        RecordError, ManifestError: see `read_predictions`.
     """
     row = results.row(place)
+    samples = samples or CellSamples.open(results, place.cell)
+    kept, index = read_predictions(results, place, row, samples.shard_set), samples.shard_set.index
+    order = np.argsort(samples.rank[kept.positions], kind="stable")
+    positions = kept.positions[order]
+    keys = index.keys
+    return JudgedCell(
+        row=row,
+        keys_sha256=keys_sha256([keys[position] for position in positions]),
+        positions=positions,
+        predictions=kept.predictions[order],
+        confidences=kept.confidences[order],
+        is_wrong=index.labels[positions] != kept.predictions[order],
+    )
+
+
+def read_predictions(
+    results: ExperimentResults, place: Place, row: Evaluation, shard_set: ShardSet
+) -> SamplePredictions:
+    """Return the kept predictions of *row*, the record of *place*, which agree with it and with *shard_set*.
+
+    Raises:
+        RecordError: the predictions are missing, damaged, were not kept, disagree with the record, or belong to shards
+            that have changed since.
+        ManifestError: the index of the shards cannot be read.
+    """
     called = f"{results.experiment_name} at {place.cell.key}"
     if row.samples_sha256 is None:
         raise RecordError(
@@ -87,28 +117,16 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples | 
     kept = SamplePredictions.read(
         results.samples_path(results.record_name(place), row.samples_sha256), sha256=row.samples_sha256
     )
-    samples = samples or CellSamples.open(results, place.cell)
-    shard_set = samples.shard_set
     if shard_set.manifest.sha256 != row.manifest_sha256:
         raise RecordError(
             f"{called} was evaluated on shards with manifest {row.manifest_sha256}, but {shard_set.folder} has "
             f"{shard_set.manifest.sha256}: evaluate it again"
         )
-    is_wrong = shard_set.index.labels[kept.positions] != kept.predictions
-    if int(is_wrong.sum()) != row.num_samples - row.num_correct or kept.sha256 != row.predictions_sha256:
+    num_correct = kept.num_correct(shard_set.index)
+    if num_correct != row.num_correct or kept.sha256 != row.predictions_sha256:
         raise RecordError(
-            f"{called} has {int(is_wrong.sum())} wrong stored predictions; expected "
+            f"{called} has {len(kept.positions) - num_correct} wrong stored predictions; expected "
             f"{row.num_samples - row.num_correct}, with the hash in its record: evaluate it again with "
             "`remeasure`"
         )
-    order = np.argsort(samples.rank[kept.positions], kind="stable")
-    positions = kept.positions[order]
-    keys = shard_set.index.keys
-    return JudgedCell(
-        row=row,
-        keys_sha256=keys_sha256([keys[position] for position in positions]),
-        positions=positions,
-        predictions=kept.predictions[order],
-        confidences=kept.confidences[order],
-        is_wrong=is_wrong[order],
-    )
+    return kept

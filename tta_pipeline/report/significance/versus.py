@@ -1,15 +1,18 @@
-"""Comparison of two experiments on the same streams: cell by cell, and over all cells."""
+"""Comparison of two experiments on the same streams: over all cells, by corruption, cell by cell, and by class."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.report.significance.judged_cells import JudgedCell, judge_cell, recorded_places
-from tta_pipeline.report.significance.paired_tests import LEVEL, estimate_mean, holm, mcnemar
+from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, estimate_mean, holm, mcnemar
+from tta_pipeline.report.significance.verdict import say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter
@@ -19,7 +22,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Comparison of experiments A and B on the samples of one cell, or of all cells that count in the mean."""
+    """Comparison of experiments A and B on the same samples: of one cell, or pooled over several."""
 
     benchmark: str
     shift_set: str
@@ -27,14 +30,22 @@ class Comparison:
     experiment_a: str
     experiment_b: str
     stream: str | None
-    """Key of the stream; None for the mean, and if each cell is its own stream."""
+    """Key of the stream; None for pooled cells, and if each cell is its own stream."""
     corruption: str
-    """`mean` for the mean over cells and seeds."""
+    """`mean` for all cells that count in the mean."""
     severity: int | None
+    """None for pooled cells."""
     seed: int | None
+    class_name: str | None
+    """The class whose samples are compared; None: all classes."""
+    num_cells: int
+    """Number of different cells."""
+    num_images: int
+    """Number of different photographs: cells with the same keys show the same photographs."""
     num_samples: int
-    """Number of samples in the cell; for the mean, in all cells."""
+    """Number of samples in all cells and seeds."""
     error_a: float
+    """Of several cells: the mean of their errors, each of equal weight."""
     error_b: float
     error_change: float
     """Error of B minus error of A, as between two runs: above 0, A is better."""
@@ -44,98 +55,169 @@ class Comparison:
     only_a_wrong: int
     only_b_wrong: int
     p_value: float
-    """For a cell: McNemar's exact test. For the mean: paired bootstrap over images."""
+    """For a cell: McNemar's exact test. For pooled cells: paired bootstrap over images."""
     p_holm: float
-    """For a cell: p-value corrected for the number of cells. For the mean: `p_value`."""
+    """The p-value corrected for the number of cells, of corruptions, or of classes. For the first row: `p_value`."""
     same_order: bool
     """Whether both saw the samples in the same order."""
     better: str | None
     """The experiment that is better by more than chance; None: neither is."""
 
+    @property
+    def sentence(self) -> str:
+        """The verdict of this row, in a sentence."""
+        change = Estimate(
+            mean=self.error_change, low=self.error_change_low, high=self.error_change_high, p_value=self.p_value
+        )
+        where = "over their common cells" if self.corruption == MEAN else f"on {self.corruption}"
+        names = (self.experiment_a, self.experiment_b)
+        return say_verdict(names, (self.error_a, self.error_b), change, where=where)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
+    """A cell in one stream, evaluated by both experiments; arrays of shape (N,), in the same order of samples."""
+
     a: Evaluation
     b: Evaluation
     keys_sha256: str
-    differences: npt.NDArray[np.float64]
-    """1 where only B is wrong, -1 where only A is wrong, else 0; (N,)."""
+    labels: npt.NDArray[np.int64]
+    is_wrong_a: npt.NDArray[np.bool_]
+    is_wrong_b: npt.NDArray[np.bool_]
+
+    @property
+    def differences(self) -> npt.NDArray[np.float64]:
+        """1 where only B is wrong, -1 where only A is wrong, else 0."""
+        return self.is_wrong_b.astype(float) - self.is_wrong_a
 
     @property
     def num_only_wrong(self) -> tuple[int, int]:
         """Numbers of samples wrong only in A, and wrong only in B."""
-        return int((self.differences < 0).sum()), int((self.differences > 0).sum())
+        return int((self.is_wrong_a & ~self.is_wrong_b).sum()), int((self.is_wrong_b & ~self.is_wrong_a).sum())
 
-    def better(self, change: float, p_value: float) -> str | None:
-        """Return the experiment with the lower error if *p_value* is significant; None otherwise."""
-        if p_value > LEVEL:
-            return None
-        return self.a.experiment if change > 0 else self.b.experiment
+    @property
+    def counts(self) -> bool:
+        """Whether the cell counts in the mean."""
+        return self.a.in_mean is not False and self.a.corruption != CLEAN.corruption
+
+    def of_class(self, label: int) -> Self:
+        """Return the samples whose label is *label*."""
+        own = self.labels == label
+        return replace(self, labels=self.labels[own], is_wrong_a=self.is_wrong_a[own], is_wrong_b=self.is_wrong_b[own])
 
 
-def compare_experiments(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tuple[Comparison, ...]:
-    """Compare two experiments of a benchmark on their common cells: the mean first, then each cell of each stream.
+@dataclass(frozen=True, kw_only=True)
+class PairedCells:
+    """Cells that both experiments evaluated, compared sample by sample."""
+
+    pairs: Sequence[_Pair]
+    classes: Sequence[str]
+    """Names of the classes in the order of their labels."""
+    name: str = MEAN
+    """The corruption of all cells, or `mean`."""
+
+    def pooled(self) -> Comparison:
+        """Compare over all cells that count in the mean; if none does, over all."""
+        return _compare(self._counted, corruption=self.name)
+
+    def by_corruption(self) -> tuple[Comparison, ...]:
+        """Compare on each corruption, with its severities pooled."""
+        pairs: dict[str, list[_Pair]] = {}
+        for pair in self.pairs:
+            pairs.setdefault(pair.a.corruption, []).append(pair)
+        return _correct_p_values([_compare(own, corruption=name) for name, own in pairs.items()])
+
+    def by_cell(self) -> tuple[Comparison, ...]:
+        """Compare on each cell of each stream."""
+        counts = zip(*(pair.num_only_wrong for pair in self.pairs), strict=True)
+        p_values = mcnemar(*counts).tolist()
+        return _correct_p_values(
+            [_compare_cell(pair, p_value) for pair, p_value in zip(self.pairs, p_values, strict=True)]
+        )
+
+    def by_class(self) -> tuple[Comparison, ...]:
+        """Compare on each class over the cells of `pooled`; the largest changes come first."""
+        rows = []
+        for label, class_name in enumerate(self.classes):
+            own = [found for pair in self._counted if len((found := pair.of_class(label)).labels)]
+            rows += [_compare(own, corruption=self.name, class_name=class_name)] if own else []
+        return tuple(sorted(_correct_p_values(rows), key=lambda row: -abs(row.error_change)))
+
+    @property
+    def _counted(self) -> Sequence[_Pair]:
+        if self.name != MEAN:
+            return self.pairs
+        return [pair for pair in self.pairs if pair.counts] or self.pairs
+
+
+def common_corruptions(a: ExperimentResults, b: ExperimentResults) -> tuple[str, ...]:
+    """Return the corruptions of the cells that both experiments evaluated in a stream of the same key and seed."""
+    return tuple(dict.fromkeys(place_a.cell.corruption for place_a, _ in _common_places(a, b)))
+
+
+def pair_cells(
+    a: ExperimentResults, b: ExperimentResults, reporter: Reporter, *, corruption: str | None = None
+) -> PairedCells:
+    """Read the predictions of two experiments of a benchmark on their common cells; there must be one.
+
+    Args:
+        a: Experiment A.
+        b: Experiment B.
+        reporter: Reporter of the cells that are read.
+        corruption: Only cells of this corruption; None: all.
 
     Raises:
         EvaluationError: the experiments saw different samples.
         RecordError, ManifestError: see `judge_cell`.
     """
-    places_a, places_b = recorded_places(a), recorded_places(b)
-    common = [where for where in places_a if where in places_b]
+    common = [each for each in _common_places(a, b) if corruption in (None, each[0].cell.corruption)]
     progress = reporter("comparing", len(common), unit="cells")
-    pairs = []
-    for where in common:
-        pairs.append(_make_pair(judge_cell(a, places_a[where]), judge_cell(b, places_b[where])))
+    pairs, classes, samples = [], tuple[str, ...](), None
+    for place_a, place_b in common:
+        samples = CellSamples.open(a, place_a.cell, like=samples)
+        same = samples if a.folder(place_a.cell) == b.folder(place_b.cell) else None
+        pairs.append(_make_pair(judge_cell(a, place_a, samples), judge_cell(b, place_b, same), samples))
+        classes = samples.shard_set.manifest.classes
         progress.advance(1)
-    p_values = mcnemar(*zip(*(pair.num_only_wrong for pair in pairs), strict=True)).tolist() if pairs else []
-    cells = [_compare_cell(*each) for each in zip(pairs, p_values, holm(p_values), strict=True)]
-    reported = [pair for pair in pairs if pair.a.in_mean is not False and pair.a.corruption != CLEAN.corruption]
-    return (*([_compare_means(reported)] if len(reported) > 1 else []), *cells)
+    return PairedCells(pairs=pairs, classes=classes, name=corruption or MEAN)
 
 
-def _make_pair(a: JudgedCell, b: JudgedCell) -> _Pair:
+def _common_places(a: ExperimentResults, b: ExperimentResults) -> Sequence[tuple[Place, Place]]:
+    places_a, places_b = recorded_places(a), recorded_places(b)
+    return [(place, places_b[where]) for where, place in places_a.items() if where in places_b]
+
+
+def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
     if a.keys_sha256 != b.keys_sha256 or a.row.manifest_sha256 != b.row.manifest_sha256:
         raise EvaluationError(
             f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
             f"{a.row.subset}), and {b.row.experiment} {len(b.is_wrong):,} ({b.row.subset}), which are not the same; "
             "expected the same subset of one shard set: evaluate both on it"
         )
-    return _Pair(a=a.row, b=b.row, keys_sha256=a.keys_sha256, differences=b.is_wrong.astype(float) - a.is_wrong)
-
-
-def _compare_cell(pair: _Pair, p_value: float, p_holm: float) -> Comparison:
-    row, found = pair.a, estimate_mean([pair.differences], same_images=True)
-    only_a, only_b = pair.num_only_wrong
-    return Comparison(
-        benchmark=row.benchmark,
-        shift_set=row.shift_set,
-        generated=row.generated,
-        experiment_a=row.experiment,
-        experiment_b=pair.b.experiment,
-        stream=None if row.stream == f"{row.corruption}|{row.severity}" else row.stream,
-        corruption=row.corruption,
-        severity=row.severity,
-        seed=row.seed,
-        num_samples=row.num_samples,
-        error_a=row.error,
-        error_b=pair.b.error,
-        error_change=pair.b.error - row.error,
-        error_change_low=found.low,
-        error_change_high=found.high,
-        only_a_wrong=only_a,
-        only_b_wrong=only_b,
-        p_value=p_value,
-        p_holm=p_holm,
-        same_order=row.order_hash == pair.b.order_hash,
-        better=pair.better(pair.b.error - row.error, p_holm),
+    return _Pair(
+        a=a.row,
+        b=b.row,
+        keys_sha256=a.keys_sha256,
+        labels=samples.shard_set.index.labels[a.positions],
+        is_wrong_a=a.is_wrong,
+        is_wrong_b=b.is_wrong,
     )
 
 
-def _compare_means(pairs: Sequence[_Pair]) -> Comparison:
-    """Compare the means over cells and seeds."""
-    first = pairs[0].a
-    same_images = len({pair.keys_sha256 for pair in pairs}) == 1
-    found = estimate_mean([pair.differences for pair in pairs], same_images=same_images)
+def _compare_cell(pair: _Pair, p_value: float) -> Comparison:
+    row = pair.a
+    stream = None if row.stream == f"{row.corruption}|{row.severity}" else row.stream
+    found = _compare([pair], corruption=row.corruption)
+    return replace(found, stream=stream, severity=row.severity, seed=row.seed, p_value=p_value)
+
+
+def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None = None) -> Comparison:
+    """Compare the means over cells and seeds by one paired bootstrap over images.
+
+    Severities show the same photographs, so a photograph is drawn together with all its corruptions.
+    """
+    first, sets = pairs[0].a, {pair.keys_sha256: len(pair.labels) for pair in pairs}
+    change = estimate_mean([pair.differences for pair in pairs], same_images=len(sets) == 1)
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.benchmark,
@@ -144,19 +226,38 @@ def _compare_means(pairs: Sequence[_Pair]) -> Comparison:
         experiment_a=first.experiment,
         experiment_b=pairs[0].b.experiment,
         stream=None,
-        corruption=MEAN,
         severity=None,
         seed=None,
-        num_samples=sum(pair.a.num_samples for pair in pairs),
-        error_a=float(np.mean([pair.a.error for pair in pairs])),
-        error_b=float(np.mean([pair.b.error for pair in pairs])),
-        error_change=found.mean,
-        error_change_low=found.low,
-        error_change_high=found.high,
+        corruption=corruption,
+        class_name=class_name,
+        num_cells=len({(pair.a.corruption, pair.a.severity) for pair in pairs}),
+        num_images=sum(sets.values()),
+        num_samples=sum(len(pair.labels) for pair in pairs),
+        error_a=float(np.mean([pair.is_wrong_a.mean() for pair in pairs])),
+        error_b=float(np.mean([pair.is_wrong_b.mean() for pair in pairs])),
+        error_change=change.mean,
+        error_change_low=change.low,
+        error_change_high=change.high,
         only_a_wrong=only_a,
         only_b_wrong=only_b,
-        p_value=found.p_value,
-        p_holm=found.p_value,
+        p_value=change.p_value,
+        p_holm=change.p_value,
         same_order=all(pair.a.order_hash == pair.b.order_hash for pair in pairs),
-        better=pairs[0].better(found.mean, found.p_value),
+        better=_better_of(first.experiment, pairs[0].b.experiment, change.mean, change.p_value),
     )
+
+
+def _correct_p_values(rows: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Return *rows* with their p-values corrected for their number."""
+    corrected = zip(rows, holm([row.p_value for row in rows]), strict=True)
+    return tuple(
+        replace(row, p_holm=p, better=_better_of(row.experiment_a, row.experiment_b, row.error_change, p))
+        for row, p in corrected
+    )
+
+
+def _better_of(a: str, b: str, change: float, p_value: float) -> str | None:
+    """Return the experiment with the lower error if *p_value* is significant; None otherwise."""
+    if p_value > LEVEL:
+        return None
+    return a if change > 0 else b

@@ -11,8 +11,8 @@ import pyarrow as pa
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.record_listing import ListedRecord, RecordListing, Stamp
 from tta_pipeline.results.records import content_sha256, file_sha256, read_record_bytes
+from tta_pipeline.util.short_lists import abbreviate_list
 
-_MAX_NAMED = 3
 _STAMP = ", ".join(Stamp._fields)
 _WITHIN = "$within IS NULL OR folder = $within OR starts_with(folder, $within || '/')"
 _KNOWN = f"""
@@ -65,7 +65,7 @@ def find_changes(
         fresh=[_to_listed(row) for row in fresh],
         restamped=[_to_listed(row) for row, same in zip(touched, is_same, strict=True) if same],
         undone=", and ".join(
-            f"{len(records):,} records {were} ({_name_some(records)})"
+            f"{len(records):,} records {were} ({abbreviate_list([record.path for record in records])})"
             for records, were in ((changed, "were changed"), ([_to_listed(row) for row in gone], "are gone"))
             if records
         ),
@@ -97,8 +97,3 @@ def _content_sha256(path: Path) -> str | None:
         return content_sha256(read_record_bytes(path))
     except RecordError:
         return None
-
-
-def _name_some(records: Sequence[ListedRecord]) -> str:
-    more = f" and {len(records) - _MAX_NAMED:,} more" if len(records) > _MAX_NAMED else ""
-    return f"{', '.join(record.path for record in records[:_MAX_NAMED])}{more}"

@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import json
 import re
 import shutil
 from collections import Counter
@@ -11,9 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from PIL import Image
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.cli import main
 from tta_pipeline.errors import ReportError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.formats import as_csv
@@ -166,7 +169,7 @@ def test_tables_and_figures_say_that_images_are_generated(locations: Locations):
 
 
 def test_the_page_says_first_who_wins_and_what_hurts(locations: Locations, page: str):
-    """The headline has an experiment with the least error that the database has, and the corruption that hurts it."""
+    """The headline compares the two experiments with the least error, and has the corruption that hurts the best."""
     (best, error, hardest) = re.findall(r"cells (\w+) has the lowest mean error, (.+?%); (\w+) hurts it most", page)[0]
 
     with open_metrics(locations.metrics) as connection:
@@ -176,6 +179,13 @@ def test_the_page_says_first_who_wins_and_what_hurts(locations: Locations, page:
         ).fetchone()
 
     assert errors[best] == pytest.approx(min(errors.values()))
+    second = sorted(errors, key=errors.__getitem__)[1]
+    asked = ["compare", best, second, "--json"]
+    (mean, *_) = json.loads(CliRunner().invoke(main, asked, env={"TTA_DATA_ROOT": str(locations.root)}).stdout)
+    says = (
+        f"{best} is better than {second} by" if mean["better"] else f"{best} is not shown to be better than {second}:"
+    )
+    assert f'<p class="headline">{says}' in page
     assert (f"{errors[best]:.1%}", (hardest,)) == (error, found)
 
 

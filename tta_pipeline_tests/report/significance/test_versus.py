@@ -1,6 +1,7 @@
 """Two experiments are compared on what was kept of both, sample by sample."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
+from tta_pipeline.report.significance.paired_tests import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL_CELLS, UNPUBLISHED, Project
 
@@ -47,7 +49,7 @@ def wrong_of(project: Project, name: str, number: int) -> dict[str, bool]:
 
 def test_each_cell_counts_who_alone_is_wrong(sweep: Project, ask: Ask):
     """And the mean is over the images, each with all its corruptions."""
-    finished = ask("norm", "source", "--json")
+    finished = ask("norm", "source", "--cells", "--json")
     mean, *cells = json.loads(finished.stdout)
 
     for number, cell in enumerate(cells[: len(SMALL_CELLS)]):
@@ -62,7 +64,9 @@ def test_each_cell_counts_who_alone_is_wrong(sweep: Project, ask: Ask):
 
 def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
     """Which of the two is named first decides no verdict."""
-    one, other = (json.loads(ask(*names, "--json").stdout) for names in (("norm", "source"), ("source", "norm")))
+    one, other = (
+        json.loads(ask(*names, "--cells", "--json").stdout) for names in (("norm", "source"), ("source", "norm"))
+    )
 
     assert [(row["better"], row["p_holm"], -row["error_change"]) for row in one[1:]] == [
         (row["better"], row["p_holm"], row["error_change"]) for row in other[1:]
@@ -72,11 +76,70 @@ def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
 
 def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
-    rows = json.loads(ask("tent", "tent", "--json").stdout)
+    rows = json.loads(ask("tent", "tent", "--cells", "--json").stdout)
 
     assert {(0.0, 0.0, 1.0, None)} == {
         (row["error_change_low"], row["error_change_high"], row["p_holm"], row["better"]) for row in rows
     }
+
+
+def test_the_answer_is_a_sentence_and_a_table_that_fits_80_columns(ask: Ask):
+    """Who is better, by how much, and whether that is more than chance; programs get the numbers alone."""
+    mean, *corruptions = json.loads(ask("norm", "source", "--json").stdout)
+    shown = ask("norm", "source").stdout
+
+    assert shown.startswith(
+        f"norm is better than source by {100 * mean['error_change']:.1f} points, more than chance: "
+    )
+    assert ["gaussian_noise", "contrast", "clean"] == [row["corruption"] for row in corruptions]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"^corruption +norm error +source error +error change +better +p holm$", shown, re.MULTILINE)
+    assert "error_change_low" in ask("norm", "source", "--format", "csv").stdout
+    assert "only_a_wrong" in ask("norm", "source", "--wide", "--format", "markdown").stdout
+    assert "% norm is better" in ask("norm", "source", "--format", "latex").stdout
+
+
+def test_the_severities_of_a_corruption_are_one_test_over_its_photographs(sweep: Project, ask: Ask):
+    """A photograph has one value, its mean over the severities, so 300 samples are 150 images."""
+    (pooled,) = json.loads(ask("norm", "source", "--corruption", "contrast", "--json").stdout)
+    numbers = [number for number, cell in enumerate(SMALL_CELLS) if cell.corruption == "contrast"]
+    norm, source = ([wrong_of(sweep, name, number) for number in numbers] for name in ("norm", "source"))
+    means = [np.mean([s[key] - n[key] for n, s in zip(norm, source, strict=True)]) for key in sorted(norm[0])]
+
+    assert (2, 150, 300) == (pooled["num_cells"], pooled["num_images"], pooled["num_samples"])
+    assert pooled["error_change"] == pytest.approx(np.mean(means))
+    interval = bootstrap_means(np.array(means), np.random.default_rng(0))
+    assert percentile_interval(interval) == pytest.approx((pooled["error_change_low"], pooled["error_change_high"]))
+    assert pooled["p_value"] == pooled["p_holm"]
+    assert " on contrast" in ask("norm", "source", "--corruption", "contrast").stdout
+    assert "expected one that both have evaluated: gaussian_noise, contrast, clean" in " ".join(
+        ask("norm", "source", "--corruption", "frog").output.split()
+    )
+
+
+def test_what_each_class_loses_adds_up_to_what_all_lose(ask: Ask):
+    """Each sample has one class; the largest change comes first."""
+    asked = ("norm", "source", "--corruption", "contrast")
+    pooled, *classes = json.loads(ask(*asked, "--classes", "--json").stdout)
+    _, *cells = json.loads(ask(*asked, "--cells", "--json").stdout)
+
+    assert set("0123456789") == {row["class_name"] for row in classes}
+    for name in ("num_samples", "only_a_wrong", "only_b_wrong"):
+        assert pooled[name] == sum(row[name] for row in classes) == sum(row[name] for row in cells)
+    changes = [abs(row["error_change"]) for row in classes]
+    assert sorted(changes, reverse=True) == changes
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--cells", "--classes"), "expected one of them"), (("--runs", "--cells"), "expected them with experiments")],
+)
+def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[str, ...], said: str):
+    """By name."""
+    refused = ask("norm", "source", *options)
+
+    assert 2 == refused.exit_code
+    assert said in refused.output
 
 
 def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):

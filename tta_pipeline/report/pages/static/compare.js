@@ -20,16 +20,13 @@ document.getElementById("swap").addEventListener("click", () => {
   show();
 });
 
-// A pair is stored once; for the reverse order, swap the counts and negate the differences.
+// A pair is stored once; for the reverse order, swap the counts. The verdict names the better one first in any order.
 function pairOf(a, b) {
   if (pairs[`${a} ${b}`]) return pairs[`${a} ${b}`];
   const stored = pairs[`${b} ${a}`];
   if (!stored) return null;
-  const change = stored.change;
-  return {
-    cells: stored.cells.map(([cell, onlyA, onlyB, pHolm]) => [cell, onlyB, onlyA, pHolm]),
-    change: change && { a: change.b, b: change.a, mean: -change.mean, low: -change.high, high: -change.low, p: change.p },
-  };
+  const cells = stored.cells.map(([cell, onlyA, onlyB, pHolm]) => [cell, onlyB, onlyA, pHolm]);
+  return { cells, verdict: stored.verdict };
 }
 
 function element(name, attributes = {}, ...children) {
@@ -51,16 +48,7 @@ function showMean(a, b, pair) {
     said.textContent = `${a} and ${b} have no common cell with stored predictions of both.`;
     return;
   }
-  if (!pair.change) {
-    said.textContent = "None of their common cells counts in the mean.";
-    return;
-  }
-  const { a: meanA, b: meanB, mean, low, high, p } = pair.change;
-  const better = verdict(a, b, mean, p);
-  said.textContent =
-    `Mean error over their common cells: ${a} ${percent(meanA)}, ${b} ${percent(meanB)}. ${b} − ${a}: ${signed(mean)}, ` +
-    `95 % interval ${signed(low)} to ${signed(high)}, p = ${pText(p)}. ` +
-    (better === "not shown" ? "Neither is shown to be better." : `${better} is better by more than chance.`);
+  said.textContent = pair.verdict ?? "None of their common cells counts in the mean.";
 }
 
 function rowsOf(a, b, pair) {

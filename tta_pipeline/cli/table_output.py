@@ -1,0 +1,99 @@
+"""Forms of a table: the options of verbs that print one, and what people and programs get."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.common import say, text_width
+
+if TYPE_CHECKING:
+    from tta_pipeline.report.tables import Table
+
+TABLE_FORMS = ("table", "csv", "latex", "markdown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a table is printed, as the user asked by options."""
+
+    name: str
+    is_wide: bool
+    """Whether people get all columns."""
+    width: int
+    """Columns of the terminal or of the file."""
+    is_styled: bool
+    """Whether bold letters can be shown."""
+
+
+def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a command `--format` of *names*, `--json` and `--wide`, and the `form` they ask."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def formatting(*args: Any, form_name: str, as_json: bool, is_wide: bool, **kwargs: Any) -> Any:
+            if as_json and form_name != "table":
+                raise click.UsageError(f"found --format {form_name} and --json; expected one of them")
+            name = "json" if as_json else form_name
+            form = Form(name=name, is_wide=is_wide, width=text_width(), is_styled=sys.stdout.isatty())
+            return command(*args, form=form, **kwargs)
+
+        for option in (
+            click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
+            click.option("--format", "form_name", type=click.Choice(names), default="table", show_default=True,
+                         help="parquet needs --output." if "parquet" in names else None),
+        ):  # fmt: skip
+            formatting = option(formatting)
+        return formatting
+
+    return decorate
+
+
+def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table":
+    """Return the part of *table* that people get in *form*.
+
+    Args:
+        table: The table; columns with obvious values only are left out.
+        form: The form; with `is_wide`, all other columns are shown.
+        columns: Names of the columns to show, in their order. If a terminal is too narrow, the last are left out, with
+            a note.
+    """
+    from tta_pipeline.report.formats import drop_overflow
+    from tta_pipeline.report.tables import drop_obvious_columns, shorten
+
+    table = drop_obvious_columns(table)
+    if form.is_wide:
+        return table
+    if form.name != "table":
+        return shorten(table, columns)
+    noted = {
+        name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))
+    }  # before the table
+    table = shorten(table, [name for name in columns if name not in noted])
+    fitting, left_out = drop_overflow(table, form.width)
+    if left_out:
+        say(f"left out, since {form.width} columns have no room: {', '.join(left_out)}; --wide shows all")
+    return fitting
+
+
+def as_text(table: "Table", form: Form) -> str:
+    """Return *table* as text in a *form* for people."""
+    from tta_pipeline.report.formats import READER_FORMATS, as_terminal
+
+    if form.name == "table":
+        return as_terminal(table, width=form.width, is_styled=form.is_styled)
+    return READER_FORMATS[form.name](table)
+
+
+def print_table_as(table: "Table", form: Form, columns: Sequence[str]) -> None:
+    """Print *table* in *form*: for people *columns*, for programs all, in full."""
+    from tta_pipeline.report.formats import PROGRAM_FORMATS
+
+    if form.name in PROGRAM_FORMATS:
+        PROGRAM_FORMATS[form.name](table.columns, table.rows, sys.stdout)
+    else:
+        click.echo(as_text(choose_columns(table, form, columns), form))

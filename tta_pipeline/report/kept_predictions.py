@@ -1,0 +1,59 @@
+"""The kept predictions of a cell as a table, for analyses in Python."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.report.significance.judged_cells import read_predictions, recorded_places
+from tta_pipeline.shards.expected_shard_set import expected_for_cell
+from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.short_lists import first_few
+
+_NUM_NAMED = 5
+
+
+def predictions(
+    benchmark: str, experiment: str, cell: str, *, seed: int | None = None, data_root: Path | str | None = None
+) -> pa.Table:
+    """Return the predictions of *experiment* on *cell* as an Arrow table, for `.to_pandas()` or polars.
+
+    Each row is a sample, in the order in which the method saw them: `key`, its name in the shards; `label` and
+    `prediction`, numbers of classes; `confidence`, the probability of the predicted class; and `correct`. If a stream
+    visits the cell several times, the visits follow one another.
+
+    Args:
+        benchmark: Name of the benchmark, such as `digits_c`.
+        experiment: Name of the experiment in the benchmark file.
+        cell: Key of the cell, such as `fog|5`; `clean|0` for the uncorrupted images.
+        seed: Seed of the stream; None: the first that was evaluated.
+        data_root: Folder of the benchmark; None: `$TTA_DATA_ROOT`, by default `data/` in the working directory.
+
+    Raises:
+        BenchmarkFileError: there is no such benchmark or experiment, or the file is faulty.
+        RecordError: the cell was not evaluated with this seed, or its record or predictions are damaged, were not kept,
+            or belong to shards that have changed since.
+        ManifestError: the shards cannot be read.
+    """
+    locations = Locations(root=Path(data_root).absolute()) if data_root else Locations.from_environment()
+    loaded = load_all_benchmarks(locations)
+    loaded.experiment(benchmark, experiment)
+    results = ExperimentResults(benchmark=loaded.benchmark(benchmark), experiment_name=experiment, locations=locations)
+    recorded = recorded_places(results).values()
+    own = [place for place in recorded if place.cell.key == cell]
+    places = [place for place in own if place.plan.seed == (own[0].plan.seed if seed is None else seed)]
+    if not places:
+        of_cell = f"seeds {first_few(sorted({place.plan.seed for place in own}), _NUM_NAMED)} of {cell}"
+        of_all = f"cells such as {first_few(list(dict.fromkeys(place.cell.key for place in recorded)), _NUM_NAMED)}"
+        evaluated = of_cell if own else of_all if recorded else "nothing"
+        asked = cell if seed is None else f"{cell} with seed {seed}"
+        raise RecordError(f"{experiment} of {benchmark} has no result of {asked}; it has evaluated {evaluated}")
+    shard_set = ShardSet.open(
+        results.folder(places[0].cell), expected_for_cell(locations, results.benchmark.name, places[0].cell)
+    )
+    return pa.concat_tables(
+        read_predictions(results, place, results.row(place), shard_set).to_table(shard_set.index) for place in places
+    )

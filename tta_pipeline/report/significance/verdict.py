@@ -1,0 +1,30 @@
+"""The verdict on two experiments in a sentence, as the command line, the report and its comparison page say it."""
+
+from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate
+
+
+def say_verdict(
+    names: tuple[str, str], errors: tuple[float, float], change: Estimate, *, where: str = "over their common cells"
+) -> str:
+    """Return which of two experiments is better, by how much, and whether the difference is more than chance.
+
+    The better one is named first, so the sentence does not depend on the order of the two.
+
+    Args:
+        names: Experiments A and B.
+        errors: Their mean errors on the same samples.
+        change: Mean error of B minus mean error of A.
+        where: The cells of these means, in words.
+    """
+    low, high = change.low, change.high
+    if change.mean < 0:
+        names, errors, low, high = names[::-1], errors[::-1], -high, -low
+    decimals = 1 if abs(change.mean) >= 0.0005 else 2  # not "by 0.0 points"
+    gap, low_text, high_text = (f"{100 * value:z.{decimals}f}" for value in (abs(change.mean), low, high))
+    means = f"mean error {errors[0]:.1%} against {errors[1]:.1%} {where}"
+    interval = f"95% interval {low_text} to {high_text}, p = {change.p_value:.2g}"
+    if change.p_value > LEVEL:
+        return (
+            f"{names[0]} is not shown to be better than {names[1]}: {means}, a difference of {gap} points, {interval}."
+        )
+    return f"{names[0]} is better than {names[1]} by {gap} points, more than chance: {means}, {interval}."

@@ -1,0 +1,64 @@
+"""Kept predictions are a table in Python."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tta_pipeline as tta
+from tta_pipeline.loading.dataset import open_shards
+from tta_pipeline_tests.conftest import UNPUBLISHED, Project
+
+
+def test_the_predictions_of_a_cell_are_those_of_its_result(sweep: Project):
+    """A row for each sample, with its key and label; their error is the error of the record."""
+    table = tta.predictions("small", "tent", "contrast|5", data_root=sweep.locations.root)
+    sql = "SELECT error FROM latest_evaluations WHERE experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+    (row,) = tta.query(sql, data_root=sweep.locations.root).to_pylist()
+
+    assert ["key", "label", "prediction", "confidence", "correct"] == table.column_names
+    frame = table.to_pandas()
+    assert 1 - frame.correct.mean() == pytest.approx(row["error"])
+    assert (frame.correct == (frame.label == frame.prediction)).all()
+    index = open_shards(sweep.locations.root / "small/shards/contrast/5").shard_set.index
+    assert dict(zip(index.keys, index.labels.tolist(), strict=True)) == dict(zip(frame.key, frame.label, strict=True))
+
+
+def test_an_evaluation_of_ones_own_keeps_the_same_table(sweep: Project):
+    """The method of the benchmark on the same shards predicts the same; the record has no more facts for it."""
+    small = sweep.locations.root / "small"
+    model = tta.load_model(str(small / "source_models/cnn.safetensors"))
+    method = tta.build("norm", model, num_classes=10)
+
+    result = tta.evaluate(method, small / "shards/contrast/5", batch_size=32, keep=True)
+
+    kept = tta.predictions("small", "norm", "contrast|5", data_root=sweep.locations.root)
+    assert kept.schema == result.predictions.schema
+    assert kept.drop_columns(["confidence"]) == result.predictions.drop_columns(["confidence"])
+    assert "predictions" not in result.facts()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("small", "tent", "fog|5"), "tent of small has no result of fog|5; it has evaluated cells such as gaussian_n"),
+        (("small", "tnt", "contrast|5"), "found no experiment 'tnt' of small"),
+        (("tiny", "tent", "contrast|5"), "found no benchmark 'tiny'"),
+    ],
+)
+def test_what_was_not_evaluated_is_named(sweep: Project, asked: tuple[str, str, str], said: str):
+    """With what there is."""
+    with pytest.raises(tta.PipelineError, match=said.replace("|", r"\|")):
+        tta.predictions(*asked, data_root=sweep.locations.root)
+    with pytest.raises(tta.PipelineError, match=r"contrast\|5 with seed 7; it has evaluated seeds 0 of contrast\|5"):
+        tta.predictions("small", "tent", "contrast|5", seed=7, data_root=sweep.locations.root)
+
+
+def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
+    """The record says what their hash is."""
+    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
+    for path in (tmp_path / "data/small/predictions/tent").rglob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(tta.PipelineError, match="hashes to"):
+        tta.predictions("small", "tent", "contrast|5", data_root=tmp_path / "data")
