@@ -21,7 +21,7 @@ def find_home(locations: Locations) -> Path:
 
 
 def open_history(locations: Locations) -> dg.DagsterInstance:
-    """Return the instance of `find_home`, to be used as a context manager; it is the same wherever a command is typed."""
+    """Return the instance of `find_home`, the same wherever a command is typed; use it as a context manager."""
     home = find_home(locations)
     home.mkdir(parents=True, exist_ok=True)
     path = home / DAGSTER_SETTINGS

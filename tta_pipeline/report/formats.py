@@ -27,6 +27,7 @@ _NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
 _HEADINGS = {
     "benchmark": "Benchmark",
     "generated": "Generated",
+    "untrained": "Untrained",
     "experiment": "Experiment",
     "corruption": "Corruption",
     "severity": "Severity",
