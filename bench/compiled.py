@@ -6,7 +6,6 @@ first turn compiles, and is not counted.
 """
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -18,6 +17,7 @@ from torch._dynamo.utils import counters
 from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
+from bench.figures import spread
 from bench.methods import SETTINGS
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
@@ -78,7 +78,11 @@ def _figures(name: str, make: Callable[[], nn.Module], image_size: int) -> list[
             counters.clear()
     rates = [NUM_BATCHES / spent_s for spent_s in seconds["off"]]
     gains = [[usual / mine for usual, mine in zip(seconds["off"], seconds[mode], strict=True)] for mode in MODES[1:]]
-    return [_spread(rates), *map(_spread, gains), str(counters["stats"]["unique_graphs"])]
+    return [
+        spread(rates, digits=2),
+        *(spread(each, digits=2) for each in gains),
+        str(counters["stats"]["unique_graphs"]),
+    ]
 
 
 def _method(name: str, make: Callable[[], nn.Module], mode: str, clean: torch.Tensor) -> Method:
@@ -104,10 +108,6 @@ def _pass_s(method: Method, batches: list[torch.Tensor]) -> float:
     for images in batches:
         method.predict(images)
     return time.perf_counter() - started
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ In both cases, the pixels of the cell are decoded already, and everything comput
 """
 
 import os
-import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from bench.steps import resnet20
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
@@ -50,8 +50,8 @@ def main() -> None:
     )
     for name in ("what", "times faster", "asked"):
         table.add_column(name)
-    table.add_row(", ".join(METHODS), _spread(three), ">= 2.5 (3 is the limit)")
-    table.add_row("source, features kept", _spread(one), ">= 5")
+    table.add_row(", ".join(METHODS), spread(three, digits=2), ">= 2.5 (3 is the limit)")
+    table.add_row("source, features kept", spread(one, digits=2), ">= 5")
     Console(width=120).print(table)
 
 
@@ -103,10 +103,6 @@ def _network(state: dict[str, torch.Tensor]) -> torch.nn.Module:
     network = resnet20()
     network.load_state_dict(state)
     return network
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]"
 
 
 if __name__ == "__main__":

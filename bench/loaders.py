@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bench import checksum_cost
 from bench.decode_limit import decoded_images_per_s
+from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.extras.loader_bench.loaders import select_loaders
 from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings, measure
@@ -83,9 +84,9 @@ def _add_rows(table: Table, repeats: list[Repeat], size: int, *, asked_of_first_
     asked = {FIRST_SYSTEM: f">= {asked_of_first_system}", LIMIT: ">= 0.9"}
     for name, reference in speeds.items():
         ratios = [mine / other for mine, other in zip(ours, reference, strict=True)]
-        ratio = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+        ratio = spread(ratios, digits=2)
         what = f"{size}x{size} images/s against {name}"
-        table.add_row(what, _spread(ours), _spread(reference), ratio, asked.get(name, "> 1"))
+        table.add_row(what, spread(ours), spread(reference), ratio, asked.get(name, "> 1"))
     rows = [repeat.rows["indexed"] for repeat in repeats]
     first_s = [row.time_to_first_batch_s for row in rows]
     table.add_row(
@@ -95,10 +96,6 @@ def _add_rows(table: Table, repeats: list[Repeat], size: int, *, asked_of_first_
     batches_mib = Stream.prefetch * BATCH_SIZE * size**2 * 3 / 2**20
     own_mib = statistics.median(row.peak_memory_mib - row.base_memory_mib for row in rows)
     table.add_row(f"{size}x{size} anonymous memory, MiB", f"{own_mib:,.0f}", "", "", f"<= {batches_mib + 100:,.0f}")
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]"
 
 
 if __name__ == "__main__":

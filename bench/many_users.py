@@ -17,6 +17,7 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from bench.metrics import evaluation_facts
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import publish_record
@@ -39,7 +40,7 @@ def main() -> None:
     for number in NUM_PROCESSES:
         rates, record_ms, missing = zip(*(_measure(number) for _ in range(REPEATS)), strict=True)
         lost += sum(missing)
-        table.add_row(str(number), _spread(rates), _spread(record_ms), str(sum(missing)))
+        table.add_row(str(number), spread(rates, digits=1), spread(record_ms, digits=1), str(sum(missing)))
     Console(width=100).print(table)
     sys.exit(1 if lost else 0)
 
@@ -84,10 +85,6 @@ def _record(user: int) -> tuple[float, float, list[float]]:
         if number % PUBLISH_EVERY == PUBLISH_EVERY - 1:
             publish_metrics(_LOCATIONS, within=results / "evaluations" / f"experiment_{user}")
     return started, time.monotonic(), times
-
-
-def _spread(values: tuple[float, ...]) -> str:
-    return f"{statistics.median(values):,.1f} [{min(values):,.1f}-{max(values):,.1f}]"
 
 
 if __name__ == "__main__":

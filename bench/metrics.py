@@ -23,6 +23,7 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.report import queries
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -103,13 +104,13 @@ def main() -> None:
                             f"{os.cpu_count()} cores, duckdb {duckdb.__version__}")  # fmt: skip
         for name in ("what", "ms, median [range]", "CPU ms", "asked"):
             table.add_column(name)
-        table.add_row("open, leaderboard", *_spread(lambda: _ask(locations, queries.ALL_LEADERBOARDS)), "< 100")
-        table.add_row("open, compare two runs", *_spread(lambda: _ask(locations, queries.COMPARISON, runs)), "< 100")
-        table.add_row("open, errors by corruption", *_spread(lambda: _ask(locations, queries.BY_CORRUPTION)), "")
-        table.add_row("record a cell and publish it", *_spread(lambda: _publish_one(locations)), "< 2,000")
+        table.add_row("open, leaderboard", *_time(lambda: _ask(locations, queries.ALL_LEADERBOARDS)), "< 100")
+        table.add_row("open, compare two runs", *_time(lambda: _ask(locations, queries.COMPARISON, runs)), "< 100")
+        table.add_row("open, errors by corruption", *_time(lambda: _ask(locations, queries.BY_CORRUPTION)), "")
+        table.add_row("record a cell and publish it", *_time(lambda: _publish_one(locations)), "< 2,000")
         own = locations.results("imagenet_c") / "evaluations" / "experiment_7"
-        table.add_row("the same by a run, own folder", *_spread(lambda: _publish_one(locations, within=own)), "< 500")
-        table.add_row("publish without news", *_spread(lambda: publish_metrics(locations)), "< 2,000")
+        table.add_row("the same by a run, own folder", *_time(lambda: _publish_one(locations, within=own)), "< 500")
+        table.add_row("publish without news", *_time(lambda: publish_metrics(locations)), "< 2,000")
     Console(width=120).print(table)
     with tempfile.TemporaryDirectory(dir=data) as folder:
         root = Path(folder).absolute()
@@ -278,7 +279,7 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
     )  # fmt: skip
 
 
-def _spread(work: Callable[[], object]) -> tuple[str, str]:
+def _time(work: Callable[[], object]) -> tuple[str, str]:
     """Return the time of *work* in milliseconds, median and range, and the median of its CPU time."""
     times_ms, cpu_ms = [], []
     for repeat in range(REPEATS + 1):
@@ -287,8 +288,7 @@ def _spread(work: Callable[[], object]) -> tuple[str, str]:
         if repeat:  # the first warms up
             times_ms.append(1000 * (time.perf_counter() - started))
             cpu_ms.append(1000 * (time.process_time() - started_cpu))
-    spread = f"{statistics.median(times_ms):,.0f} [{min(times_ms):,.0f}-{max(times_ms):,.0f}]"
-    return spread, f"{statistics.median(cpu_ms):,.0f}"
+    return spread(times_ms), f"{statistics.median(cpu_ms):,.0f}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Self
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from bench.projects import materialize, new_project
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -85,10 +86,10 @@ def main() -> None:
     table = Table(title=f"75 cells, {os.cpu_count()} cores, {len(questions)} questions")
     for name in ("what", "median [range]"):
         table.add_column(name)
-    table.add_row("sweep alone, s", _spread(alone_s))
-    table.add_row("sweep while asked every 100 ms, s", _spread(polled_s))
+    table.add_row("sweep alone, s", spread(alone_s, digits=1))
+    table.add_row("sweep while asked every 100 ms, s", spread(polled_s, digits=1))
     table.add_row("ratio", f"{ratio:.2f}")
-    table.add_row("open, ask, close, ms", _spread([1000 * each for each in questions]))
+    table.add_row("open, ask, close, ms", spread([1000 * each for each in questions], digits=1))
     table.add_row("rows lost or seen to vanish", str(sum(losses)))
     Console().print(table)
     sys.exit(1 if any(losses) else 0)
@@ -108,10 +109,6 @@ def _sweep_s(folder: Path) -> float:
     started = time.perf_counter()
     materialize(folder, "polled/evaluation/tent", RANGE, config=_CONFIG)
     return time.perf_counter() - started
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):,.1f} [{min(values):,.1f}-{max(values):,.1f}]"
 
 
 if __name__ == "__main__":

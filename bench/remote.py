@@ -8,7 +8,6 @@ the same files, from the same server, by the S3 protocol.
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.shards.shard_set import ShardSet
@@ -77,16 +77,12 @@ def _table(found: Mapping[str, list[PassTimes]], shard_set: ShardSet) -> Table:
         rates = [size_bytes / each.wall_s for each in passes]
         table.add_row(
             name,
-            "" if "fetched" in name else _spread([rate / 1e6 for rate in rates], ".1f"),
-            "" if "fetched" in name else _spread([rate / BYTES_PER_S for rate in rates], ".2f"),
+            "" if "fetched" in name else spread([rate / 1e6 for rate in rates], digits=1),
+            "" if "fetched" in name else spread([rate / BYTES_PER_S for rate in rates], digits=2),
             ASKED.get(name, ""),
-            _spread([each.first_s for each in passes], ".2f"),
+            spread([each.first_s for each in passes], digits=2),
         )
     return table
-
-
-def _spread(values: list[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} \\[{min(values):{form}}-{max(values):{form}}]"
 
 
 @contextmanager

@@ -6,7 +6,6 @@ table after its own.
 """
 
 import os
-import statistics
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torchvision.models import resnet18
 
+from bench.figures import spread
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
 
@@ -67,7 +67,10 @@ def _times_faster(name: str) -> dict[str, str]:
             if turn:
                 seconds[title].append(spent)
     usual = seconds[next(iter(WAYS))]
-    return {title: _spread([mine / each for mine, each in zip(usual, seconds[title], strict=True)]) for title in WAYS}
+    return {
+        title: spread([mine / each for mine, each in zip(usual, seconds[title], strict=True)], digits=2)
+        for title in WAYS
+    }
 
 
 def _method(name: str, way: Way) -> Method:
@@ -93,10 +96,6 @@ def _pass_s(method: Method, way: Way) -> float:
 
 def _layout(way: Way) -> torch.memory_format:
     return torch.channels_last if way.channels_last else torch.contiguous_format
-
-
-def _spread(ratios: list[float]) -> str:
-    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
 
 
 if __name__ == "__main__":

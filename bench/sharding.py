@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import statistics
 import subprocess
 import tarfile
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
@@ -164,15 +164,11 @@ def _row(table: Table, what: str, speeds: Mapping[str, list[float]], reference: 
     ratios = [ours / theirs for ours, theirs in zip(speeds["ours"], speeds[reference], strict=True)]
     table.add_row(
         what,
-        f"{_spread(speeds['ours'])} {unit}",
-        f"{reference} {_spread(speeds[reference])}",
-        f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]",
+        f"{spread(speeds['ours'])} {unit}",
+        f"{reference} {spread(speeds[reference])}",
+        spread(ratios, digits=2),
         asked,
     )
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]"
 
 
 def _tarfile_add(tree: Path, folder: Path) -> int:

@@ -20,6 +20,7 @@ from rich.table import Table
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
+from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.benchmarks.training_recipe import Recipe
@@ -79,13 +80,13 @@ def show_steps(root: Path) -> None:
         saved_s = list(checkpoint_seconds(learner, root / "checkpoints"))
         table.add_row(
             f"{name}, {size} px",
-            _spread([1000 * resident.wall_s / NUM_BATCHES for _, resident in turns], digits=0),
-            _spread([resident.wall_s / fed.wall_s for fed, resident in turns], digits=3),
-            _spread([resident.cpu_s / fed.cpu_s for fed, resident in turns], digits=3),
+            spread([1000 * resident.wall_s / NUM_BATCHES for _, resident in turns]),
+            spread([resident.wall_s / fed.wall_s for fed, resident in turns], digits=3),
+            spread([resident.cpu_s / fed.cpu_s for fed, resident in turns], digits=3),
             ">= 0.95",
-            _spread([1000 * each for each in input_s], digits=1),
+            spread([1000 * each for each in input_s], digits=1),
             f"{statistics.median(input_s) / step_s:.2%}",
-            _spread(saved_s, digits=3),
+            spread(saved_s, digits=3),
             f"{statistics.median(saved_s) / RECIPE.checkpoint_s:.3%}",
             "<= 1 %",
         )
@@ -190,11 +191,6 @@ def _time_steps(step: Callable[[Batch], None], batches: Iterable[Batch]) -> Spen
 def _cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def _spread(values: list[float], *, digits: int) -> str:
-    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
-    return f"{middle} [{low}-{high}]"
 
 
 if __name__ == "__main__":

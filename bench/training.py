@@ -7,7 +7,6 @@ training steps and checkpoints follow; see `bench.steps`.
 
 import importlib.util
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from bench.crops import (
     measure_input,
     measure_torchvision,
 )  # fmt: skip
+from bench.figures import spread
 from bench.steps import show_steps
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
@@ -85,19 +85,14 @@ def _add_row(table: Table, name: str, turns: list[dict[str, Measured]], asked: s
     costs = [other.cpu_us / mine.cpu_us for mine, other in zip(ours, theirs, strict=True)]
     table.add_row(
         name,
-        _spread([each.images_per_s for each in theirs]),
-        _spread([each.images_per_s for each in ours]),
-        _spread(speeds, digits=2),
-        _spread([each.cpu_us for each in theirs]),
-        _spread([each.cpu_us for each in ours]),
-        _spread(costs, digits=2),
+        spread([each.images_per_s for each in theirs]),
+        spread([each.images_per_s for each in ours]),
+        spread(speeds, digits=2),
+        spread([each.cpu_us for each in theirs]),
+        spread([each.cpu_us for each in ours]),
+        spread(costs, digits=2),
         asked,
     )
-
-
-def _spread(values: list[float], *, digits: int = 0) -> str:
-    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
-    return f"{middle} [{low}-{high}]"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ A real `dg dev` and a real Chromium, without a window. A code location is loaded
 each reload. A page counts as loaded when a text that only its data can give is on it.
 """
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
+from bench.figures import spread
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.chromium import chromium
@@ -77,13 +77,13 @@ def _measure(project: Project, *, num_partitions: int) -> list[str]:
         lineage_s = [_seconds(lambda: _open(browser, server, "/asset-groups", "large_0")) for _ in range(REPEATS)]
         page = "/assets/large_0/shard_manifest?view=partitions"
         partitions_s = [
-            _seconds(lambda: _open(browser, server, page, f"Missing ({num_partitions:,})")) for _ in range(REPEATS)
+            _seconds(lambda: _open(browser, server, page, f"Missing ({num_partitions})")) for _ in range(REPEATS)
         ]
     return [
         f"{num_assets:,}",
         f"{num_partitions:,}",
         f"{start_s:.1f}",
-        *map(_spread, (reload_s, lineage_s, partitions_s)),
+        *(spread(each, digits=1) for each in (reload_s, lineage_s, partitions_s)),
     ]
 
 
@@ -98,10 +98,6 @@ def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}]"
 
 
 if __name__ == "__main__":

@@ -70,9 +70,8 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
         return table
     if form.name != "table":
         return shorten(table, columns)
-    noted = {
-        name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))
-    }  # before the table
+    # What holds for all rows is said by a note before the table.
+    noted = {name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))}
     table = shorten(table, [name for name in columns if name not in noted])
     fitting, left_out = drop_overflow(table, form.width)
     if left_out:

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from operator import le
+from operator import attrgetter, le, mul, sub, truediv
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
@@ -72,7 +72,8 @@ class CalibrationBins:
     @property
     def max_error(self) -> float:
         """Maximum calibration error in [0, 1]: the largest |accuracy - confidence| of a bin (Guo et al., section 2)."""
-        return max(gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
+        largest: float = max(map(truediv, self._gap_sums(), self._sizes()))
+        return largest
 
     @property
     def rms_error(self) -> float:
@@ -80,11 +81,16 @@ class CalibrationBins:
 
         As in torchmetrics with norm l2.
         """
-        squares = (gap * gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
-        return math.sqrt(sum(squares) / sum(self.counts))
+        gaps = self._gap_sums()
+        return math.sqrt(sum(map(truediv, map(mul, gaps, gaps), self._sizes())) / sum(self.counts))
 
+    # Every record is compared with these when it is read; `map` over operators takes half the time of loops in Python.
     def _gap_sums(self) -> list[float]:
-        return [abs(right - sure) for right, sure in zip(self.correct_counts, self.confidence_sums, strict=True)]
+        return list(map(abs, map(sub, self.correct_counts, self.confidence_sums)))
+
+    def _sizes(self) -> list[int]:
+        """Return the counts, to divide by: an empty bin has a gap of 0."""
+        return [count or 1 for count in self.counts]
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -125,6 +131,7 @@ class Batches:
 
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
 """Value of `batches` in every cell of a stream except the first."""
+_BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -484,7 +491,7 @@ def _has_consistent_bins(row: Evaluation) -> bool:
         and sum(bins.counts) == row.num_samples
         and sum(bins.correct_counts) == row.num_correct
         and _is_below(bins.correct_counts, bins.counts)
-        and all(sure <= 1.001 * count for sure, count in zip(bins.confidence_sums, bins.counts, strict=True))
+        and all(map(le, bins.confidence_sums, [1.001 * count for count in bins.counts]))
     )
 
 
@@ -510,13 +517,12 @@ def _has_consistent_classes(row: Evaluation) -> bool:
 def _has_consistent_batches(row: Evaluation) -> bool:
     """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
     batches = row.batches
-    columns = (getattr(batches, field.name) for field in fields(batches))
-    if {len(column) for column in columns if column is not None} != {len(batches.num_samples)}:
+    if {len(column) for column in _BATCH_COLUMNS(batches) if column is not None} != {len(batches.num_samples)}:
         return False
     if not batches.num_samples:
         return True
-    counted = (batches.num_correct, batches.num_unadapted)
-    if not all(_is_below(counts or batches.num_samples, batches.num_samples) for counts in counted):
+    counted = filter(None, (batches.num_correct, batches.num_unadapted))
+    if not all(_is_below(counts, batches.num_samples) for counts in counted):
         return False
     num_samples = sum(batches.num_samples)
     if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:

@@ -40,7 +40,7 @@ class LowRankUpdate(nn.Module):
         super().__init__()
         num_outputs, num_inputs = weight.shape
         self.up = nn.Parameter(weight.new_zeros(num_outputs, rank))
-        self.down = nn.Parameter(_draw_uniform(weight, rank, num_inputs, generator))
+        self.down = nn.Parameter(_draw_within_fan_in(weight, rank, num_inputs, generator))
         self._scale = _ALPHA / rank
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
@@ -55,7 +55,7 @@ class Adapter(nn.Module):
     def __init__(self, weight: torch.Tensor, *, size: int, generator: torch.Generator) -> None:
         super().__init__()
         num_features = len(weight)
-        self.down = nn.Parameter(_draw_uniform(weight, size, num_features, generator))
+        self.down = nn.Parameter(_draw_within_fan_in(weight, size, num_features, generator))
         self.down_bias = nn.Parameter(weight.new_zeros(size))
         self.up = nn.Parameter(weight.new_zeros(num_features, size))
         self.up_bias = nn.Parameter(weight.new_zeros(num_features))
@@ -139,7 +139,7 @@ def _find_feed_forward_ends(model: nn.Module) -> Iterator[nn.Linear]:
                 yield second
 
 
-def _draw_uniform(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
+def _draw_within_fan_in(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
     """Return numbers (rows, inputs), uniform within 1 / sqrt(inputs), drawn on the host: the same on every device."""
     values = torch.empty(num_rows, num_inputs).uniform_(-(num_inputs**-0.5), num_inputs**-0.5, generator=generator)
     return values.to(like)

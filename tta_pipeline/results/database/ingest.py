@@ -22,7 +22,7 @@ from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter
 
 _BATCH_SIZE = 1_000
-_CHECKPOINT_EVERY = 20
+_CHECKPOINT_EVERY = 40
 """Number of batches between checkpoints of the database; until then they are held in memory."""
 _MIN_FOR_PROCESSES = 5_000
 """Number of records from which reading uses processes; fewer are read before processes have started."""
@@ -79,21 +79,25 @@ def read_batch(data_root: Path, piece: Sequence[ListedRecord]) -> ReadRecords:
         Exception: one of `_ROW_ERRORS`: a record does not fit its table.
     """
     with gc_paused():
-        intact: list[Read] = []
-        refused: list[RefusedRecord] = []
-        for listed in piece:
-            known = listed._replace(stamp=listed.stamp.trusted)
-            path = data_root / listed.path
-            try:
-                data = read_record_bytes(path)
-            except RecordError as error:
-                refused.append(RefusedRecord(known, str(error), None))
-                continue
-            try:
-                intact.append((known, parse_record(path, data)))
-            except RecordError as error:
-                refused.append(RefusedRecord(known, str(error), hashlib.sha256(data).hexdigest()))
-        return ReadRecords(list(rows_of_records(intact)) if intact else [], len(intact), refused)
+        return _read_batch(data_root, piece)  # its objects are gone before the collector would search them
+
+
+def _read_batch(data_root: Path, piece: Sequence[ListedRecord]) -> ReadRecords:
+    intact: list[Read] = []
+    refused: list[RefusedRecord] = []
+    for listed in piece:
+        known = listed._replace(stamp=listed.stamp.trusted)
+        path = data_root / listed.path
+        try:
+            data = read_record_bytes(path)
+        except RecordError as error:
+            refused.append(RefusedRecord(known, str(error), None))
+            continue
+        try:
+            intact.append((known, parse_record(path, data)))
+        except RecordError as error:
+            refused.append(RefusedRecord(known, str(error), hashlib.sha256(data).hexdigest()))
+    return ReadRecords(list(rows_of_records(intact)) if intact else [], len(intact), refused)
 
 
 def _read_ahead(

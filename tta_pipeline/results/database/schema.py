@@ -179,9 +179,9 @@ def _published_shifts() -> Iterator[str]:
         rows = []
         for position, name in enumerate(shift_set.names, start=1):
             family = shift_set.family_of(name)
-            family = "NULL" if family is None else _quote(family)
+            family = "NULL" if family is None else quoted(family)
             in_mean = str(name in shift_set.in_mean).upper()
-            rows.append(f"({_quote(shift_set.name)}, {_quote(name)}, {position}, {family}, {in_mean})")
+            rows.append(f"({quoted(shift_set.name)}, {quoted(name)}, {position}, {family}, {in_mean})")
         yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
 
 
@@ -193,11 +193,11 @@ def _statements(table: _DeclaredTable) -> Iterator[str]:
     lines += [f"CHECK ({check})" for check in table.checks]
     body = ",\n".join(f"    {line}" for line in lines)
     yield f"CREATE TABLE {table.name} (\n{body}\n);"
-    yield f"COMMENT ON TABLE {table.name} IS {_quote(table.comment)};"
+    yield f"COMMENT ON TABLE {table.name} IS {quoted(table.comment)};"
     comments = [(frame.name, frame.comment) for frame in (*table.frame, *table.behind)]
     comments += [(field.name, field.column.comment) for field in table.fields]
     for name, comment in comments:
-        yield f"COMMENT ON COLUMN {table.name}.{name} IS {_quote(comment)};"
+        yield f"COMMENT ON COLUMN {table.name}.{name} IS {quoted(comment)};"
 
 
 def _definition(field: Field) -> str:
@@ -211,7 +211,7 @@ def _checks(field: Field) -> Iterator[str]:
     if field.sql.endswith("[]"):
         return  # the reader of records checks the limits of each number in a list
     if column.choices and field.sql == "VARCHAR":
-        yield f"{name} IN ({', '.join(map(_quote, column.choices))})"
+        yield f"{name} IN ({', '.join(map(quoted, column.choices))})"
     for sign, limit in ((">=", column.at_least), (">", column.above), ("<=", column.at_most)):
         if limit is not None:
             yield f"{name} {sign} {limit:g}"
@@ -219,7 +219,8 @@ def _checks(field: Field) -> Iterator[str]:
         yield f"isfinite({name})"
 
 
-def _quote(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return *text* as a literal of SQL, for statements that take no bound value."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -243,4 +244,4 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     for view, column, comment in missing:
         # COMMENT ON takes no bound value; the text is ours.
-        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {_quote(comment)}")
+        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {quoted(comment)}")
