@@ -30,6 +30,10 @@ def stop_training(*, benchmark: str, model: str | None) -> None:
 
     locations = Locations.from_environment()
     trained = tuple(load_all_benchmarks(locations).benchmark(benchmark).trained_models)
+    if not trained:
+        raise BenchmarkFileError(
+            f"{benchmark} trains no model; expected one of kind trained, whose training can be ended"
+        )
     chosen = model or (trained[0] if len(trained) == 1 else None)
     if chosen not in trained:
         named = "no model named" if model is None else f"no training of {model!r}"

@@ -94,6 +94,7 @@ class Answer:
     def _run_in_thread(self, work: Callable[[], Result]) -> Result:
         """Return the result of *work* in DuckDB, which `__exit__` interrupts."""
         self._works.put(work)
+        result: Result
         result, error = self._results.get()
         try:
             if error is not None:

@@ -70,7 +70,7 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ("protocol: continuous", ["experiments.tent.protocol", "'continuous'", "'continual'", "'mixed'"]),
+        ("protocol: continuous", ["experiments.tent.protocol", "'continuous'", "mixed", "did you mean continual?"]),
         ("protocol: {shift: mixed, order: dirichlet, delta: 0}", ["delta is 0", "0.000001"]),
         ("protocol: {shift: mixed, order: dirichlet}", ["order dirichlet and delta None", "expected delta"]),
         ("protocol: {shift: mixed, clean: at_end}", ["clean at_end with shift mixed", "expected continual"]),

@@ -38,7 +38,7 @@ _TEXT = (
     (r"(tmp|tta-reproduce-|tta_pipeline-generated-|\.unpublished-)[\w-]{6,}", r"\1<random>"),
 )
 _PASSING = re.compile(
-    r"\d[\d,]* of \d[\d,]* [\w ]+, [\d,]+ \S+/s|epoch \d+ of \d+:|new records$|waits? for|still |it is \d"
+    r"\d[\d,]* of \d[\d,]* [\w ]+, [\d,]+ \S+/s|epoch \d+ of \d+:|new records?$|waits? for|still |it is \d"
     r"|\d s left|(?!(\d+) of \1 )\b\d+ of \d+ pieces done"
 )
 """Progress lines, which are printed every few seconds, so that a slow machine prints more of them."""

@@ -110,7 +110,8 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
             log.warning(note)
         for line in publication.set_aside if within is None else ():
             log.error(f"set aside: {line}")
-        log.info(f"{self.locations.metrics}: {publication.num_added} new records")
+        if number := publication.num_added:
+            log.info(f"{self.locations.metrics}: {number:,} new record{'s' * (number > 1)}")
         return publication.set_aside
 
     def _send(self, log: dg.DagsterLogManager, *, is_last: bool) -> None:

@@ -130,11 +130,9 @@ def test_people_get_a_table_of_generated_data_and_are_told_in_a_line(project: Pr
     half_installed(tmp_path / "packages", HALF["an import"][0])
 
     generated = ("--generate", 12, "--image-size", 16)
-    heading, *_, row, line = benched(
-        project, tmp_path / "packages", *generated, "--loader", "indexed"
-    ).stdout.splitlines()
+    *heading, row, line = benched(project, tmp_path / "packages", *generated, "--loader", "indexed").stdout.splitlines()
 
-    assert "images per s" in heading
+    assert {"loader", "images", "time"} <= set(" ".join(heading).split())
     assert row.startswith("indexed")
     assert line.startswith("litdata  not measured: loader 'litdata' raised ImportError: cannot import name Chunks; exp")
 
