@@ -9,6 +9,7 @@ from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +105,10 @@ def _pair_cells(locations: Locations, names: tuple[str, str], corruption: str | 
 
     loaded = load_all_benchmarks(locations)
     say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
+    known_names = dict.fromkeys(name for each in loaded.benchmarks.values() for name in each.experiments)
+    if unknown := [name for name in names if name not in known_names]:
+        choice = name_choices(unknown, known_names, listed_in="`tta-pipeline results list BENCHMARK`")
+        raise click.UsageError(f"found no experiment {' and no '.join(unknown)}; expected one of {choice}")
     both = [each for each in loaded.benchmarks.values() if set(names) <= set(each.experiments)]
     pairs = [
         [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]

@@ -155,9 +155,16 @@ def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Pat
     assert f"{path} hashes to" in refused.output
 
 
-def test_experiments_without_common_results_are_refused(ask: Ask):
-    """By name."""
-    refused = ask("tent", "nothing")
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("tent", "tent_continual"), "expected one: evaluate both"),
+        (("tnt", "norm"), "found no experiment tnt; expected one of"),
+    ],
+)
+def test_experiments_without_common_results_are_refused(ask: Ask, names: tuple[str, str], said: str):
+    """By name, and a name that no benchmark has with the nearest ones."""
+    refused = ask(*names)
 
     assert 2 == refused.exit_code
-    assert "expected one: evaluate both" in refused.output
+    assert said in refused.output
