@@ -125,8 +125,8 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
     answering: Callable[..., Any] = obeying
     for option in (
-        click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Only the first N rows. Without "
-                     f"it, --sql gives {_ROWS_FOR_PEOPLE:,} to people, and all to programs."),
+        click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Only the first N rows; else "
+                     f"people get at most {_ROWS_FOR_PEOPLE:,} of a question in SQL, and programs all."),
         click.option("--output", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="Write there instead of printing."),
         with_form(*TABLE_FORMS, "parquet"),

@@ -14,6 +14,7 @@ from tta_pipeline.util.nearest_names import name_choices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.report.significance.versus import Comparison, PairedCells
     from tta_pipeline.report.tables import Table
 
@@ -27,13 +28,14 @@ _RUN_COLUMNS = (
     cls=Verb,
     examples=[
         "tta-pipeline compare tent norm",
-        "tta-pipeline compare tent norm --corruption fog",
+        "tta-pipeline compare tent norm --benchmark digits_c --corruption fog",
         "tta-pipeline compare tent norm --corruption fog --classes --rows 5",
         "tta-pipeline compare --runs 5a0c2f51 91be7d30",
     ],
 )
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
+@click.option("--benchmark", metavar="NAME", help="Only in this benchmark.")
 @click.option("--corruption", metavar="NAME", help="Only this corruption: its severities are pooled in one test.")
 @click.option("--cells", "by_cell", is_flag=True, help="A line for each cell, in place of each corruption.")
 @click.option("--classes", "by_class", is_flag=True, help="A line for each class, the largest changes first.")
@@ -42,7 +44,15 @@ _RUN_COLUMNS = (
 @with_output
 @plain_errors
 def compare(
-    *, first: str, second: str, corruption: str | None, by_cell: bool, by_class: bool, are_runs: bool, output: Output
+    *,
+    first: str,
+    second: str,
+    benchmark: str | None,
+    corruption: str | None,
+    by_cell: bool,
+    by_class: bool,
+    are_runs: bool,
+    output: Output,
 ) -> None:
     """Compare two experiments, or two runs: is one better?
 
@@ -50,15 +60,17 @@ def compare(
     better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
     that has both.
     """
-    if are_runs and (corruption or by_cell or by_class):
-        raise click.UsageError("found --runs with --corruption, --cells or --classes; expected them with experiments")
+    if are_runs and (benchmark or corruption or by_cell or by_class):
+        raise click.UsageError(
+            "found --runs with --benchmark, --corruption, --cells or --classes; expected them with experiments"
+        )
     if by_cell and by_class:
         raise click.UsageError("found --cells and --classes; expected one of them")
     locations = Locations.from_environment()
     if are_runs:
         _compare_runs(locations, (first, second), output)
         return
-    found = _pair_cells(locations, (first, second), corruption)
+    found = _pair_cells(locations, (first, second), benchmark, corruption)
     answers = [each.pooled() for each in found]
     if by_cell or by_class:
         details = [each.by_cell() if by_cell else each.by_class() for each in found]
@@ -96,8 +108,10 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     return str(found[0])
 
 
-def _pair_cells(locations: Locations, names: tuple[str, str], corruption: str | None) -> "Sequence[PairedCells]":
-    """Return the common cells of two experiments, of one corruption or of all, in each benchmark that has some."""
+def _pair_cells(
+    locations: Locations, names: tuple[str, str], benchmark: str | None, corruption: str | None
+) -> "Sequence[PairedCells]":
+    """Return the common cells of two experiments, of one corruption or of all, in one benchmark or in each."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.report.significance.versus import common_corruptions, pair_cells
@@ -105,16 +119,19 @@ def _pair_cells(locations: Locations, names: tuple[str, str], corruption: str | 
 
     loaded = load_all_benchmarks(locations)
     say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
-    known_names = dict.fromkeys(name for each in loaded.benchmarks.values() for name in each.experiments)
+    asked = [loaded.benchmark(benchmark)] if benchmark else list(loaded.benchmarks.values())
+    known_names = dict.fromkeys(name for each in asked for name in each.experiments)
     if unknown := [name for name in names if name not in known_names]:
         choice = name_choices(unknown, known_names, listed_in="`tta-pipeline results list BENCHMARK`")
         raise click.UsageError(f"found no experiment {' and no '.join(unknown)}; expected one of {choice}")
-    both = [each for each in loaded.benchmarks.values() if set(names) <= set(each.experiments)]
+    both = [each for each in asked if set(names) <= set(each.experiments)]
     pairs = [
         [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
         for each in both
     ]
     evaluated = [(a, b, known) for a, b in pairs if (known := common_corruptions(a, b))]
+    for a, b, _ in evaluated:
+        _say_seeds(a, b)
     if not evaluated:
         raise click.UsageError(
             f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
@@ -128,6 +145,15 @@ def _pair_cells(locations: Locations, names: tuple[str, str], corruption: str | 
         for a, b, known in evaluated
         if corruption in (None, *known)
     ]
+
+
+def _say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:
+    """Print which seeds are compared, if one of the experiments has others: its mean in the leaderboard is of all."""
+    seeds = [each.benchmark.experiments[each.experiment_name].seeds or (0,) for each in (a, b)]
+    if seeds[0] != seeds[1]:
+        common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
+        has = [f"{each.experiment_name} has {', '.join(map(str, of))}" for each, of in zip((a, b), seeds, strict=True)]
+        say(f"compared on seed {', '.join(common)} alone: {'; '.join(has)}")
 
 
 def _say_answer(answer: "Comparison", num_benchmarks: int) -> str:

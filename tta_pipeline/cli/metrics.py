@@ -10,6 +10,7 @@ from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from tta_pipeline.report.answers import Answer
@@ -29,17 +30,18 @@ _CORRUPTION_COLUMNS = (
     cls=Verb,
     examples=[
         "tta-pipeline metrics",
-        "tta-pipeline metrics --wide",
+        "tta-pipeline metrics --benchmark digits_c --wide",
         "tta-pipeline metrics --by corruption --format latex --output table.tex",
         "tta-pipeline metrics --format parquet --output leaderboard.parquet",
         'tta-pipeline metrics --sql "FROM corruption_errors ORDER BY mean_error DESC"',
     ],
 )
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
+@click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
 @with_output
 @plain_errors
-def metrics(*, by: str | None, sql: str | None, output: Output) -> None:
+def metrics(*, by: str | None, benchmark: str | None, sql: str | None, output: Output) -> None:
     """Print the leaderboard (text, LaTeX, CSV), or ask it in SQL.
 
     People get mean errors with their 95 % intervals over images, and the cost of an image; --wide and programs get all
@@ -47,14 +49,23 @@ def metrics(*, by: str | None, sql: str | None, output: Output) -> None:
     Tables and views: docs/metrics.md; questions with their SQL: docs/queries.md. Damaged and foreign records count
     nowhere. They are listed after the answer, and the exit status is then 1.
     """
-    if by is not None and sql is not None:
-        raise click.UsageError("expected one of --by and --sql")
+    if sql is not None and (by or benchmark):
+        raise click.UsageError("found --sql with --by or --benchmark; expected them without --sql")
     locations = Locations.from_environment()
-    with current_metrics(locations) as connection, _open_answer(connection, by=by, sql=sql) as answer:
+    with (
+        current_metrics(locations) as connection,
+        _open_answer(connection, by=by, benchmark=benchmark, sql=sql) as answer,
+    ):
         if sql is not None:
             output.write(answer, None)
             return
-        if not _has_results(connection):
+        known = _evaluated_benchmarks(connection)
+        if known and benchmark not in (None, *known):
+            raise click.UsageError(
+                f"--benchmark is {benchmark!r}; expected one with results: "
+                f"{name_choices(benchmark, known, listed_in='tta-pipeline metrics')}"
+            )
+        if not known:
             from tta_pipeline.results.database.database import EVALUATE_FIRST
 
             say(f"no results: {EVALUATE_FIRST}")
@@ -67,18 +78,18 @@ def metrics(*, by: str | None, sql: str | None, output: Output) -> None:
             _write_leaderboard(output.read(answer), locations, output, before)
 
 
-def _has_results(connection: Any) -> bool:
-    ((num_results,),) = connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchall()
-    return bool(num_results)
+def _evaluated_benchmarks(connection: Any) -> list[str]:
+    sql = "SELECT DISTINCT benchmark FROM evaluations WHERE is_latest ORDER BY benchmark"
+    return [name for (name,) in connection.execute(sql).fetchall()]
 
 
-def _open_answer(connection: Any, *, by: str | None, sql: str | None) -> "Answer":
+def _open_answer(connection: Any, *, by: str | None, benchmark: str | None, sql: str | None) -> "Answer":
     from tta_pipeline.report import queries
     from tta_pipeline.report.answers import Answer
 
     if sql is not None:
         return Answer(connection, sql)
-    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
+    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
 
 
 def _write_leaderboard(table: "Table", locations: Locations, output: Output, before: Sequence[str]) -> None:

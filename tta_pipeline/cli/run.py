@@ -92,6 +92,7 @@ def run(
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.benchmarks.stream_plans import partition_keys
+    from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
@@ -99,6 +100,8 @@ def run(
     benchmark = loaded.benchmark(benchmark_name)
     for name in experiments:
         loaded.experiment(benchmark_name, name)
+    if missing := find_missing_source(benchmark, locations):
+        exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     chosen = tuple(dict.fromkeys(experiments)) or tuple(benchmark.experiments)
     selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
     keys = {name: partition_keys(benchmark, name) for name in chosen}
@@ -124,6 +127,7 @@ def run(
         _materialize(benchmark, locations, pieces, device=device)
         click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: tta-pipeline metrics")
     if left_out:
+        say_left_out(left_out)  # once more, since a long log may lie between
         sys.exit(1)
 
 

@@ -55,7 +55,8 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 def fitting_remedy(image_size: int) -> str:
     """Return what the user can do if images do not all have *image_size*."""
     return (
-        f"for images of several sizes set `resize: {image_size * 8 // 7}` and `center_crop: {image_size}` under shards "
+        "give their size as image_size if all have the same; else "
+        f"set `resize: {image_size * 8 // 7}` and `center_crop: {image_size}` under shards "
         "(or in a transform of existing shards), and make the shards again"
     )
 

@@ -11,13 +11,15 @@ ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
        sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
        1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
-FROM leaderboard ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
+FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
+ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
 SELECT benchmark, shift_set, generated, untrained, corruption, experiment, subset, num_cells, num_runs,
        mean_error, sd_error, error_at_5, mean_top5_error, mean_ece
-FROM corruption_errors ORDER BY benchmark, shift_set, subset, shift_position, mean_error, experiment
+FROM corruption_errors WHERE benchmark = coalesce(?, benchmark)
+ORDER BY benchmark, shift_set, subset, shift_position, mean_error, experiment
 """
 
 COMPARISON = """

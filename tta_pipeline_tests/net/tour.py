@@ -212,10 +212,10 @@ RESULTS = (
     step("tta-pipeline metrics"),
     step("tta-pipeline metrics --by corruption"),
     step("tta-pipeline compare --runs @run1 @run2"),
-    step("tta-pipeline metrics --wide"),
+    step("tta-pipeline metrics --benchmark own --wide"),
     step("tta-pipeline compare tent norm"),
     step("tta-pipeline compare tent norm --corruption fog --cells --wide"),
-    step("tta-pipeline compare tent norm --classes"),
+    step("tta-pipeline compare tent norm --benchmark own --classes"),
     *(step(f"tta-pipeline compare tent norm --format {form} --output out/compared.{form} --rows 3")
       for form in (*FORMATS, "parquet")),
     step("tta-pipeline compare tent norm --json"),

@@ -111,6 +111,14 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
         yield ok(name, state)
 
 
+def find_missing_source(benchmark: Benchmark, locations: Locations) -> str:
+    """Return which path of the source does not exist; empty: all exist, or every cell has its shards already."""
+    if all((locations.shards(benchmark.name, cell) / "manifest.json").exists() for cell in benchmark.cells):
+        return ""
+    missing = ((field, path) for field, path in _paths(benchmark.source, "source") if not path.exists())
+    return next((f"{field} is {path}, which does not exist" for field, path in missing), "")
+
+
 def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
     """Yield every path that a benchmark file names, with the field that names it."""
     if isinstance(value, Path):

@@ -350,7 +350,17 @@ def test_an_answer_is_shown_as_it_was_asked_for(ask):
 
 def test_only_one_question_at_a_time(ask):
     """Two are refused, with the names of all."""
-    assert "expected one of --by and --sql" in ask("--by", "corruption", "--sql", "SELECT 1").stderr
+    for options in (("--by", "corruption"), ("--benchmark", "made")):
+        assert "found --sql with --by or --benchmark" in ask(*options, "--sql", "SELECT 1").stderr
+
+
+@pytest.mark.parametrize("by", [(), ("--by", "corruption")])
+def test_one_benchmark_is_asked_for_by_its_name(ask, by: tuple[str, ...]):
+    """Its rows alone, for people and programs; a name without results is answered with the nearest one."""
+    rows = json.loads(ask("--benchmark", "other_b", "--json", *by).stdout)
+
+    assert {"other_b"} == {row["benchmark"] for row in rows}
+    assert "did you mean other_b?" in ask("--benchmark", "othr_b", *by).stderr
 
 
 def test_an_older_database_is_made_anew_before_the_answer(tmp_path: Path):
