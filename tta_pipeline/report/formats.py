@@ -33,6 +33,7 @@ _HEADINGS = {
     "severity": "Severity",
     "class_name": "Class",
     "mean_error": "Error",
+    "sd_error": "sd over seeds",
     "mean_error_at_5": "Error at 5",
     "error_at_5": "Error at 5",
     "clean_error": "Clean error",
