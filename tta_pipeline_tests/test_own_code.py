@@ -255,3 +255,24 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
     assert asked.returncode == 2
     assert "has no results of norm" in asked.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_a_missing_source_is_named_before_anything_is_made(tmp_path: Path):
+    """In one line with field and path; the model with random weights is no obstacle before the classes are known."""
+    files = tmp_path / "data" / "benchmarks"
+    files.mkdir(parents=True)
+    (files / "lost.yaml").write_text(
+        "title: lost\n"
+        "source: {kind: folder, root: nowhere}\n"
+        "image_size: 32\n"
+        "shards: {samples_per_shard: 10, seed: 0}\n"
+        'models: {net: {kind: python, factory: "torchvision.models:resnet18", weights: none, '
+        "mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}\n"
+        "experiments: {source: {model: net, method: source}}\n"
+    )
+
+    done = typed(tmp_path, "tta-pipeline", "run", "lost")
+
+    assert done.returncode == 1
+    assert re.search(r"lost: source\.root is \S*nowhere, which does not exist", done.stderr), done.stderr
+    assert not (tmp_path / "data" / "lost" / "shards").exists()

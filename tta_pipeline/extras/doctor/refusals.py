@@ -62,8 +62,10 @@ def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
         find_weights(model)
     elif isinstance(model, CheckpointModel):
         read_checkpoint_state(model, num_classes=num_classes)
-    elif isinstance(model, PythonModel) and num_classes is None:
+    elif isinstance(model, PythonModel) and num_classes is None and not model.is_untrained:
         read_python_state(model, num_classes=None)
+    elif isinstance(model, PythonModel) and num_classes is None:  # random weights, which fit any number of classes
+        make_without_storage(python_architecture(model), num_classes=PLACEHOLDER_CLASSES)
     elif isinstance(model, TrainedModel) and isinstance(model.network, PythonModel):
         make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
     elif isinstance(model, PythonModel) and num_classes is not None:
