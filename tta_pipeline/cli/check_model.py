@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import ignore_line, plain_errors, say
+from tta_pipeline.cli.common import ignore_line, plain_errors, say, with_device
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
@@ -27,7 +27,7 @@ _SHORT_COLUMNS = ("normalisation", "clean_error", "interval_95", "num_mended", "
 @click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that selects the images."
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@with_device
 @with_form(*TABLE_FORMS)
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors

@@ -72,6 +72,11 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but problems.")(reporting)
 
 
+with_device = click.option(
+    "--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1."
+)
+
+
 def say(line: str) -> None:
     """Print *line* on standard error, since it is not part of the answer."""
     click.echo(line, err=True)

@@ -149,7 +149,7 @@ def _pair_cells(
 
 def _say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:
     """Print which seeds are compared, if one of the experiments has others: its mean in the leaderboard is of all."""
-    seeds = [each.benchmark.experiments[each.experiment_name].seeds or (0,) for each in (a, b)]
+    seeds = [each.spec.all_seeds for each in (a, b)]
     if seeds[0] != seeds[1]:
         common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
         has = [f"{each.experiment_name} has {', '.join(map(str, of))}" for each, of in zip((a, b), seeds, strict=True)]

@@ -15,6 +15,7 @@ from tta_pipeline.cli.common import (
     require_no_pipes,
     require_urls,
     say,
+    with_device,
 )
 from tta_pipeline.cli.verbs import Verb
 
@@ -56,7 +57,7 @@ _SHOWN = (
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the "
               "method, and of random weights.")  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@with_device
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")

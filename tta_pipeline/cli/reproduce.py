@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.common import plain_errors, print_table, say, with_device
 from tta_pipeline.cli.verbs import Verb
 
 
@@ -19,7 +19,7 @@ from tta_pipeline.cli.verbs import Verb
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--cell", "cells", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@with_device
 @click.option(
     "--within", type=click.FloatRange(0, 1), default=0.005, show_default=True,
     help="Errors that differ by up to this are the same.",

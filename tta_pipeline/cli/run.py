@@ -2,11 +2,12 @@
 
 import sys
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import exit_with_error, plain_errors, say, say_left_out
+from tta_pipeline.cli.common import exit_with_error, plain_errors, say, say_left_out, with_device
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
@@ -68,7 +69,7 @@ class _Selection:
 @click.option("--corruption", "corruptions", multiple=True, metavar="NAME", help="Only cells of this corruption; can "
               "be repeated.")  # fmt: skip
 @click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@with_device
 @click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
 @plain_errors
 def run(
@@ -100,8 +101,6 @@ def run(
     benchmark = loaded.benchmark(benchmark_name)
     for name in experiments:
         loaded.experiment(benchmark_name, name)
-    if missing := find_missing_source(benchmark, locations):
-        exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     chosen = tuple(dict.fromkeys(experiments)) or tuple(benchmark.experiments)
     selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
     keys = {name: partition_keys(benchmark, name) for name in chosen}
@@ -119,6 +118,9 @@ def run(
     publish_metrics(locations)  # the planner reads measured times from the database
     planner = make_planner(benchmark, locations, chosen, device=device, is_chosen=selection.has)
     pieces = planner.plan_pieces(by="corruption", num_devices=1)
+    makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
+    if makes_shards and (missing := find_missing_source(benchmark)):
+        exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     if pieces:
         print_plan(pieces, 1)
     else:
@@ -157,18 +159,19 @@ def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Pi
     from tta_pipeline.defs.in_process import was_interrupted
     from tta_pipeline.defs.piece_runs import materialize_piece, run_config
 
-    num_failed, succeeded = 0, dict.fromkeys((piece.stage for piece in pieces), False)
+    config, num_failed = run_config({"device": device}, publishes=True), 0
     with open_history(locations) as instance:
-        for number, (before, piece) in enumerate(zip((None, *pieces), pieces, strict=False), 1):
-            if before and before.stage != piece.stage and not succeeded[before.stage]:
+        for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
+            successes = []
+            for number, piece in stage:
+                say(f"{number} of {len(pieces)}: {piece.name}")
+                result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
+                if was_interrupted(result):
+                    raise KeyboardInterrupt
+                successes.append(result.success)
+            num_failed += successes.count(False)
+            if not any(successes):
                 break
-            say(f"{number} of {len(pieces)}: {piece.name}")
-            config = run_config({"device": device}, publishes=True)
-            result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
-            if was_interrupted(result):
-                raise KeyboardInterrupt
-            succeeded[piece.stage] |= result.success
-            num_failed += not result.success
     if num_failed:
         exit_with_error(
             f"{num_failed} runs failed: correct what the lines with ERROR name, and type the same command again, which "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.common import plain_errors, print_table, say, with_device
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
               "hyperparameters make a grid. Default: the grid in the benchmark file.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1, 10_000), help="Largest number of trials; of more combinations, "
               "this many are drawn at random. Default: the budget in the benchmark file, or 20.")  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@with_device
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @plain_errors
 def tune(

@@ -70,9 +70,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
     num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
     state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
     is_well = True
-    for field, path in _paths(benchmark, ""):
-        if path.exists() or is_shipped_list(path):
-            continue
+    for field, path in _missing_paths(benchmark):
         is_well = False
         found = f"{field} is {path}, which does not exist"
         if field.startswith("source.") and num_sharded == num_cells:
@@ -111,12 +109,15 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
         yield ok(name, state)
 
 
-def find_missing_source(benchmark: Benchmark, locations: Locations) -> str:
-    """Return which path of the source does not exist; empty: all exist, or every cell has its shards already."""
-    if all((locations.shards(benchmark.name, cell) / "manifest.json").exists() for cell in benchmark.cells):
-        return ""
-    missing = ((field, path) for field, path in _paths(benchmark.source, "source") if not path.exists())
+def find_missing_source(benchmark: Benchmark) -> str:
+    """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
+    missing = (each for each in _missing_paths(benchmark) if each[0].startswith("source."))
     return next((f"{field} is {path}, which does not exist" for field, path in missing), "")
+
+
+def _missing_paths(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
+    """Yield every path that the benchmark file names and that does not exist, with the field that names it."""
+    return (each for each in _paths(benchmark, "") if not (each[1].exists() or is_shipped_list(each[1])))
 
 
 def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
