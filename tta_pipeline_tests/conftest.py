@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from tta_pipeline.util.files import locked
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import quiet_reporter
-from tta_pipeline_tests.launcher import Launcher
+from tta_pipeline_tests.launcher import Launcher, forking_process
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 SMALL = """
@@ -45,6 +46,8 @@ experiments:
   norm: {model: cnn, method: norm, batch_size: 32}
   tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
 """
+LAUNCHER = "TTA_TEST_LAUNCHER"
+"""Environment variable with the address of the process that forks commands."""
 UNPUBLISHED = shutil.ignore_patterns(".unpublished-*")
 """Leaves unpublished files out of copies of a data root: another test may be writing them, and they vanish at any
 moment."""
@@ -68,12 +71,22 @@ def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> Non
             (root / name / f"image_{number:03d}.JPEG").write_bytes(jpeg(1000 * class_number + number, size=size))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the process that forks commands before the workers of pytest-xdist, so that they share it."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        os.environ[LAUNCHER] = str(stack.enter_context(forking_process()))
+        config.add_cleanup(stack.close)
+
+
 @cache
 def launcher() -> Launcher:
-    """Return the launcher of commands, which is closed at the end of the tests."""
-    found = Launcher()
-    atexit.register(found.close)
-    return found
+    """Return the launcher of commands; its process ends with the tests."""
+    if LAUNCHER in os.environ:
+        return Launcher(Path(os.environ[LAUNCHER]))
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return Launcher(stack.enter_context(forking_process()))
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -159,7 +172,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The second process begins with a file that does not need the sweep, which the first process is making then.
     """
-    first = ("web/test_browser.py", "defs/test_shift_sets.py", "faults/test_damages.py", "web", "defs", "faults",
+    first = ("web", "defs/test_shift_sets.py", "faults/test_damages.py", "defs", "faults",
              "extras/loader_bench", "evaluation")  # fmt: skip
 
     def place(item: pytest.Item) -> int:
@@ -167,6 +180,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((at for at, part in enumerate(first) if f"/tta_pipeline_tests/{part}" in path), len(first))
 
     items.sort(key=place)
+    for item in items:  # for --dist loadgroup: a process runs whole files, and all files that share the web server
+        file = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group("web" if "/web/" in file else file))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the millions of objects that exist before the first test out of garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def new_project(folder: Path) -> Project:
@@ -187,15 +209,6 @@ def _initialised_home() -> tempfile.TemporaryDirectory[str]:
     (Path(home.name) / "dagster.yaml").write_text(settings)
     with dg.DagsterInstance.from_config(home.name):
         return home
-
-
-@pytest.fixture(scope="module")
-def quick_collection() -> Iterator[None]:
-    """Leave the millions of objects that exist before the first test out of the garbage collections of a file."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

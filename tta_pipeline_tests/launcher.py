@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -53,23 +54,26 @@ _AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions", f"{_PROJECT}.loading.bas
 _HEADER_BYTES = 2**20
 
 
+@contextmanager
+def forking_process() -> Iterator[Path]:
+    """Start the process that forks, and give its address; requests wait until it has imported everything."""
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="tta-launcher-") as folder:
+        address = Path(folder) / "socket"
+        process = subprocess.Popen(
+            [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        assert process.stdout is not None
+        assert b"listening\n" == process.stdout.readline()
+        yield address
+        process.communicate()  # running commands continue to their end
+
+
+@dataclass(frozen=True)
 class Launcher:
     """Runs programs of the environment, each in a process forked from a common one."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tta-launcher-")
-        self._address = Path(self._folder.name) / "socket"
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self._address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-        assert self._process.stdout is not None
-        assert b"ready\n" == self._process.stdout.readline(), "the libraries cannot be imported"
-
-    def close(self) -> None:
-        """End the forking process; running commands continue to their end."""
-        self._process.communicate()
-        self._folder.cleanup()
+    address: Path
 
     def run(
         self, command: list[str], environment: dict[str, str], timeout_s: int, folder: Path | None = None
@@ -99,7 +103,7 @@ class Launcher:
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
         """Start what `run` runs; *options* are streams, env, cwd and start_new_session of `Popen`."""
-        return _Forked(self._address, command, text=True, **options)
+        return _Forked(self.address, command, text=True, **options)
 
 
 class _Forked(subprocess.Popen[str]):
@@ -158,13 +162,16 @@ def _serve(address: str) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen()
-    signal.signal(signal.SIGCHLD, _reap)
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
     if os.fork() == 0:  # this process waits for the end of standard input, the parent for requests
+        listener.close()
         sys.stdin.buffer.read()
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    signal.signal(signal.SIGCHLD, _reap)
+    _import_everything()
+    gc.freeze()  # so that forked processes share the memory of these objects
     while True:
         connection, _ = listener.accept()
         if os.fork() == 0:
@@ -248,7 +255,5 @@ def _end(program: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _import_everything()
-    gc.freeze()  # so that forked processes share the memory of these objects
     _serve(sys.argv[1])
     _end(_find_program())

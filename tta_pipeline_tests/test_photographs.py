@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_works(folder: Path):
     """In the order of the page; without a project or DAGSTER_HOME, everything stays in the folder."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)

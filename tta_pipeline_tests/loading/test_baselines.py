@@ -24,7 +24,6 @@ BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 # Workers are forked, whatever threads the test process has; there are more of them than cores; webdataset leaves
 # shards open; and litdata decodes by torchvision, which wants to be replaced by another package.
 pytestmark = [
-    pytest.mark.usefixtures("quick_collection"),
     pytest.mark.filterwarnings(
         "ignore:This process .* is multi-threaded:DeprecationWarning",
         "ignore:This DataLoader will create",

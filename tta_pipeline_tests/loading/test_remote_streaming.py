@@ -36,8 +36,6 @@ from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.loading.servers import Web, s3_server, web_server
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 Adopt = Callable[..., ShardSet]
 
 

@@ -37,8 +37,6 @@ from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 SHIFT = Cell(corruption="fog", severity=0)
 
 

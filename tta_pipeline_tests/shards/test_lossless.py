@@ -31,8 +31,6 @@ from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> GeneratedImages:

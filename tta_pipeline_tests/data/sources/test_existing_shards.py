@@ -23,8 +23,6 @@ from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 CELLS = grid_of_cells(("fog", "contrast"), (1, 5))
 
 

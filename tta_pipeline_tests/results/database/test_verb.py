@@ -21,8 +21,6 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.results.database.made import record
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 
 @pytest.fixture(scope="module")
 def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
@@ -101,9 +99,15 @@ def with_generated(tmp_path_factory: pytest.TempPathFactory) -> Locations:
 
 
 @pytest.mark.parametrize(
-    "question", [("metrics",), ("metrics", "--by", "corruption"), ("compare", "--runs", "abc", "abd")]
+    ("question", "form"),
+    [
+        *((("metrics",), form) for form in ("table", "csv", "json", "parquet", "latex", "markdown")),
+        (("metrics", "--by", "corruption"), "table"),
+        (("metrics", "--by", "corruption"), "json"),
+        (("compare", "--runs", "abc", "abd"), "table"),
+        (("compare", "--runs", "abc", "abd"), "csv"),
+    ],
 )
-@pytest.mark.parametrize("form", ["table", "csv", "json", "parquet", "latex", "markdown"])
 def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_path: Path, question, form: str):
     """In every form each row says so, and a person is told what it means."""
     path = tmp_path / "answer"
