@@ -49,8 +49,8 @@ class DigitsSource(GeneratedSection):
     """Handwritten digits of scikit-learn, corrupted by this project."""
 
     kind: Literal["digits"]
-    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
-    """Table of severity constants: for images of 224, 64 or 32 pixels."""
+    severity_table: Literal["digits", "imagenet_c", "tiny_imagenet_c", "cifar_c"] = "digits"
+    """Table of severity constants: for these digits, or for photographs of 224, 64 or 32 pixels."""
     seed: Seed = 0
     """Seed of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)

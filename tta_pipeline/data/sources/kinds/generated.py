@@ -33,6 +33,8 @@ class GeneratedSource(GeneratedSection):
     """
 
     kind: Literal["generated"]
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
+    """Table of severity constants: for images of 224, 64 or 32 pixels."""
     clean: Clean
     """The uncorrupted images."""
     train: Clean | None = None

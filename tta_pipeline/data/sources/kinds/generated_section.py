@@ -17,11 +17,11 @@ from tta_pipeline.util.partitions import Cell
 class GeneratedSection(ImagesSection):
     """Images that this project corrupts and stores."""
 
-    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
-    """Table of severity constants: for images of 224, 64 or 32 pixels."""
+    severity_table: str
+    """Table of severity constants; each kind says which it takes."""
     encoding: Literal["jpeg", "lossless"] | None = None
     """Encoding of the stored images; by default the choice of the table's authors: lossless for cifar_c, jpeg for the
-    other two."""
+    others."""
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)
     """Quality of images stored as jpeg; by default 85, the authors' value."""
     seed: Seed = 0
