@@ -49,7 +49,9 @@ experiments:
   mirrored: {{model: mine, method: "my_method:MIRRORED"}}
   mirrored_dark: {{model: mine, method: "my_method:MIRRORED", shards: dark}}
 """
-LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment|Traceback")
+LEFT_OUT = re.compile(
+    r"left out|importing '.*' raised|No module named|found 0 benchmarks|found no experiment|Traceback"
+)
 READ_ONLY = (
     "run mine --dry-run",
     "results list mine",

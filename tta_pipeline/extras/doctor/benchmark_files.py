@@ -1,6 +1,7 @@
 """Checks of benchmark files and of the files that they name."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
     if not found and not faults:
         loaded.benchmark(name)
-    yield from _check_loaded(LoadedBenchmarks(benchmarks=found, faults=faults), locations)
+    yield from _check_loaded(replace(loaded, benchmarks=found, faults=faults), locations)
 
 
 def _loaded(locations: Locations) -> LoadedBenchmarks:
