@@ -124,7 +124,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = typed(folder, "tta-pipeline", "run", "mine")
     assert made.returncode == 0, made.stderr[-5000:]
     assert not LEFT_OUT.search(made.stderr), made.stderr
-    assert f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics" in made.stdout
+    assert (
+        f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics, tta-pipeline compare "
+        in made.stdout
+    )
     return folder
 
 
@@ -188,6 +191,25 @@ def test_a_run_chooses_cells_and_experiments(project: Path, tmp_path: Path):
     with chdir(there), dg.DagsterInstance.from_config(str(there)) as instance:
         assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
     assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("experiments", "is_reported"), [("--experiment broken", False), ("--experiment broken --experiment norm", True)]
+)
+def test_a_run_reports_what_did_not_fail(project: Path, tmp_path: Path, experiments: str, *, is_reported: bool):
+    """If every evaluation fails there is nothing to report; if one of two does, the other is reported."""
+    there = Path(shutil.copytree(project, tmp_path / "there"))
+    broken = recipe("MIRRORED").replace("return (", "raise RuntimeError('no') or (").replace("my_method:", "broken:")
+    (there / "broken.py").write_text(broken)
+    with (there / "data/benchmarks/mine.yaml").open("a") as file:
+        file.write('  norm: {model: mine, method: norm}\n  broken: {model: mine, method: "broken:MIRRORED"}\n')
+    shutil.rmtree(there / "data/mine/report")
+
+    done = typed(there, "tta-pipeline", "run", "mine", "--cell", "contrast|5", *experiments.split())
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("type the same command again, which does only what is left\n")
+    assert is_reported == (there / "data/mine/report/index.html").exists()
 
 
 @pytest.mark.parametrize(

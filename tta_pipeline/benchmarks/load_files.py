@@ -94,6 +94,16 @@ class LoadedBenchmarks:
             f"{experiment_choices(self.benchmark(benchmark_name), name)}"
         )
 
+    def choose_experiments(self, benchmark_name: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return *names*, each once; without names, all experiments of *benchmark_name*.
+
+        Raises:
+            BenchmarkFileError: see `experiment`.
+        """
+        for name in names:
+            self.experiment(benchmark_name, name)
+        return tuple(dict.fromkeys(names)) or tuple(self.benchmark(benchmark_name).experiments)
+
     def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
         """Return the faults of experiments that are left out of the loaded benchmark *benchmark_name*."""
         return tuple(

@@ -58,8 +58,8 @@ class Output:
             self.write_table(choose_columns(self.read(answer), self.form, columns), before=before)
 
     def place(self, notes: Sequence[str]) -> Sequence[str]:
-        """Return the *notes* that stand before the table; a form that has no room for them gets them printed apart."""
-        if self.form.name == "table":
+        """Return the *notes* that stand before the table; programs get them printed apart."""
+        if self.is_for_people:
             return notes
         for note in notes:
             say(note)

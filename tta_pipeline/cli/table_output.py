@@ -68,11 +68,11 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
     table = drop_obvious_columns(table)
     if form.is_wide:
         return table
-    if form.name != "table":
-        return shorten(table, columns)
     # What holds for all rows is said by a note before the table.
     noted = {name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))}
     table = shorten(table, [name for name in columns if name not in noted])
+    if form.name != "table":
+        return table
     fitting, left_out = drop_overflow(table, form.width)
     if left_out:
         say(f"left out, since {form.width} columns have no room: {', '.join(left_out)}; --wide shows all")

@@ -217,7 +217,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
     Severities show the same photographs, so a photograph is drawn together with all its corruptions.
     """
     first, sets = pairs[0].a, {pair.keys_sha256: len(pair.labels) for pair in pairs}
-    change = estimate_mean([pair.differences for pair in pairs], same_images=len(sets) == 1)
+    change = estimate_mean([pair.differences for pair in pairs], lowest=-1, same_images=len(sets) == 1)
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.benchmark,
