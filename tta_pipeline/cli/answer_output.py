@@ -156,15 +156,14 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
 
 
 def honest_marks(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> Sequence[str]:
-    """Return a sentence if results of *runs*, or latest ones, are on images made here, and one for random weights."""
-    from tta_pipeline.report.tables import GENERATED_NOTE, UNTRAINED_NOTE
+    """Return what readers must know of results of *runs*, or of the latest ones."""
+    from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 
     asked = "run_id IN (?, ?)" if runs else "is_latest"
-    counts = "count(*) FILTER (generated), count(*) FILTER (weights = 'untrained')"
-    sql = f"SELECT {counts} FROM evaluations WHERE {asked}"  # noqa: S608 - the words are ours
-    (found,) = connection.execute(sql, list(runs)).fetchall()
-    notes = (f"generated: {GENERATED_NOTE}", f"untrained: {UNTRAINED_NOTE}")
-    return [note for note, number in zip(notes, found, strict=True) if number]
+    sql = f"SELECT DISTINCT experiment, generated, weights FROM evaluations WHERE {asked} ORDER BY 1"  # noqa: S608 - the words are ours
+    found = connection.execute(sql, list(runs)).fetchall()
+    untrained = [name for name, _, weights in found if weights == UNTRAINED]
+    return reader_notes(generated=any(generated for _, generated, _ in found), untrained=list(dict.fromkeys(untrained)))
 
 
 def _exit_if_set_aside(set_aside: Sequence[str]) -> None:

@@ -169,16 +169,20 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.significance.versus import Comparison
-    from tta_pipeline.report.tables import GENERATED_NOTE
+    from tta_pipeline.results.reader_notes import reader_notes
 
-    note = output.place([f"generated: {GENERATED_NOTE}"] if any(row.generated for row in rows) else [])
+    untrained = [row.experiment_a for row in rows if row.untrained_a]
+    untrained += [row.experiment_b for row in rows if row.untrained_b]
+    notes = output.place(
+        reader_notes(generated=any(row.generated for row in rows), untrained=tuple(dict.fromkeys(untrained)))
+    )
     values = [asdict(row) for row in rows]
     columns = {field.name: [each[field.name] for each in values] for field in fields(Comparison)}
     with duckdb.connect() as connection:
         connection.register("comparisons", pa.table(columns))
         with Answer(connection, "FROM comparisons") as answer:
             if output.is_for_people:
-                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *note])
+                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes])
             else:
                 output.write(answer, ())
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,11 @@ class Form:
     """Whether bold letters can be shown."""
 
 
+def table_form(*, is_wide: bool) -> Form:
+    """Return the form of a table on the terminal."""
+    return Form(name="table", is_wide=is_wide, width=text_width(), is_styled=sys.stdout.isatty())
+
+
 def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that gives a command `--format` of *names*, `--json` and `--wide`, and the `form` they ask."""
 
@@ -38,8 +43,7 @@ def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             if as_json and form_name != "table":
                 raise click.UsageError(f"found --format {form_name} and --json; expected one of them")
             name = "json" if as_json else form_name
-            form = Form(name=name, is_wide=is_wide, width=text_width(), is_styled=sys.stdout.isatty())
-            return command(*args, form=form, **kwargs)
+            return command(*args, form=replace(table_form(is_wide=is_wide), name=name), **kwargs)
 
         for option in (
             click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is."),

@@ -142,8 +142,8 @@ def test_results_of_random_weights_are_marked(tmp_path: Path):
         for options in ((), ("--format", "latex"), ("--json",))
     )
 
-    assert "untrained: some models have random weights" in shown.stdout
-    assert "% untrained: some models have random weights" in for_paper.stdout
+    assert "untrained: tent: random weights, so the errors compare with nothing" in shown.stdout
+    assert "% untrained: tent: random weights, so the errors compare with nothing" in for_paper.stdout
     assert "Untrained" not in for_paper.stdout
     assert [True] == [row["untrained"] for row in json.loads(for_programs.stdout)]
 
