@@ -73,7 +73,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
     is_well = True
     for field, path in _missing_paths(benchmark):
         is_well = False
-        found = f"{field} is {path}, which does not exist"
+        found = f"{field} is {path.absolute()}, which does not exist"
         if field.startswith("source.") and num_sharded == num_cells:
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
@@ -113,7 +113,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
 def find_missing_source(benchmark: Benchmark) -> str:
     """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
     missing = (each for each in _missing_paths(benchmark) if each[0].startswith("source."))
-    return next((f"{field} is {path}, which does not exist" for field, path in missing), "")
+    return next((f"{field} is {path.absolute()}, which does not exist" for field, path in missing), "")
 
 
 def _missing_paths(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
