@@ -155,13 +155,15 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     _exit_if_set_aside(read_set_aside(locations))
 
 
-def honest_marks(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> Sequence[str]:
-    """Return what readers must know of results of *runs*, or of the latest ones."""
+def honest_marks(
+    connection: "duckdb.DuckDBPyConnection", *, runs: Sequence[str] = (), benchmark: str | None = None
+) -> Sequence[str]:
+    """Return what readers must know of results of two *runs*, or of the latest ones of *benchmark* or of all."""
     from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 
-    asked = "run_id IN (?, ?)" if runs else "is_latest"
+    asked = "run_id IN (?, ?)" if runs else "is_latest AND benchmark = coalesce(?, benchmark)"
     sql = f"SELECT DISTINCT experiment, generated, weights FROM evaluations WHERE {asked} ORDER BY 1"  # noqa: S608 - the words are ours
-    found = connection.execute(sql, list(runs)).fetchall()
+    found = connection.execute(sql, list(runs) or [benchmark]).fetchall()
     untrained = [name for name, _, weights in found if weights == UNTRAINED]
     return reader_notes(generated=any(generated for _, generated, _ in found), untrained=list(dict.fromkeys(untrained)))
 

@@ -87,7 +87,7 @@ def _compare_runs(locations: Locations, beginnings: tuple[str, str], output: Out
     with current_metrics(locations) as connection:
         runs = [_complete_run_id(connection, run) for run in beginnings]
         with Answer(connection, queries.COMPARISON, runs) as answer:
-            output.write(answer, _RUN_COLUMNS, before=output.place(honest_marks(connection, runs)))
+            output.write(answer, _RUN_COLUMNS, before=output.place(honest_marks(connection, runs=runs)))
 
 
 def _complete_run_id(connection: Any, beginning: str) -> str:

@@ -71,7 +71,7 @@ def metrics(*, by: str | None, benchmark: str | None, sql: str | None, output: O
             say(f"no results: {EVALUATE_FIRST}")
             if output.is_for_people:
                 return
-        before = output.place(honest_marks(connection))
+        before = output.place(honest_marks(connection, benchmark=benchmark))
         if by or not output.is_for_people:
             output.write(answer, _CORRUPTION_COLUMNS, before=before)
         else:

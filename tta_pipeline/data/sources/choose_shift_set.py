@@ -105,7 +105,7 @@ def _choose_known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> ChosenShif
     foreign = sorted({name for name, _ in found if shift_set.shift_of_folder(name) not in shift_set.names})
     remark = (
         f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}. To have "
-        "them, list all names under `own`, in place of `shift_set`."
+        "them too, list all names in the field `own`, as in `own: {names: [...], severities: [...]}`."
     )
     return ChosenShiftSet(
         shift_set=shift_set, cells=cells, remarks=(*([remark] if foreign else []), *missing_cell_remarks(cells))

@@ -131,6 +131,17 @@ def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_p
     assert question[0] == "compare" or not all(found)
 
 
+def test_a_mark_is_of_the_benchmark_that_is_asked(with_generated: Locations):
+    """Images made here for another benchmark say nothing of this one."""
+    made, published = (
+        CliRunner().invoke(main, ["metrics", "--benchmark", name], env={"TTA_DATA_ROOT": str(with_generated.root)})
+        for name in ("made", "published")
+    )
+
+    assert "generated" in made.stdout
+    assert "generated" not in published.stdout
+
+
 def test_results_of_random_weights_are_marked(tmp_path: Path):
     """Each row says so, and a person is told what it means; where all weights are trained nothing is said."""
     locations = Locations(root=tmp_path)
