@@ -142,6 +142,24 @@ def test_a_mark_is_of_the_benchmark_that_is_asked(with_generated: Locations):
     assert "generated" not in published.stdout
 
 
+def test_a_table_for_a_paper_says_what_is_not_compared(tmp_path: Path):
+    """A row over other seeds than the best has no dagger, which a reader would take for a worse result."""
+    locations = Locations(root=tmp_path)
+    record(locations, experiment="norm")
+
+    def caption() -> str:
+        publish_metrics(locations)
+        asked = ["metrics", "--format", "latex"]
+        return CliRunner().invoke(main, asked, env={"TTA_DATA_ROOT": str(tmp_path)}).stdout
+
+    alone = caption()
+    for seed in (0, 1):
+        record(locations, experiment="tent", seed=seed)
+
+    assert "A row over other seeds than the best row is not compared" in caption()
+    assert "other seeds" not in alone
+
+
 def test_results_of_random_weights_are_marked(tmp_path: Path):
     """Each row says so, and a person is told what it means; where all weights are trained nothing is said."""
     locations = Locations(root=tmp_path)
