@@ -107,7 +107,7 @@ def test_published_names_are_suggested_and_not_believed(root: Path, tmp_path: Pa
     """The file says `published` in a comment alone, since only the md5 would tell."""
     archive = packed(root, tmp_path / "weather.tar")
 
-    text, _ = draft_benchmark("mine", [archive])
+    text = draft_benchmark("mine", [archive]).text
 
     assert "# published: imagenet_c" in text
     assert "published" not in yaml.safe_load(text)["source"]
@@ -202,11 +202,21 @@ def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
 
 def test_a_model_fits_the_number_of_classes(tmp_path: Path):
     """A thousand classes have weights to be downloaded; for others the file says what to fill in."""
-    thousand = yaml.safe_load(draft_benchmark("mine", [], like="imagenet_c")[0])
-    ten, _ = draft_benchmark("mine", [], like="cifar10_c")
+    thousand = yaml.safe_load(draft_benchmark("mine", [], like="imagenet_c").text)
+    ten = draft_benchmark("mine", [], like="cifar10_c").text
 
     assert "torchvision" == thousand["models"]["resnet50"]["kind"]
     assert 5 == ten.count("FILL IN") + ten.count("wrong ones give")
+
+
+def test_a_model_has_the_outputs_of_the_class_map(tmp_path: Path):
+    """Images of a few ImageNet classes are evaluated with a model of all thousand, since the labels are theirs."""
+    write_tree(tmp_path / "imagenet-sketch", classes={"n01440764": 1, "n01443537": 1})
+
+    benchmark = written(tmp_path, tmp_path / "imagenet-sketch")
+
+    assert "imagenet_sketch" == benchmark.shift_set.name
+    assert ["resnet50"] == list(benchmark.models)
 
 
 def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
@@ -219,16 +229,19 @@ def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
     assert "Only the first 3 files of my.tar were read, and 256 places" in seen.remarks[0]
 
 
-def test_what_is_odd_stands_in_the_file(root: Path):
-    """A corruption nobody knows, a missing cell and a cell with other classes are each told."""
+def test_what_is_odd_stands_in_the_file(root: Path, tmp_path: Path):
+    """A corruption nobody knows, a missing cell and a cell with other classes are each told, in the terminal too."""
     write_tree(root / "rain" / "1", classes=CLASSES)
     write_tree(root / "frost" / "1", classes={**CLASSES, "n04": 1})
 
-    text = draft_benchmark("mine", [root])[0].replace("\n#  ", "")
+    draft = draft_benchmark("mine", [root])
 
-    assert "not among the 19 shifts of imagenet_c: rain" in text
+    text = draft.text.replace("\n#  ", "")
+    assert "not among the 19 shifts of imagenet_c: rain. To have them too, list all names in the field `own`" in text
     assert "Not found: frost|5" in text
     assert "frost has 4" in text
+    assert all(remark in text for remark in draft.remarks)
+    assert [f"note: {remark}" for remark in draft.remarks] == run(tmp_path, "mine", root).stderr.splitlines()
 
 
 def test_nothing_is_overwritten(root: Path, tmp_path: Path):
@@ -314,7 +327,7 @@ def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
     for data_set, shift_set in shipped_sets().items():
         for name in shift_set.archives:
-            assert f"# published: {data_set}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)])[0]
+            assert f"# published: {data_set}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)]).text
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):
@@ -400,6 +413,14 @@ def test_a_model_is_filled_in(
         (["own_network:MyNet", "--weights", "missing.pth"], "missing.pth, which is no file"),
         (["own_network:MyNet"], "--weights is missing"),
         (["own_netwrk:MyNet", "--weights", "w.pth"], "found no module own_netwrk"),
+        (
+            ["own_network:MyNett", "--weights", "w.pth"],
+            "there is no 'own_network:MyNett': own_network has MyNet (did you mean MyNet?)",
+        ),
+        (
+            ["own_network:MyNett", "--weights", "none"],
+            "there is no 'own_network:MyNett': own_network has MyNet (did you mean MyNet?)",
+        ),
         (["torchvision:resnet5"], "did you mean resnet50"),
         (["torchvision:resnet50", "--weights", "IMAGENET1K_V3"], "did you mean IMAGENET1K_V2"),
         (["timm:resnt50"], "did you mean resnet50"),

@@ -18,7 +18,7 @@ import torch
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
-from tta_pipeline_tests.conftest import launcher
+from tta_pipeline_tests.conftest import launcher, write_tree
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
 CORRUPTION = """
@@ -49,7 +49,9 @@ experiments:
   mirrored: {{model: mine, method: "my_method:MIRRORED"}}
   mirrored_dark: {{model: mine, method: "my_method:MIRRORED", shards: dark}}
 """
-LEFT_OUT = re.compile(r"left out|its import raised|No module named|found 0 benchmarks|found no experiment|Traceback")
+LEFT_OUT = re.compile(
+    r"left out|importing '.*' raised|No module named|found 0 benchmarks|found no experiment|Traceback"
+)
 READ_ONLY = (
     "run mine --dry-run",
     "results list mine",
@@ -122,7 +124,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = typed(folder, "tta-pipeline", "run", "mine")
     assert made.returncode == 0, made.stderr[-5000:]
     assert not LEFT_OUT.search(made.stderr), made.stderr
-    assert f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics" in made.stdout
+    assert (
+        f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics, tta-pipeline compare "
+        in made.stdout
+    )
     return folder
 
 
@@ -186,6 +191,25 @@ def test_a_run_chooses_cells_and_experiments(project: Path, tmp_path: Path):
     with chdir(there), dg.DagsterInstance.from_config(str(there)) as instance:
         assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
     assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("experiments", "is_reported"), [("--experiment broken", False), ("--experiment broken --experiment norm", True)]
+)
+def test_a_run_reports_what_did_not_fail(project: Path, tmp_path: Path, experiments: str, *, is_reported: bool):
+    """If every evaluation fails there is nothing to report; if one of two does, the other is reported."""
+    there = Path(shutil.copytree(project, tmp_path / "there"))
+    broken = recipe("MIRRORED").replace("return (", "raise RuntimeError('no') or (").replace("my_method:", "broken:")
+    (there / "broken.py").write_text(broken)
+    with (there / "data/benchmarks/mine.yaml").open("a") as file:
+        file.write('  norm: {model: mine, method: norm}\n  broken: {model: mine, method: "broken:MIRRORED"}\n')
+    shutil.rmtree(there / "data/mine/report")
+
+    done = typed(there, "tta-pipeline", "run", "mine", "--cell", "contrast|5", *experiments.split())
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("type the same command again, which does only what is left\n")
+    assert is_reported == (there / "data/mine/report/index.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -257,19 +281,45 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
     assert not (tmp_path / "other").exists()
 
 
+FOLDER = """
+title: images of a folder
+source: {kind: folder, root: images}
+own: {names: [dusk, rain]}
+corruptions: [dusk, rain]
+image_size: 32
+shards: {samples_per_shard: 10, seed: 0}
+models:
+  net: {kind: python, factory: "torchvision.models:resnet18", arguments: {num_classes: 2}, weights: none}
+experiments:
+  source: {model: net, method: source}
+"""
+
+
+def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
+    """Another experiment is evaluated and reported from the shards alone, after the images are gone."""
+    folder = tmp_path / "data" / "benchmarks"
+    folder.mkdir(parents=True)
+    file = folder / "mine.yaml"
+    file.write_text(FOLDER)
+    for name in ("dusk", "rain"):
+        write_tree(tmp_path / "images" / name, classes={"cat": 3, "dog": 3})
+    first = typed(tmp_path, "tta-pipeline", "run", "mine")
+    assert first.returncode == 0, first.stderr[-3000:]
+
+    shutil.rmtree(tmp_path / "images")
+    file.write_text(f"{FOLDER}  norm: {{model: net, method: norm}}\n")
+    again = typed(tmp_path, "tta-pipeline", "run", "mine")
+
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert {"norm", "source"} == {path.name for path in (tmp_path / "data/mine/results/evaluations").iterdir()}
+    assert "norm" in (tmp_path / "data/mine/report/index.html").read_text()
+
+
 def test_a_missing_source_is_named_before_anything_is_made(tmp_path: Path):
     """In one line with field and path; the model with random weights is no obstacle before the classes are known."""
     files = tmp_path / "data" / "benchmarks"
     files.mkdir(parents=True)
-    (files / "lost.yaml").write_text(
-        "title: lost\n"
-        "source: {kind: folder, root: nowhere}\n"
-        "image_size: 32\n"
-        "shards: {samples_per_shard: 10, seed: 0}\n"
-        'models: {net: {kind: python, factory: "torchvision.models:resnet18", weights: none, '
-        "mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}\n"
-        "experiments: {source: {model: net, method: source}}\n"
-    )
+    (files / "lost.yaml").write_text(FOLDER.replace("root: images", "root: nowhere"))
 
     done = typed(tmp_path, "tta-pipeline", "run", "lost")
 

@@ -340,6 +340,14 @@ def test_random_weights_are_those_of_the_seed(sweep: Project):
 
     one, again, other = (json.loads(each.stdout)["weights_sha256"] for each in told)
     assert one == again != other
+    shown, wide = (CliRunner().invoke(main, [*asked[:-2], *option]).stdout for option in ((), ("--wide",)))
+    assert all(
+        "untrained: torchvision shufflenet_v2_x0_5: random weights" in " ".join(each.split()) for each in (shown, wide)
+    )
+    assert "generated: corrupted images were generated" in shown
+    assert re.search(r"^method +corruption +severity +error +ms per image +num samples", shown, re.MULTILINE)
+    assert "top5" in wide
+    assert "top5" not in shown
 
 
 def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, project: Project):

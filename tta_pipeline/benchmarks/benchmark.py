@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, PythonModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -333,13 +333,6 @@ class Benchmark(ConfigModel):
     def is_generated(self) -> bool:
         """Whether this project makes the corrupted images; results are not comparable to a published data set."""
         return self.source.is_generated
-
-    @property
-    def untrained_models(self) -> tuple[str, ...]:
-        """Names of the models with random weights, whose errors compare with nothing."""
-        return tuple(
-            name for name, model in self.models.items() if isinstance(model, PythonModel) and model.is_untrained
-        )
 
     @property
     def trained_models(self) -> dict[str, TrainedModel]:

@@ -62,6 +62,8 @@ class LoadedBenchmarks:
     benchmarks: Mapping[str, Benchmark]
     """Benchmarks by name, each with only its valid experiments."""
     faults: tuple[Fault, ...]
+    folders: tuple[Path, ...]
+    """The user's folders of benchmark files."""
 
     def benchmark(self, name: str) -> Benchmark:
         """Return the benchmark *name*.
@@ -72,8 +74,10 @@ class LoadedBenchmarks:
         if name in self.benchmarks:
             return self.benchmarks[name]
         known = name_choices(name, self.benchmarks, listed_in="`tta-pipeline doctor`")
+        where = " or ".join(map(str, self.folders))
         raise self._find_fault(name, None) or BenchmarkFileError(
-            f"found no benchmark {name!r}; expected one of {known}"
+            f"found no benchmark {name!r} in {where}; expected one of {known}: correct the name, work in the folder of "
+            "the project, or set TTA_DATA_ROOT"
         )
 
     def experiment(self, benchmark_name: str, name: str) -> Experiment:
@@ -89,6 +93,16 @@ class LoadedBenchmarks:
             f"found no experiment {name!r} of {benchmark_name}; expected "
             f"{experiment_choices(self.benchmark(benchmark_name), name)}"
         )
+
+    def choose_experiments(self, benchmark_name: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return *names*, each once; without names, all experiments of *benchmark_name*.
+
+        Raises:
+            BenchmarkFileError: see `experiment`.
+        """
+        for name in names:
+            self.experiment(benchmark_name, name)
+        return tuple(dict.fromkeys(names)) or tuple(self.benchmark(benchmark_name).experiments)
 
     def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
         """Return the faults of experiments that are left out of the loaded benchmark *benchmark_name*."""
@@ -125,6 +139,7 @@ def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
     return LoadedBenchmarks(
         benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
         faults=(*loaded.faults, *faults),
+        folders=loaded.folders,
     )
 
 
@@ -177,7 +192,8 @@ def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBe
         else:
             benchmarks |= {benchmark.name: benchmark for benchmark in found}
             faults += left_out
-    return LoadedBenchmarks(benchmarks=benchmarks, faults=tuple(faults))
+    own = tuple(folder for folder in (*folders, *instead_of) if folder != EMBEDDED_FOLDER)
+    return LoadedBenchmarks(benchmarks=benchmarks, faults=tuple(faults), folders=own)
 
 
 def load_benchmark(path: Path, part: str | None = None) -> Benchmark:

@@ -43,8 +43,8 @@ def load_function(reference: str) -> Callable[..., Any]:
     """
     try:
         function = load_reference(reference)
-    except Exception as error:  # a user's module can raise anything on import
-        raise ShardError(f"importing {reference!r} raised {error!r}; expected a function: correct it") from error
+    except ValueError as error:
+        raise ShardError(f"{error}; expected a function: correct it") from error
     if not callable(function):
         raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function: correct it")
     return function

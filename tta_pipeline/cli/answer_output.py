@@ -58,8 +58,8 @@ class Output:
             self.write_table(choose_columns(self.read(answer), self.form, columns), before=before)
 
     def place(self, notes: Sequence[str]) -> Sequence[str]:
-        """Return the *notes* that stand before the table; a form that has no room for them gets them printed apart."""
-        if self.form.name == "table":
+        """Return the *notes* that stand before the table; programs get them printed apart."""
+        if self.is_for_people:
             return notes
         for note in notes:
             say(note)
@@ -155,16 +155,17 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     _exit_if_set_aside(read_set_aside(locations))
 
 
-def honest_marks(connection: "duckdb.DuckDBPyConnection", runs: Sequence[str] = ()) -> Sequence[str]:
-    """Return a sentence if results of *runs*, or latest ones, are on images made here, and one for random weights."""
-    from tta_pipeline.report.tables import GENERATED_NOTE, UNTRAINED_NOTE
+def honest_marks(
+    connection: "duckdb.DuckDBPyConnection", *, runs: Sequence[str] = (), benchmark: str | None = None
+) -> Sequence[str]:
+    """Return what readers must know of results of two *runs*, or of the latest ones of *benchmark* or of all."""
+    from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 
-    asked = "run_id IN (?, ?)" if runs else "is_latest"
-    counts = "count(*) FILTER (generated), count(*) FILTER (weights = 'untrained')"
-    sql = f"SELECT {counts} FROM evaluations WHERE {asked}"  # noqa: S608 - the words are ours
-    (found,) = connection.execute(sql, list(runs)).fetchall()
-    notes = (f"generated: {GENERATED_NOTE}", f"untrained: {UNTRAINED_NOTE}")
-    return [note for note, number in zip(notes, found, strict=True) if number]
+    asked = "run_id IN (?, ?)" if runs else "is_latest AND benchmark = coalesce(?, benchmark)"
+    sql = f"SELECT DISTINCT experiment, generated, weights FROM evaluations WHERE {asked} ORDER BY 1"  # noqa: S608 - the words are ours
+    found = connection.execute(sql, list(runs) or [benchmark]).fetchall()
+    untrained = [name for name, _, weights in found if weights == UNTRAINED]
+    return reader_notes(generated=any(generated for _, generated, _ in found), untrained=list(dict.fromkeys(untrained)))
 
 
 def _exit_if_set_aside(set_aside: Sequence[str]) -> None:

@@ -87,7 +87,7 @@ def _compare_runs(locations: Locations, beginnings: tuple[str, str], output: Out
     with current_metrics(locations) as connection:
         runs = [_complete_run_id(connection, run) for run in beginnings]
         with Answer(connection, queries.COMPARISON, runs) as answer:
-            output.write(answer, _RUN_COLUMNS, before=output.place(honest_marks(connection, runs)))
+            output.write(answer, _RUN_COLUMNS, before=output.place(honest_marks(connection, runs=runs)))
 
 
 def _complete_run_id(connection: Any, beginning: str) -> str:
@@ -131,7 +131,7 @@ def _pair_cells(
     ]
     evaluated = [(a, b, known) for a, b in pairs if (known := common_corruptions(a, b))]
     for a, b, _ in evaluated:
-        _say_seeds(a, b)
+        say_seeds(a, b)
     if not evaluated:
         raise click.UsageError(
             f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
@@ -147,7 +147,7 @@ def _pair_cells(
     ]
 
 
-def _say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:
+def say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:
     """Print which seeds are compared, if one of the experiments has others: its mean in the leaderboard is of all."""
     seeds = [each.spec.all_seeds for each in (a, b)]
     if seeds[0] != seeds[1]:
@@ -169,31 +169,40 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.significance.versus import Comparison
-    from tta_pipeline.report.tables import GENERATED_NOTE
+    from tta_pipeline.results.reader_notes import reader_notes
 
-    note = output.place([f"generated: {GENERATED_NOTE}"] if any(row.generated for row in rows) else [])
+    untrained = [row.experiment_a for row in rows if row.untrained_a]
+    untrained += [row.experiment_b for row in rows if row.untrained_b]
+    notes = output.place(
+        reader_notes(generated=any(row.generated for row in rows), untrained=tuple(dict.fromkeys(untrained)))
+    )
     values = [asdict(row) for row in rows]
     columns = {field.name: [each[field.name] for each in values] for field in fields(Comparison)}
     with duckdb.connect() as connection:
         connection.register("comparisons", pa.table(columns))
         with Answer(connection, "FROM comparisons") as answer:
             if output.is_for_people:
-                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *note])
+                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes])
             else:
                 output.write(answer, ())
 
 
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
-    """Return the columns for people, with the names of the experiments in place of A and B."""
+    """Return the columns for people, with the names of the experiments in place of A and B.
+
+    The first row of classes is of all of them.
+    """
     from tta_pipeline.report.tables import Table
 
     if output.form.is_wide:
         return choose_columns(table, output.form, ())
     error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
-    named = {"error_a": error_a, "error_b": error_b}
+    named = {"error_a": error_a, "error_b": error_b, "class_name": "class"}
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
-    what = ["class_name"] if any(table.column("class_name")) else ["corruption", "severity"]
+    what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "shift_set", "generated", *streams, *what, error_a, error_b, "error_change", "better",
                "p_holm")  # fmt: skip
-    renamed = Table(columns=tuple(named.get(name, name) for name in table.columns), rows=table.rows)
+    at = table.columns.index("class_name")
+    rows = tuple((*row[:at], row[at] or "all", *row[at + 1 :]) for row in table.rows)
+    renamed = Table(columns=tuple(named.get(name, name) for name in table.columns), rows=rows)
     return choose_columns(renamed, output.form, columns)

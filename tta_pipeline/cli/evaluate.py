@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,22 +12,22 @@ from tta_pipeline.cli.common import (
     ignore_line,
     parse_settings,
     plain_errors,
-    print_table,
     require_no_pipes,
     require_urls,
     say,
+    text_width,
     with_device,
 )
+from tta_pipeline.cli.table_output import print_table_as, table_form
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
     from tta_pipeline.results.evaluation_record import Evaluation
     from tta_pipeline.util.locations import Locations
 
-_SHOWN = (
-    "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
-    "num_updates", "images_per_s",
-)  # fmt: skip
+_COLUMNS = ("method", "corruption", "severity", "error", "ms_per_image", "num_samples", "subset", "model")
+_MORE = ("top5_error", "nll", "ece", "num_updates", "images_per_s")
+"""Columns that `--wide` adds."""
 
 
 @click.command(
@@ -61,6 +62,7 @@ _SHOWN = (
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
+@click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is.")
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
 def evaluate(
@@ -77,6 +79,7 @@ def evaluate(
     device: str,
     experiment: str | None,
     as_json: bool,
+    is_wide: bool,
     is_quiet: bool,
     limit: int | None,
     batch_size: int,
@@ -118,9 +121,13 @@ def evaluate(
         row = evaluate_alone(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
+    row = replace(row, weights=network.weights)  # nobody can have trained the model since it was loaded
     if experiment:
         report(f"recorded in {_write_record(row, started_at)}")
-    _print_evaluation(row, as_json=as_json)
+    if as_json:
+        click.echo(json.dumps(row.facts()))
+    else:
+        _print_evaluation(row, is_wide=is_wide)
 
 
 def _write_record(row: "Evaluation", started_at: str) -> Path:
@@ -166,11 +173,14 @@ def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
     return replace(row, **asdict(benchmark.shift_set.facts_of(row.corruption)))
 
 
-def _print_evaluation(row: "Evaluation", *, as_json: bool) -> None:
+def _print_evaluation(row: "Evaluation", *, is_wide: bool) -> None:
+    """Print the table of *row* in the form of the leaderboard's, after what a reader must know."""
     from tta_pipeline.report.tables import Table
+    from tta_pipeline.results.reader_notes import reader_notes
 
-    if as_json:
-        click.echo(json.dumps(row.facts()))
-        return
-    shown = [name for name in _SHOWN if getattr(row, name) is not None]
-    print_table(Table(columns=tuple(shown), rows=(tuple(getattr(row, name) for name in shown),)))
+    facts = {name: getattr(row, name, None) for name in (*_COLUMNS, *_MORE)}
+    facts["ms_per_image"] = 1000 / row.images_per_s
+    untrained = [row.model] if row.is_untrained else []
+    for note in reader_notes(generated=bool(row.generated), untrained=untrained):
+        click.echo(f"{fill(note, text_width())}\n")
+    print_table_as(Table(columns=tuple(facts), rows=(tuple(facts.values()),)), table_form(is_wide=is_wide), _COLUMNS)

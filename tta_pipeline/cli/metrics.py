@@ -71,7 +71,7 @@ def metrics(*, by: str | None, benchmark: str | None, sql: str | None, output: O
             say(f"no results: {EVALUATE_FIRST}")
             if output.is_for_people:
                 return
-        before = output.place(honest_marks(connection))
+        before = output.place(honest_marks(connection, benchmark=benchmark))
         if by or not output.is_for_people:
             output.write(answer, _CORRUPTION_COLUMNS, before=before)
         else:
@@ -96,7 +96,7 @@ def _write_leaderboard(table: "Table", locations: Locations, output: Output, bef
     """Write the leaderboard for people: with intervals; in LaTeX with marks on rows that may be as good as the best."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.formats import as_latex
-    from tta_pipeline.report.pages.leaderboard_intervals import NOTE, add_intervals_to_all
+    from tta_pipeline.report.pages.leaderboard_intervals import NOTE, OTHER_SEEDS, add_intervals_to_all
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
@@ -117,5 +117,6 @@ def _write_leaderboard(table: "Table", locations: Locations, output: Output, bef
     numbers = set(judged.column("num_cells"))
     columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
     over = f" Means over {numbers.pop()} cells." if len(numbers) == 1 else ""
+    seeds = f" {OTHER_SEEDS}" if len(set(judged.column("num_runs"))) > 1 else ""
     shown = choose_columns(judged, output.form, columns)
-    output.write_text(as_latex(shown, leading=leading, note=NOTE + over))
+    output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds]))

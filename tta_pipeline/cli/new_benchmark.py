@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.common import plain_errors, say
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
@@ -58,25 +58,26 @@ def new_benchmark(
     comments, and states the corruptions and severities that were found, the number of classes, the size of the images,
     and which models fit.
     """
-    from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark as made
-    from tta_pipeline.extras.new_project.draft_benchmark import write_new_file
+    from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark, write_new_file
 
     if weights and not model:
         raise click.UsageError("found --weights without --model; expected the model that has these weights")
     if sources and like:
         raise click.UsageError("expected either a folder or archives, or --like")
     folder = Path(output).parent if output not in (None, "-") else Locations.from_environment().benchmark_files
-    text, commands = made(
+    draft = draft_benchmark(
         name, sources, like=like or "imagenet_c", own_folder=folder, draft_model=_model_of(model, weights)
     )
     if output == "-":
-        click.echo(text, nl=False)
+        click.echo(draft.text, nl=False)
     else:
         path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
-        write_new_file(path, text)
+        write_new_file(path, draft.text)
         click.echo(f"{path}\nNext, one cell and then all of them:")
-    for command in commands:
+    for command in draft.commands:
         click.echo(f"  {command}", err=output == "-")
+    for remark in draft.remarks:
+        say(f"note: {remark}")
 
 
 def _model_of(model: str | None, weights: str | None) -> "Callable[[Survey], tuple[str, AnyPretrained]] | None":

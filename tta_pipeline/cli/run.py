@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -99,9 +99,7 @@ def run(
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
     benchmark = loaded.benchmark(benchmark_name)
-    for name in experiments:
-        loaded.experiment(benchmark_name, name)
-    chosen = tuple(dict.fromkeys(experiments)) or tuple(benchmark.experiments)
+    chosen = loaded.choose_experiments(benchmark_name, experiments)
     selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
     keys = {name: partition_keys(benchmark, name) for name in chosen}
     selection.require_known(benchmark, {key for each in keys.values() for key in each})
@@ -127,10 +125,21 @@ def run(
         say("nothing of it is unfinished")
     if not dry_run:
         _materialize(benchmark, locations, pieces, device=device)
-        click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: tta-pipeline metrics")
+        click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: {_say_next(benchmark, chosen)}")
     if left_out:
         say_left_out(left_out)  # once more, since a long log may lie between
         sys.exit(1)
+
+
+def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
+    """Return the commands that answer from the results of *experiments*: two of them on the same streams compare."""
+    specs = {name: benchmark.experiments[name] for name in experiments}
+    pairs = (
+        f", tta-pipeline compare {a} {b}"
+        for a, b in combinations(reversed(experiments), 2)
+        if (specs[a].protocol, specs[a].subset) == (specs[b].protocol, specs[b].subset)
+    )
+    return f"tta-pipeline metrics{next(pairs, '')}"
 
 
 def _find_untuned(
@@ -151,7 +160,10 @@ def _find_untuned(
 
 
 def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, device: str) -> None:
-    """Materialize *pieces* one after the other, up to the end of the first stage of which no piece succeeds."""
+    """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
+
+    A piece has several experiments: if one of them fails, the results of the others are still reported.
+    """
     if not pieces:
         return
     from tta_pipeline.definitions import defs
@@ -162,15 +174,15 @@ def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Pi
     config, num_failed = run_config({"device": device}, publishes=True), 0
     with open_history(locations) as instance:
         for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
-            successes = []
+            makes_something = False
             for number, piece in stage:
                 say(f"{number} of {len(pieces)}: {piece.name}")
                 result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
                 if was_interrupted(result):
                     raise KeyboardInterrupt
-                successes.append(result.success)
-            num_failed += successes.count(False)
-            if not any(successes):
+                makes_something |= bool(result.get_asset_materialization_events())
+                num_failed += not result.success
+            if not makes_something:
                 break
     if num_failed:
         exit_with_error(

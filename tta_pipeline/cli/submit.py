@@ -116,7 +116,7 @@ def submit(
         config_path=config_path,
     )
     submission = submission or submitter.submit(
-        _select_experiments(benchmark, experiments),
+        loaded.choose_experiments(benchmark.name, experiments),
         by=by,
         device=device,
         compute=parse_settings("--compute", settings),
@@ -362,13 +362,3 @@ def _validate_compute(compute: JsonObject) -> JsonObject:
     except ValidationError as error:
         raise click.UsageError(f"--compute: {'; '.join(mistakes(error, ''))}") from None
     return compute
-
-
-def _select_experiments(benchmark: "Benchmark", names: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(names)) or tuple(benchmark.experiments)
-    if unknown := [name for name in chosen if name not in benchmark.experiments]:
-        from tta_pipeline.benchmarks.load_files import experiment_choices
-
-        expected = experiment_choices(benchmark, unknown)
-        raise click.UsageError(f"--experiment has {', '.join(map(repr, unknown))}; expected {expected}")
-    return chosen

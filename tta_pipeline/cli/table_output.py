@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,11 @@ class Form:
     """Whether bold letters can be shown."""
 
 
+def table_form(*, is_wide: bool) -> Form:
+    """Return the form of a table on the terminal."""
+    return Form(name="table", is_wide=is_wide, width=text_width(), is_styled=sys.stdout.isatty())
+
+
 def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that gives a command `--format` of *names*, `--json` and `--wide`, and the `form` they ask."""
 
@@ -38,8 +43,7 @@ def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             if as_json and form_name != "table":
                 raise click.UsageError(f"found --format {form_name} and --json; expected one of them")
             name = "json" if as_json else form_name
-            form = Form(name=name, is_wide=is_wide, width=text_width(), is_styled=sys.stdout.isatty())
-            return command(*args, form=form, **kwargs)
+            return command(*args, form=replace(table_form(is_wide=is_wide), name=name), **kwargs)
 
         for option in (
             click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is."),
@@ -68,11 +72,11 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
     table = drop_obvious_columns(table)
     if form.is_wide:
         return table
-    if form.name != "table":
-        return shorten(table, columns)
     # What holds for all rows is said by a note before the table.
     noted = {name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))}
     table = shorten(table, [name for name in columns if name not in noted])
+    if form.name != "table":
+        return table
     fitting, left_out = drop_overflow(table, form.width)
     if left_out:
         say(f"left out, since {form.width} columns have no room: {', '.join(left_out)}; --wide shows all")

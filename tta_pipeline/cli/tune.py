@@ -78,4 +78,4 @@ def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> N
     names = tuple(run.values)
     rows = [(*each.values.values(), each.error, each.num_diverged, each.wall_s) for each in trials]
     print_table(Table(columns=(*names, "error", "num_diverged", "wall_s"), rows=tuple(rows)))
-    say(f"chosen on {', '.join(run.shifts)}: {run.chosen}; an experiment uses it by `tuned: true`, or `tuned: {name}`")
+    say(f"chosen: {run.choice}; an experiment uses it by `tuned: true`, or `tuned: {name}`")

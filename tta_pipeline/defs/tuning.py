@@ -110,7 +110,7 @@ def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) 
     assert run is not None, "the search returns the record of a tuning"
     png = as_png(error_over_grid(run))
     write_atomically(path, png)
-    context.log.info(f"chosen: {run.chosen}, error {run.error:.1%} on {', '.join(run.shifts)}; picture: {path}")
+    context.log.info(f"chosen: {run.choice}; picture: {path}")
     return dg.MaterializeResult(
         metadata={
             "chosen": dg.MetadataValue.json(dict(run.values)),

@@ -52,7 +52,9 @@ def as_failure(describe: Callable[[PipelineError], tuple[str, dict[str, RawMetad
 def _without_traceback() -> Iterator[None]:
     """Let Dagster format a failure in the block without its frames, which it does after the block.
 
-    Other errors, and those of the next block, are formatted in full.
+    Other errors, and those of the next block, are formatted in full. The limit is of the whole process, for Dagster
+    formats with `traceback.TracebackException(type, error, traceback)`: it takes every frame that the error passed on
+    its way, whatever the error has in `__traceback__`, and offers no setting.
     """
     with suppress(AttributeError):
         del sys.tracebacklimit

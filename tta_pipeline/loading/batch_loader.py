@@ -78,7 +78,8 @@ def decode_or_explain(data: bytes, *, image_size: int, place: str) -> torch.Tens
     except ValueError as error:
         return f"{place}: found {error}; {expected}"
     if pixels.shape != (image_size, image_size, 3):
-        return f"{place}: found pixels of shape {pixels.shape}; {expected}: {fitting_remedy(image_size)}"
+        remedy = fitting_remedy(*pixels.shape[:2], expected=image_size)
+        return f"{place}: found pixels of shape {pixels.shape}; {expected}: {remedy}"
     return torch.from_numpy(pixels)
 
 

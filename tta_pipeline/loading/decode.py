@@ -43,7 +43,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
         height, width = out.shape[:2]
         raise WrongSizeError(
             f"an image of {header.height}x{header.width} pixels; expected {height}x{width}, the image_size of the "
-            f"benchmark file: {fitting_remedy(min(height, width))}"
+            f"benchmark file: {fitting_remedy(header.height, header.width, expected=min(height, width))}"
         )
     if header.encoding in ARRAYS:
         out[...] = read_array(data)
@@ -52,13 +52,10 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
         out[...] = np.asarray(decode_with_pillow(data))
 
 
-def fitting_remedy(image_size: int) -> str:
-    """Return what the user can do if images do not all have *image_size*."""
-    return (
-        "give their size as image_size if all have the same; else "
-        f"set `resize: {image_size * 8 // 7}` and `center_crop: {image_size}` under shards "
-        "(or in a transform of existing shards), and make the shards again"
-    )
+def fitting_remedy(height: int, width: int, *, expected: int) -> str:
+    """Return what the user can do with an image of *height* x *width* pixels where its sides are to be *expected*."""
+    fitting = f"set `resize: {expected * 8 // 7}` and `center_crop: {expected}` under shards or in a transform"
+    return f"set `image_size: {height}`, or {fitting}" if height == width else fitting
 
 
 class Rows(NamedTuple):

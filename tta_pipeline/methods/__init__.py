@@ -9,6 +9,7 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.catalogue import METHODS, find_method
 from tta_pipeline.methods.entry import METHODS_PAGE, PRESETS, MethodEntry
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.validation_errors import mistakes
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +57,7 @@ def build(
         settings = entry.configure(preset, hyperparameters, batch_size=batch_size)
         entry.require_batch_size(batch_size)
     except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"])) or "a hyperparameter"
-        raise AdaptationError(f"{method}: {name} is {problem['input']!r:.60}; {problem['msg']}") from None
+        raise AdaptationError(f"{method}: {'; '.join(mistakes(error, ''))}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
     built = import_implementation(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)

@@ -39,8 +39,8 @@ def find_method(method: str) -> MethodEntry:
         raise ValueError(f"method is {method!r}; expected {choices}")
     try:
         entry = load_reference(method)
-    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        raise ValueError(f"method is {method!r}, and its import raised {error!r}; expected {choices}") from error
+    except ValueError as error:
+        raise ValueError(f"method is {method!r}, and {error}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):
         raise ValueError(f"method is {method!r}, a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
     return entry

@@ -49,10 +49,10 @@ class Hyperparameters(ConfigModel):
             return None
         try:
             return load_reference(code)
-        except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+        except ValueError as error:
             raise AdaptationError(
-                f"{name} is {getattr(self, name)!r}, and importing its code, {code!r}, raised {error!r}; expected "
-                "<module>:<name>, as `code_of_choices` names it: correct it"
+                f"{name} is {getattr(self, name)!r}, and {error}; expected <module>:<name>, as `code_of_choices` names "
+                "it: correct it"
             ) from error
 
 

@@ -25,7 +25,7 @@ from tta_pipeline.models.checkpoint_models import load_checkpoint_model
 from tta_pipeline.models.clip_models import load_clip_model
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.hub_models import load_hub_model
-from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, UNTRAINED, LoadedModel
+from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.python_models import load_python_model
@@ -33,7 +33,9 @@ from tta_pipeline.models.source_models import load_pretrained_model
 from tta_pipeline.models.timm_models import load_timm_model
 from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
+from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.validation_errors import mistakes
 
 _IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 _NUM_IMAGENET = 1000
@@ -89,9 +91,7 @@ def load_model(
         else:
             facts = _load_named(name, weights, num_classes=num_classes, mean=mean, std=std)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "the description"
-        raise EvaluationError(f"{where} is {problem['input']!r:.60}; {problem['msg']}") from None
+        raise EvaluationError("; ".join(mistakes(error, "model"))) from None
     if num_classes is not None and facts.num_classes != num_classes:
         raise EvaluationError(
             f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "

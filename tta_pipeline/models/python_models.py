@@ -12,8 +12,9 @@ from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, UNTRAINED, LoadedModel
+from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
 from tta_pipeline.models.weights import read_state
+from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.source_code import source_sha256
 
 

@@ -25,9 +25,10 @@ def hide_frame(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def add_note(figure: Figure, text: str) -> None:
-    """Write *text* above the chart, as part of the picture."""
-    figure.suptitle(text, fontsize=7, color="#555555", x=0.01, ha="left")
+def add_notes(figure: Figure, notes: Sequence[str]) -> None:
+    """Write *notes* above the chart, as part of the picture, a line each."""
+    if notes:
+        figure.suptitle("\n".join(notes), fontsize=7, color="#555555", x=0.01, ha="left")
 
 
 def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:

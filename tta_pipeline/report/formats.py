@@ -31,7 +31,7 @@ _HEADINGS = {
     "experiment": "Experiment",
     "corruption": "Corruption",
     "severity": "Severity",
-    "class_name": "Class",
+    "class": "Class",
     "mean_error": "Error",
     "sd_error": "sd over seeds",
     "mean_error_at_5": "Error at 5",
@@ -96,7 +96,7 @@ def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> str:
+def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str] = ()) -> str:
     r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold.
 
     Percent signs are in the headings, and names have spaces in place of underscores.
@@ -104,7 +104,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
     Args:
         table: The table.
         leading: Numbers of the rows whose mean error gets a dagger.
-        note: Meaning of the dagger, for a comment above the table.
+        notes: Sentences for the caption, such as the meaning of the dagger; comments above the table.
     """
     best = best_cells(table)
     texts = {name: [format_value(name, value) for value in table.column(name)] for name in table.columns}
@@ -125,7 +125,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> 
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
-            *([f"% {note}"] if note else []),
+            *(f"% {note}" for note in notes),
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             rf"{' & '.join(map(heading, table.columns))} \\",

@@ -13,6 +13,7 @@ from operator import attrgetter, le, mul, sub, truediv
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
     Column,
@@ -430,6 +431,11 @@ class Evaluation:
         evaluation = decode(cls, facts)
         evaluation.require_consistent()
         return evaluation
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether the model has random weights."""
+        return self.weights == UNTRAINED
 
     def facts(self) -> JsonObject:
         """Return the facts as they are written into a record."""

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationEr
 from pydantic_core import CoreSchema, core_schema
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.util.validation_errors import say_expected
 
 FORBID_UNKNOWN_FIELDS = with_config(ConfigDict(extra="forbid"))
 """Decorator for a dataclass that accepts no facts but its fields."""
@@ -153,8 +154,7 @@ def _describe_error(error: ValidationError) -> str:
             return f"{words[0]} {', '.join(names[:5])}{words[1]}; expected the fields of {error.title}"
     first = found[0]
     name = ".".join(map(str, first["loc"])) or "it"
-    expected = first["msg"].removeprefix("Input should be ").removeprefix("Input should ")
-    return f"{name} is {first['input']!r:.60}; expected {expected}"
+    return f"{name} is {first['input']!r:.60}; expected {say_expected(first)}"
 
 
 _ODD_FIELDS = {"unexpected_keyword_argument": ("has", ", which is not one of its fields"), "missing": ("lacks", "")}

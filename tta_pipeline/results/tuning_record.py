@@ -109,6 +109,13 @@ class TuningRun:
         return found
 
     @property
+    def choice(self) -> str:
+        """The chosen values with their error, and the values that share it: of equal ones, the first tried counts."""
+        equal = [each.hyperparameters for each in self.trials if each.error == self.error]
+        tie = f", as {' and '.join(equal[1:])} {'has' if len(equal) == 2 else 'have'}: the first of the grid is chosen"
+        return f"{self.chosen}, error {self.error:.1%} on {', '.join(self.shifts)}{tie if len(equal) > 1 else ''}"
+
+    @property
     def shifts(self) -> tuple[str, ...]:
         """Shifts of the cells, each once."""
         return tuple(dict.fromkeys(cell.partition("|")[0] for cell in self.cells))

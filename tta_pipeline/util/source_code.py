@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from tta_pipeline.util.files import hash_file, read_file
 from tta_pipeline.util.locations import find_project
+from tta_pipeline.util.nearest_names import name_choices
 
 _PROJECT = "tta_pipeline"
 _MOST_BYTES = 2**24
@@ -86,15 +88,27 @@ def load_reference(reference: str) -> object:
     """Return the object that *reference*, `module:name`, names; import its module and remember the hash of its code.
 
     Raises:
-        BaseException: any error of the user's module on import; `AttributeError` if the module lacks the name.
+        ValueError: the module cannot be imported, or lacks the name; the message does not say what was expected.
     """
     module, _, name = reference.partition(":")
     import_from_here()
     if module not in sys.modules:
         with suppress(ValueError):  # a module without a hash cannot be imported either; the import below reports it
             source_sha256(reference)
-    found: object = getattr(importlib.import_module(module), name)
+    try:
+        imported = importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+        raise ValueError(f"importing {reference!r} raised {error!r}") from error
+    if not hasattr(imported, name):
+        raise ValueError(f"there is no {reference!r}: {module} has {_list_names(imported, name)}")
+    found: object = getattr(imported, name)
     return found
+
+
+def _list_names(module: ModuleType, missing: str) -> str:
+    """Return the names of *module* that *missing* can have meant."""
+    public = [name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return name_choices(missing, public, listed_in=module.__file__ or module.__name__)
 
 
 def find_module(name: str) -> ModuleSpec | None:

@@ -13,12 +13,26 @@ from tta_pipeline.util.nearest_names import name_choices
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_EXPECTED_OF_KIND = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "path": "a path",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "fields by name",
+    "model": "fields by name",
+    "dataclass": "fields by name",
+}
+"""What a field of each kind of value takes, by the first word of pydantic's name for the mistake."""
+_OF_WRONG_KIND = re.compile(r"([a-z]+)_(?:parsing|from_float|attributes_type|type)")
+
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
     """Yield a sentence for each wrong field in *error*; field names get *prefix*."""
     for problem in error.errors():
         field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
-        message = re.sub(r"^Value error, |^Input should be |^String should (have|match) ", "", problem["msg"])
         if problem["type"] == "missing":
             yield f"{field} is missing"
         elif problem["type"] == "int_parsing_size":
@@ -28,9 +42,17 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
         elif problem["type"] in ("literal_error", "union_tag_invalid"):
             yield _wrong_choice(field, problem)
         elif problem["type"] == "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
             yield f"{field}: {message}" if field else message
         else:
-            yield f"{field} is {short_repr(problem['input'])}; expected {message}"
+            yield f"{field} is {short_repr(problem['input'])}; expected {say_expected(problem)}"
+
+
+def say_expected(problem: "ErrorDetails") -> str:
+    """Return what *problem* expected in place of the value, in the words of a user."""
+    kind = _OF_WRONG_KIND.fullmatch(problem["type"])
+    message = re.sub(r"^Input should (be )?|^String should (have|match) ", "", problem["msg"])
+    return _EXPECTED_OF_KIND.get(kind[1], message) if kind else message
 
 
 def _wrong_choice(field: str, problem: "ErrorDetails") -> str:

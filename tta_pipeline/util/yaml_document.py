@@ -24,7 +24,6 @@ _MOST_VALUES = 50_000
 _DEEPEST = 20
 _MOST_DIGITS = 100
 """Most characters of a whole number; Python refuses to print more than 4,300 digits, so no message could show it."""
-_EXAMPLE = "tta_pipeline/benchmarks/digits_c.yaml"
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
 _PLAIN_VALUES = {
@@ -94,7 +93,9 @@ def read_document(path: Path) -> dict[str, Any]:
         yaml.YAMLError,
         ValueError,
     ) as error:  # ValueError: not UTF-8, or a number with more digits than Python reads
-        raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}; see {_EXAMPLE}") from error
+        raise BenchmarkFileError(
+            f"{path} is not YAML: {_on_one_line(error)}; expected YAML: correct it there"
+        ) from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")
@@ -145,4 +146,4 @@ def _line(part: yaml.Event | yaml.Node) -> int:
 
 
 def _on_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error).replace('"<unicode string>", ', "").split())

@@ -123,7 +123,7 @@ def test_who_names_a_faulty_one_gets_its_sentence(tmp_path: Path):
         ("mine", "wrong", "method is 'nrom'"),
         ("cut", "tent", "is not YAML"),
         ("mine", "none", "expected one of source, norm, tent"),
-        ("none", "tent", "expected one of mine"),
+        ("none", "tent", f"in {tmp_path}; expected one of mine.*set TTA_DATA_ROOT"),
     ):
         with pytest.raises(BenchmarkFileError, match=said):
             loaded.experiment(benchmark, experiment)

@@ -37,7 +37,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
     assert made.returncode == 0, made.stderr[-3000:]
     finished = project.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
     assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "chosen on speckle_noise, gaussian_blur, spatter, saturate" in finished.stderr
+    assert "on speckle_noise, gaussian_blur, spatter, saturate" in finished.stderr
     return project
 
 

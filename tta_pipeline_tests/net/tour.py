@@ -185,6 +185,7 @@ EVALUATIONS = (
     step(f"{EVALUATE} --method tent --preset cifar --limit 100 --set lr=0.01 --batch-size 50 --seed 1 --device cpu -q"),
     step(f"{EVALUATE} --method own_method:SHARPENED --preset imagenet --limit 50 --set temperature=0.5 --quiet"),
     step(f"{EVALUATE} --method tent --preset imagenet_vit --limit 20 --json"),
+    step(f"{EVALUATE} --method tent --limit 20 --wide"),
     step(
         f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights shufflenet.safetensors "
         "--mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 --limit 20"

@@ -657,7 +657,7 @@ def test_new_benchmark_counts_the_classes_that_adoption_finds(tmp_path: Path, sa
     for severity in (1, 5):
         write_shard(tmp_path / "fog" / str(severity) / "0.tar", [sample])
 
-    text, _ = draft_benchmark("mine", [tmp_path])
+    text = draft_benchmark("mine", [tmp_path]).text
 
     assert "4 classes, images of 32x32" in text
 

@@ -103,9 +103,12 @@ def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ..
 def _choose_known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> ChosenShiftSet:
     cells = _cells_of(shift_set, found)
     foreign = sorted({name for name, _ in found if shift_set.shift_of_folder(name) not in shift_set.names})
-    remarks = [f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."]
+    remark = (
+        f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}. To have "
+        "them too, list all names in the field `own`, as in `own: {names: [...], severities: [...]}`."
+    )
     return ChosenShiftSet(
-        shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *missing_cell_remarks(cells))
+        shift_set=shift_set, cells=cells, remarks=(*([remark] if foreign else []), *missing_cell_remarks(cells))
     )
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 from pydantic import JsonValue
 
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.listing import Observed, Source
@@ -183,12 +184,18 @@ class Survey:
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
     num_classes: int
+    """Number of classes of the images that were found."""
     image_size: tuple[int, int] | None
     """Height and width of the first image in pixels; None if no image was read."""
     other_size: tuple[int, int] | None = None
     """Height and width of an image that has another size; None if all that were read have the same."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user, one sentence each."""
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes of the class map, which a model has as outputs; few of them may have images here."""
+        return len(shipped_classes(self.shift_set.classes)) if self.shift_set.classes else self.num_classes
 
     @property
     def misfit(self) -> str:

@@ -1,6 +1,7 @@
 """Checks of benchmark files and of the files that they name."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
     if not found and not faults:
         loaded.benchmark(name)
-    yield from _check_loaded(LoadedBenchmarks(benchmarks=found, faults=faults), locations)
+    yield from _check_loaded(replace(loaded, benchmarks=found, faults=faults), locations)
 
 
 def _loaded(locations: Locations) -> LoadedBenchmarks:
@@ -72,7 +73,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
     is_well = True
     for field, path in _missing_paths(benchmark):
         is_well = False
-        found = f"{field} is {path}, which does not exist"
+        found = f"{field} is {path.absolute()}, which does not exist"
         if field.startswith("source.") and num_sharded == num_cells:
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
@@ -112,7 +113,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
 def find_missing_source(benchmark: Benchmark) -> str:
     """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
     missing = (each for each in _missing_paths(benchmark) if each[0].startswith("source."))
-    return next((f"{field} is {path}, which does not exist" for field, path in missing), "")
+    return next((f"{field} is {path.absolute()}, which does not exist" for field, path in missing), "")
 
 
 def _missing_paths(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.model_specs import AnyPretrained
@@ -18,7 +19,17 @@ from tta_pipeline.extras.new_project.template import (
 from tta_pipeline.util.files import advice, write_once
 from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, name_problem
 
-__all__ = ["EXAMPLES", "draft_benchmark", "write_new_file"]
+__all__ = ["EXAMPLES", "Draft", "draft_benchmark", "write_new_file"]
+
+
+class Draft(NamedTuple):
+    """A benchmark file that is not written yet."""
+
+    text: str
+    commands: tuple[str, str]
+    """The commands to run next: one that tries one cell, and one that runs all."""
+    remarks: tuple[str, ...]
+    """What the user should know of the images that were found; the text has these sentences too."""
 
 
 def draft_benchmark(
@@ -28,8 +39,8 @@ def draft_benchmark(
     like: str = "imagenet_c",
     own_folder: Path | None = None,
     draft_model: Callable[[Survey], tuple[str, AnyPretrained]] | None = None,
-) -> tuple[str, tuple[str, str]]:
-    """Return the text of a benchmark file for the images at *paths*, and the two commands to run next.
+) -> Draft:
+    """Return a benchmark file for the images at *paths*.
 
     Args:
         name: Name of the benchmark.
@@ -54,7 +65,7 @@ def draft_benchmark(
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
     is_complete = found is EXAMPLES[ALL_METHODS]
     text = all_methods_text() if is_complete else benchmark_text(name, found, draft_model and draft_model(found))
-    return text, next_commands(name, found)
+    return Draft(text=text, commands=next_commands(name, found), remarks=found.remarks)
 
 
 def write_new_file(path: Path, text: str) -> None:

@@ -13,8 +13,9 @@ from tta_pipeline.benchmarks.model_specs import (
     TimmModel,
     TorchvisionModel,
 )
+from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.sources.source_section import Survey
-from tta_pipeline.errors import BenchmarkFileError, EvaluationError
+from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ShardError
 from tta_pipeline.extras.new_project.template import Channels, usual_normalisation
 from tta_pipeline.models.libraries import import_timm
 from tta_pipeline.models.load_by_name import parse_network
@@ -41,10 +42,10 @@ def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str,
     mean, std = usual_normalisation(found.fitting_size)
     try:
         network = parse_network(model)
-        return _name_of(model), _section(network, weights, num_classes=found.num_classes, mean=mean, std=std)
+        return _name_of(model), _section(network, weights, num_classes=found.num_labels, mean=mean, std=std)
     except ValidationError as error:
         raise BenchmarkFileError(f"--model {model}: {'; '.join(mistakes(error, ''))}") from None
-    except (EvaluationError, ValueError) as error:
+    except (EvaluationError, ShardError, ValueError) as error:
         raise BenchmarkFileError(f"--model {model}: {error}") from None
 
 
@@ -82,7 +83,9 @@ def _section(
 
 
 def _require_architecture(network: AnyPretrained) -> None:
-    """Refuse an architecture that its library lacks."""
+    """Refuse an architecture that its library lacks, and a network that its module lacks."""
+    if isinstance(network, PythonModel):
+        load_function(network.factory)
     if isinstance(network, TorchvisionModel):
         find_weights(network)
     if isinstance(network, TimmModel):

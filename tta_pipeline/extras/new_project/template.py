@@ -71,7 +71,7 @@ def benchmark_text(name: str, found: Survey, model: tuple[str, AnyPretrained] | 
         SourceError: a path has characters that are not printable.
     """
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
-    model_name, section = model or ("resnet50" if found.num_classes == 1000 else "my_model", None)
+    model_name, section = model or ("resnet50" if found.num_labels == 1000 else "my_model", None)
     mean, std = usual_normalisation(found.fitting_size)
     return _template().render(
         name=name, found=found, using_source=using_source, methods=METHODS, presets=PRESETS, model=model_name,

@@ -14,6 +14,7 @@ from tta_pipeline.extras.reproduction.result import RESULT_FILE, SAMPLE_LIST, Ex
 from tta_pipeline.extras.reproduction.robustbench import model_info, unaggregated_csv
 from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.results.evaluation_record import columns
+from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 from tta_pipeline.util.files import published_folder, read_file
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
@@ -100,9 +101,10 @@ def _headline(result: ExperimentResult) -> str:
     errors = result.errors
     in_mean = sum(cell.in_mean is not False and cell.corruption != CLEAN.corruption for cell in result.cells)
     mean = "" if errors.mean_error is None else f"Mean error {errors.mean_error:.2%} over {in_mean} cells. "
-    made = "The images were made by tta_pipeline: no published table compares. " if result.generated else ""
+    untrained = [result.model.name] if result.model.weights == UNTRAINED else []
+    notes = "".join(f"**{note}.** " for note in reader_notes(generated=result.generated, untrained=untrained))
     lacking = "" if result.is_complete else f"**Not complete**: {len(result.missing)} partitions have no result. "
-    return f"{mean}{made}{lacking}Model {result.model.name}, method {result.method.name}, protocol {result.protocol}."
+    return f"{mean}{notes}{lacking}Model {result.model.name}, method {result.method.name}, protocol {result.protocol}."
 
 
 def _table(found: CollectedResult) -> pa.Table:

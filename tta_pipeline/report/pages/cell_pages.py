@@ -12,8 +12,9 @@ from tta_pipeline.report.pages.cells import CellResults, Entry, chart_data, clas
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.photographs import TILE, Photograph, write_photographs
 from tta_pipeline.report.pages.rendering import render_page
-from tta_pipeline.report.tables import GENERATED_NOTE, Table, as_html, drop_obvious_columns
+from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns
 from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, WHOLE
 from tta_pipeline.util.progress import Reporter
@@ -55,7 +56,10 @@ def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequen
         benchmark=benchmark,
         results=results,
         severities=results.severities,
-        generated_note=GENERATED_NOTE,
+        notes=reader_notes(
+            generated=benchmark.is_generated and results.cell != CLEAN,
+            untrained=[name for name, entry in results.first.items() if entry.row.is_untrained],
+        ),
         table=_table(results),
         photographs=photographs,
         tile=TILE,

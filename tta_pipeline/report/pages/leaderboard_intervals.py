@@ -17,6 +17,8 @@ NOTE = (
     "(paired bootstrap over images, Holm, 5 %). In brackets: 95 % interval of the mean error over images, given this "
     "one stream; none if no predictions are kept."
 )
+OTHER_SEEDS = "A row over other seeds than the best row is not compared with it, and has no dagger."
+"""What a reader must know besides where the rows have different numbers of seeds."""
 
 
 def add_intervals_to_all(

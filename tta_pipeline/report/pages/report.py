@@ -21,7 +21,7 @@ from tta_pipeline.report.error_figures import (
     heat_maps,
     reliability,
 )
-from tta_pipeline.report.figure_style import add_note, as_png, as_svg
+from tta_pipeline.report.figure_style import add_notes, as_png, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
@@ -32,8 +32,6 @@ from tta_pipeline.report.pictures import as_data_uri, encode_png, sample_row, sa
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
-    GENERATED_NOTE,
-    UNTRAINED_NOTE,
     Table,
     as_html,
     as_markdown,
@@ -44,6 +42,7 @@ from tta_pipeline.report.tables import (
 from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.files import published_folder, read_file
 from tta_pipeline.util.limits import MAX_FILE_BYTES
 from tta_pipeline.util.locations import Locations
@@ -94,6 +93,14 @@ class Findings:
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
     """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know beside each number."""
+        board = self.tables["leaderboard"]
+        rows = zip(board.column("experiment"), board.column("untrained"), strict=True)
+        untrained = dict.fromkeys(experiment for experiment, is_untrained in rows if is_untrained)
+        return reader_notes(generated=self.benchmark.is_generated, untrained=tuple(untrained))
 
     @property
     def best(self) -> str:
@@ -290,13 +297,12 @@ def write_report(
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
         compared, means = compare_pairs(gathered.judged_cells()), mean_errors(gathered)
         (beside / "comparison.js").write_text(comparison_script(gathered, compared))
-        (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark))
+        (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark, notes=found.notes))
         wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
         shown = [_write_section(section, found, beside) for section in wanted]
         why_no_samples = _write_samples(found, locations, beside)
         page = render_page(
-            "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found, compared),
-            untrained_note=UNTRAINED_NOTE,
+            "index.html.j2", benchmark=benchmark, notes=found.notes, headline=_headline(found, compared),
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
             maps=_maps(found, gathered), sample_cells=_sample_cells(found), why_no_samples=why_no_samples,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
@@ -412,8 +418,7 @@ def _write_section(section: ReportSection, found: Findings, folder: Path) -> Map
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
     figure = section.draw(found, table) if section.draw else None
     if figure:
-        if found.benchmark.is_generated:
-            add_note(figure, f"{found.benchmark.name}: {GENERATED_NOTE}")
+        add_notes(figure, [f"{found.benchmark.name}: {note}" for note in found.notes])
         (folder / "figures" / f"{section.name}.svg").write_text(as_svg(figure))
         (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))
     return {

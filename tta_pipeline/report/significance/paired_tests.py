@@ -62,11 +62,12 @@ class Estimate:
     """Two-sided p-value for the hypothesis that the mean is 0."""
 
 
-def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> Estimate:
+def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, lowest: float, same_images: bool) -> Estimate:
     """Estimate the mean over *cells* of the means of their values.
 
     Args:
-        cells: Values of the samples of each cell, each of shape (N,).
+        cells: Values of the samples of each cell, each of shape (N,), from *lowest* to 1.
+        lowest: 0 for errors, -1 for differences of errors.
         same_images: Whether each cell has the same images in the same order. Then an image is drawn together with all
             of its corruptions, since these are not independent.
     """
@@ -75,10 +76,25 @@ def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool
     sign = -1.0 if mean < 0 else 1.0  # so that A against B and B against A give the same result
     if same_images:
         means = sign * bootstrap_means(np.mean([sign * cell for cell in cells], axis=0), generator)
+        num_images = len(cells[0])
     else:
         means = sign * np.mean([bootstrap_means(sign * cell, generator) for cell in cells], axis=0)
+        num_images = min(map(len, cells)) * len(cells)
     low, high = percentile_interval(means)
+    if low == high:
+        unseen = largest_unseen_share(num_images)
+        low, high = low - unseen * (low - lowest), high + unseen * (1 - high)
     return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means))
+
+
+def largest_unseen_share(num_images: int) -> float:
+    """Return the largest share of other images that *num_images* may all lack by chance, at 95 %.
+
+    If all images have the same value, such as no error, every resample has it too, and the bootstrap sees no
+    uncertainty. Clopper and Pearson 1934, "The use of confidence or fiducial limits", give this bound for 0 of N; it is
+    about 3.7 / N.
+    """
+    return float(1 - (LEVEL / 2) ** (1 / num_images))
 
 
 def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -43,7 +43,7 @@ WrongSamplesByExperiment = Mapping[str, Mapping[str, WrongSamples]]
 
 def mean_error(cells: Mapping[str, WrongSamples]) -> Estimate | None:
     """Return the mean error of an experiment over its cells that count in the mean; None without such cells."""
-    return _estimate_if_any([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean])
+    return _estimate_if_any([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean], lowest=0)
 
 
 def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str], Pair]:
@@ -61,7 +61,7 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
     counted = [unit for unit in common if a[unit].in_mean]
     return Pair(
         cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
-        change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted]),
+        change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted], lowest=-1),
         means=(_mean(a, counted), _mean(b, counted)) if counted else None,
         covers_both=all(sum(each.in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
     )
@@ -71,8 +71,10 @@ def _mean(cells: Mapping[str, WrongSamples], units: Sequence[str]) -> float:
     return float(np.mean([cells[unit].is_wrong.mean() for unit in units]))
 
 
-def _estimate_if_any(cells: Sequence[tuple[WrongSamples, npt.NDArray[np.float64]]]) -> Estimate | None:
+def _estimate_if_any(
+    cells: Sequence[tuple[WrongSamples, npt.NDArray[np.float64]]], *, lowest: float
+) -> Estimate | None:
     if not cells:
         return None
     same_images = len({each.images for each, _ in cells}) == 1
-    return estimate_mean([values for _, values in cells], same_images=same_images)
+    return estimate_mean([values for _, values in cells], lowest=lowest, same_images=same_images)

@@ -29,6 +29,9 @@ class Comparison:
     generated: bool
     experiment_a: str
     experiment_b: str
+    untrained_a: bool
+    """Whether the model of A has random weights."""
+    untrained_b: bool
     stream: str | None
     """Key of the stream; None for pooled cells, and if each cell is its own stream."""
     corruption: str
@@ -217,7 +220,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
     Severities show the same photographs, so a photograph is drawn together with all its corruptions.
     """
     first, sets = pairs[0].a, {pair.keys_sha256: len(pair.labels) for pair in pairs}
-    change = estimate_mean([pair.differences for pair in pairs], same_images=len(sets) == 1)
+    change = estimate_mean([pair.differences for pair in pairs], lowest=-1, same_images=len(sets) == 1)
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.benchmark,
@@ -225,6 +228,8 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         generated=any(pair.a.generated for pair in pairs),
         experiment_a=first.experiment,
         experiment_b=pairs[0].b.experiment,
+        untrained_a=first.is_untrained,
+        untrained_b=pairs[0].b.is_untrained,
         stream=None,
         severity=None,
         seed=None,

@@ -290,7 +290,7 @@ def test_new_benchmark_knows_it(tmp_path: Path):
     for name in ("plasma_noise/1", "plasma_noise/3"):
         parquet(tmp_path / "hub" / f"{name}-00000-of-00001.parquet", [0, 2], names=NAMES)
 
-    text, _ = draft_benchmark("mine", [tmp_path / "hub"])
+    text = draft_benchmark("mine", [tmp_path / "hub"]).text
     (tmp_path / "mine.yaml").write_text(text)
     found = load_benchmark(tmp_path / "mine.yaml")
 

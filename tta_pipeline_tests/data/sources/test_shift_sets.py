@@ -27,7 +27,7 @@ def written(tmp_path: Path, *sources: Path) -> Benchmark:
     """Write a benchmark file for *sources*, and read it."""
     path = tmp_path / "benchmarks" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(draft_benchmark("mine", sources, own_folder=path.parent)[0])
+    path.write_text(draft_benchmark("mine", sources, own_folder=path.parent).text)
     return load_benchmark(path)
 
 

@@ -124,6 +124,8 @@ def test_the_choice_is_the_lowest_error():
     run = choice(*trials)
 
     assert ({"lr": 2}, 0.35, ("spatter|3", "spatter|5")) == (run.values, run.error, run.cells)
+    assert run.choice == '{"lr": 2}, error 35.0% on spatter, as {"lr": 3} has: the first of the grid is chosen'
+    assert choice(*trials[:2]).choice == '{"lr": 2}, error 35.0% on spatter'
     with pytest.raises(RecordError, match="chosen is"):
         replace(run, chosen='{"lr": 3}').require_consistent()
 

@@ -158,6 +158,29 @@ def test_every_figure_is_a_file_too(locations: Locations, page: str, name: str):
         assert "</svg>" in (folder / f"{name}.svg").read_text()
 
 
+def test_random_weights_are_named_wherever_numbers_are_shown(sweep: Project, tmp_path: Path):
+    """On each page, in each figure, in a comparison and in what is published."""
+    locations = Locations(root=tmp_path / "data")
+    shutil.copytree(sweep.locations.root, locations.root, ignore=UNPUBLISHED)
+    for path in locations.results("small").glob("evaluations/norm/*/*.json"):
+        forge(path, weights="untrained")
+    publish_metrics(locations, rebuild=True)
+    write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"), reporter=QUIET)
+    asked = [
+        ("compare", "norm", "source"),
+        ("results", "publish", "small", str(tmp_path / "out"), "--experiment", "norm"),
+    ]
+
+    done = [CliRunner().invoke(main, [*each], env={"TTA_DATA_ROOT": str(locations.root)}) for each in asked]
+
+    said, folder = "untrained: norm: random weights", locations.report("small")
+    assert [0, 0] == [each.exit_code for each in done], done
+    assert said in done[0].stdout
+    assert "untrained: cnn: random weights" in (tmp_path / "out/norm/README.md").read_text()
+    assert all(said.capitalize() in path.read_text() for path in folder.rglob("*.html"))
+    assert all(said in path.read_text() for path in folder.glob("figures/*.svg"))
+
+
 def test_tables_and_figures_say_that_images_are_generated(locations: Locations):
     """A file that is passed on without the page still does."""
     folder = locations.report("small")

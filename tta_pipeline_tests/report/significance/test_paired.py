@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from tta_pipeline.report.significance.paired_tests import (
     bootstrap_means,
@@ -85,9 +85,21 @@ def test_the_other_way_round_is_the_same_with_the_signs_changed(*, same_images: 
     generator = np.random.default_rng(2)
     cells = [generator.choice([-1.0, 0.0, 0.0, 1.0, 1.0], 300) for _ in range(3)]
 
-    one = estimate_mean(cells, same_images=same_images)
-    other = estimate_mean([-cell for cell in cells], same_images=same_images)
+    one = estimate_mean(cells, lowest=-1, same_images=same_images)
+    other = estimate_mean([-cell for cell in cells], lowest=-1, same_images=same_images)
 
     assert (one.mean, one.low, one.high, one.p_value) == pytest.approx(
         (-other.mean, -other.high, -other.low, other.p_value)
     )
+
+
+@pytest.mark.parametrize(("value", "lowest"), [(0.0, 0), (1.0, 0), (0.0, -1), (1.0, -1)])
+def test_an_interval_never_says_that_chance_is_over(value: float, lowest: int):
+    """Without an error among 100 images, the next 100 may have some: at most as many as Clopper and Pearson allow."""
+    found = estimate_mean([np.full(100, value)] * 3, lowest=lowest, same_images=True)
+    limits = binomtest(0, 100).proportion_ci(0.95, "exact")
+
+    assert found.low == pytest.approx(value - limits.high * (value - lowest))
+    assert found.high == pytest.approx(value + limits.high * (1 - value))
+    apart = estimate_mean([np.full(100, value)] * 3, lowest=lowest, same_images=False)
+    assert apart.high - apart.low < found.high - found.low

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.cli.compare import say_seeds
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.report.significance.paired_tests import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL_CELLS, UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
 
 Ask = Callable[..., Result]
 
@@ -78,8 +79,8 @@ def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
     rows = json.loads(ask("tent", "tent", "--cells", "--json").stdout)
 
-    assert {(0.0, 0.0, 1.0, None)} == {
-        (row["error_change_low"], row["error_change_high"], row["p_holm"], row["better"]) for row in rows
+    assert {(0.0, 1.0, None)} == {
+        (row["error_change_low"] + row["error_change_high"], row["p_holm"], row["better"]) for row in rows
     }
 
 
@@ -128,6 +129,23 @@ def test_what_each_class_loses_adds_up_to_what_all_lose(ask: Ask):
         assert pooled[name] == sum(row[name] for row in classes) == sum(row[name] for row in cells)
     changes = [abs(row["error_change"]) for row in classes]
     assert sorted(changes, reverse=True) == changes
+    heading, first = ask(*asked, "--classes").stdout.splitlines()[-12:-10]
+    assert ["class", "all"] == [heading.split()[0], first.split()[0]]
+
+
+def test_who_compares_on_some_of_the_seeds_is_told(sweep: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The mean of all seeds, in the leaderboard, is another one."""
+    (tmp_path / "small.yaml").write_text(SMALL.replace("method: tent,", "method: tent, seeds: [0, 1],"))
+    benchmark = load_benchmark(tmp_path / "small.yaml")
+    tent, norm, source = (
+        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=sweep.locations)
+        for name in ("tent", "norm", "source")
+    )
+
+    say_seeds(norm, source)
+    say_seeds(tent, norm)
+
+    assert "compared on seed 0 alone: tent has 0, 1; norm has 0\n" == capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
