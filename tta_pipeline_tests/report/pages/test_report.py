@@ -290,6 +290,24 @@ def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_pat
     assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path).why_none
 
 
+def test_a_report_of_one_experiment_says_only_what_there_is(locations: Locations, tmp_path: Path):
+    """No best of one, nothing to filter or compare, and no row or column of the map without a result."""
+    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
+    path = there.benchmark_files / "small.yaml"
+    path.write_text(SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n")
+    for cell in ("gaussian_noise-3", "gaussian_noise-5", "contrast-3"):
+        shutil.rmtree(there.results("small") / "evaluations" / "norm" / cell)
+    publish_metrics(there, rebuild=True)
+
+    page = write_report(there, load_benchmark(path), reporter=QUIET).path.read_text()
+
+    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', page)
+    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', page)
+    (found,) = re.findall(r'<table class="map".*?</table>', page, re.DOTALL)
+    assert ["severity", "5"] == re.findall(r'<th scope="col">(.*?)</th>', found)
+    assert ["contrast"] == re.findall(r'<th scope="row">(.*?)</th>', found)
+
+
 def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path):
     """The error says what to materialize, and nothing is written."""
     (tmp_path / "other.yaml").write_text(SMALL)
