@@ -161,10 +161,10 @@ SECTIONS = (
     ReportSection(
         name="shift_sets",
         title="Accuracy on each shift set against accuracy on clean images",
-        text="Means over the shifts that count in the mean of each set; compare only rows of equally many cells. On the "
-        "solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted models, "
-        "if there are at least three: a method above it has effective robustness (Taori et al. 2020, section 2). Clean "
-        "images may have more classes than a set.",
+        text="Means over the shifts that count in the mean of each set; compare only rows of equally many cells. On "
+        "the solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted "
+        "models, if there are at least three: a method above it has effective robustness (Taori et al. 2020, section "
+        "2). Clean images may have more classes than a set.",
         sql=queries.SHIFT_SETS,
         draw=lambda _, table: accuracy_against_clean(table),
         is_across_sets=True,
