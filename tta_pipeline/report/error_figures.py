@@ -6,16 +6,29 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from tta_pipeline.report.figure_style import COLOURS, HATCHES, hide_frame, pick_colours
+from tta_pipeline.report.figure_style import (
+    COLOURS,
+    MARKERS,
+    ON_COLOUR,
+    WIDTH_IN,
+    hide_frame,
+    label_points,
+    pick_colours,
+)
+from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
 
 _MAPS_IN_A_ROW = 5
-_CURVES_IN_A_ROW = 5
-_PANELS_IN_A_ROW = 2
-_MAX_BARS = 6
+_CURVES_IN_A_ROW = 3
+_MAX_DOTS = 6
+_TOLERANCE = 1e-9
+"""Largest difference between two sums of the same errors in different orders."""
+_SHOWN_ACCURACIES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+_FEW_TICKS_FROM = 8
+"""Ratio of the ends of a logarithmic axis from which powers of ten and a few between them are enough ticks."""
 _MIN_POINTS_TO_FIT = 3
 """Fewest models through which a line is fitted: two points always lie on a line."""
 
@@ -42,8 +55,8 @@ def heat_maps(
         axis.set_yticks(range(len(corruptions)), list(corruptions))
         axis.set_xlabel("severity")
         for (row, column), error in np.ndenumerate(grid):
-            colour = "black" if error > 0.55 else "white"
-            text = "" if np.isnan(error) else f"{100 * error:.0f}"
+            colour = ON_COLOUR if error > 0.55 else "white"
+            text = "" if np.isnan(error) else f"{100 * error:.1f}"
             axis.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
     figure.colorbar(
         image, ax=axes, label="top-1 error", format=lambda value, _: f"{value:.0%}",
@@ -52,58 +65,69 @@ def heat_maps(
     return figure
 
 
-def corruption_bars(
+def corruption_dots(
     errors: Mapping[str, Mapping[Cell, float]],
     corruptions: Sequence[str],
     mce: Mapping[str, float | None],
     means: Mapping[str, float],
+    intervals: Mapping[str, Mapping[str, Estimate]],
 ) -> Figure:
-    """Return bars of the mean error under each corruption, for the first experiment and those with the lowest means.
+    """Return the mean error under each corruption, for the first experiment and those with the lowest means.
 
-    The legend shows the mCE in percent, if known.
+    A bar through a dot is its interval, if known. The legend shows the mCE in percent, if known.
     """
     first, *others = errors
-    best = sorted(others, key=means.__getitem__)
-    shown = [first, *best[: _MAX_BARS - 1]]
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    shown = [first, *sorted(others, key=means.__getitem__)[: _MAX_DOTS - 1]]
+    apart = 0.7 / len(shown)
+    figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.1 * len(shown) + 0.36 * len(corruptions)), layout="constrained")
     axis = figure.subplots()
-    positions, width = np.arange(len(corruptions)), 0.8 / len(shown)
     for number, (experiment, colour) in enumerate(zip(shown, pick_colours(len(shown)), strict=True)):
-        cells = errors[experiment].items()
-        heights = [_mean([error for cell, error in cells if cell.corruption == c]) for c in corruptions]
-        known = mce.get(experiment)
-        axis.bar(
-            positions + number * width, heights, width, color=colour, hatch=HATCHES[number % len(HATCHES)],
-            label=experiment if known is None else f"{experiment} (mCE {known:.1f})", edgecolor="white",
+        places, dots = np.arange(len(corruptions)) + (number - (len(shown) - 1) / 2) * apart, list[float]()
+        for place, corruption in zip(places, corruptions, strict=True):
+            dot = _mean([error for cell, error in errors[experiment].items() if cell.corruption == corruption])
+            dots.append(dot)
+            interval = intervals.get(experiment, {}).get(corruption)
+            if (
+                interval and abs(interval.mean - dot) < _TOLERANCE
+            ):  # else it is of fewer cells: not all kept predictions
+                axis.hlines(place, interval.low, interval.high, color=colour, linewidth=1.2)
+        axis.plot(
+            dots, places, color=colour, marker=MARKERS[number], markersize=5, linestyle="none",
+            label=experiment if mce.get(experiment) is None else f"{experiment} (mCE {mce[experiment]:.1f})",
         )  # fmt: skip
-    axis.set_xticks(positions + 0.4 - width / 2, list(corruptions), rotation=40, ha="right")
-    axis.set_ylabel("mean top-1 error")
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axis.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    axis.set_yticks(range(len(corruptions)), list(corruptions))
+    axis.set_ylim(len(corruptions) - 0.5, -0.5)
+    for place in range(1, len(corruptions)):
+        axis.axhline(place - 0.5, color="0.5", alpha=0.3, linewidth=0.6)
+    axis.set_xlim(left=0)
+    axis.set_xlabel("mean top-1 error")
+    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axis.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, handletextpad=0.3)
     hide_frame(axis)
     return figure
 
 
-def error_against_cost(leaderboard: Table) -> Figure:
-    """Return mean error over milliseconds per image, with a panel for each group of comparable rows.
+def error_against_cost(leaderboard: Table) -> Figure | None:
+    """Return mean error over milliseconds per image, with a panel for each group of comparable rows; None without any.
 
-    A line joins the experiments on the Pareto front. Numbers are ranks; the legend has the names.
+    The names are beside the points, and steps show the lowest error within each cost.
     """
     groups: dict[tuple[str, int], list[tuple[str, float, float]]] = {}
     columns = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
     for subset, num_cells, *point in zip(*map(leaderboard.column, columns), strict=True):
         if point[-1] is not None:
             groups.setdefault((subset, num_cells), []).append((point[0], point[1], point[2]))
-    num_columns = min(len(groups), _PANELS_IN_A_ROW)
-    heights = [max(3.4, 0.8 + 0.15 * len(points)) for points in groups.values()]
-    num_rows = -(-len(groups) // num_columns)
-    row_heights = [max(heights[row * num_columns : (row + 1) * num_columns]) for row in range(num_rows)]
-    figure = Figure(figsize=(6.2 * num_columns, sum(row_heights)), layout="constrained")
-    axes = _grid(figure, len(groups), num_columns, height_ratios=row_heights)
+    groups = {which: points for which, points in groups.items() if len(points) > 1}
+    if not groups:
+        return None
+    heights = [3.2 + 0.1 * len(points) for points in groups.values()]
+    figure = Figure(figsize=(WIDTH_IN, sum(heights)), layout="constrained")
+    axes = _grid(figure, len(groups), 1, height_ratios=heights)
     for axis, ((subset, num_cells), points) in zip(axes, groups.items(), strict=True):
-        which = "" if subset == "all" else f", {subset}"
-        axis.set_title(f"{num_cells} cells{which}", fontsize=10, loc="left")
-        _cost_panel(axis, sorted(points, key=lambda point: point[2]))
+        axis.set_title(f"{num_cells} cells{'' if subset == 'all' else f', {subset}'}", fontsize=10, loc="left")
+        _prepare_cost_panel(axis, sorted(points, key=lambda point: point[2]))
+    for axis, points in zip(axes, groups.values(), strict=True):  # when no panel moves any more
+        label_points(axis, sorted(points, key=lambda point: point[2]))
     return figure
 
 
@@ -117,19 +141,22 @@ def accuracy_against_clean(means: Table) -> Figure | None:
     rows = [row for row in zip(*map(means.column, columns), strict=True) if None not in row]
     if not rows:
         return None
-    sets = list(dict.fromkeys(row[0] for row in rows))
-    num_columns = min(len(sets), _PANELS_IN_A_ROW)
-    num_rows = -(-len(sets) // num_columns)
-    figure = Figure(figsize=(5.4 * num_columns, 4.2 * num_rows), layout="constrained")
-    for axis, name in zip(_grid(figure, len(sets), num_columns), sets, strict=True):
+    sets = {name: [row[1:] for row in rows if row[0] == name] for name in dict.fromkeys(row[0] for row in rows)}
+    figure = Figure(figsize=(WIDTH_IN, 4.4 * len(sets)), layout="constrained")
+    labels = []
+    for axis, (name, points) in zip(_grid(figure, len(sets), 1), sets.items(), strict=True):
         axis.set_title(name, fontsize=10, loc="left")
-        _accuracy_panel(axis, [row[1:] for row in rows if row[0] == name])
+        labels.append((axis, _prepare_accuracy_panel(axis, points)))
+    for axis, named in labels:  # when no panel moves any more
+        label_points(axis, named)
     return figure
 
 
-def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]]) -> None:
-    """Draw points of (experiment, method, clean error, error on the set)."""
-    dark, light = pick_colours(2)
+def _prepare_accuracy_panel(
+    axis: Axes, points: Sequence[tuple[str, str, float, float]]
+) -> Sequence[tuple[str, float, float]]:
+    """Draw points of (experiment, method, clean error, error on the set), and return what to label, and where."""
+    adapted, unadapted = pick_colours(2)
     clean, shifted = (
         np.clip(1 - np.array(errors, float), 0.005, 0.995) for errors in list(zip(*points, strict=True))[2:]
     )
@@ -140,19 +167,17 @@ def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]])
     if len(set(clean[is_source])) >= _MIN_POINTS_TO_FIT:
         slope, intercept = np.polyfit(_logit(clean[is_source]), _logit(shifted[is_source]), 1)
         axis.plot(line, 1 / (1 + np.exp(-(slope * _logit(line) + intercept))), "--", color="0.4", linewidth=0.8)
-    axis.scatter(
-        clean, shifted, s=26, color=[dark if source else light for source in is_source], edgecolors=dark, zorder=2
-    )
-    for (experiment, *_), x, y in zip(points, clean, shifted, strict=True):
-        axis.annotate(experiment, (x, y), textcoords="offset points", xytext=(5, -3), fontsize=7)
+    axis.scatter(clean, shifted, s=26, color=[unadapted if source else adapted for source in is_source], zorder=2)
     axis.set_xscale("logit")
     axis.set_yscale("logit")
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_major_formatter(lambda value, _: f"{value:.0%}")
-        ticks.set_minor_formatter(NullFormatter())
+        ticks.set_major_locator(FixedLocator(_SHOWN_ACCURACIES))
+        ticks.set_minor_locator(NullLocator())
     axis.set_xlabel("accuracy on clean images")
     axis.set_ylabel("accuracy on the shift set")
     hide_frame(axis)
+    return [(point[0], x, y) for point, x, y in zip(points, clean.tolist(), shifted.tolist(), strict=True)]
 
 
 def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -161,53 +186,44 @@ def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:
     """Return reliability diagrams of *experiments*: accuracy at each confidence, over all their cells."""
-    num_columns = min(len(experiments), _CURVES_IN_A_ROW)
-    num_rows = -(-len(experiments) // num_columns)
-    figure = Figure(figsize=(0.6 + 2.1 * num_columns, 2.4 * num_rows), layout="constrained")
-    axes = _grid(figure, len(experiments), num_columns, sharex=True, sharey=True)
+    num_rows = -(-len(experiments) // _CURVES_IN_A_ROW)
+    figure = Figure(figsize=(WIDTH_IN, 0.2 + 2.4 * num_rows), layout="constrained")
+    axes = _grid(figure, len(experiments), _CURVES_IN_A_ROW, sharex=True, sharey=True)
     columns = ("experiment", "confidence", "accuracy", "num_samples")
     rows = list(zip(*map(calibration.column, columns), strict=True))
-    dark, light = pick_colours(2)
+    dots, gaps = pick_colours(2)
     for axis, experiment in zip(axes, experiments, strict=True):
         confidences, accuracies, counts = np.array([row[1:] for row in rows if row[0] == experiment], float).T
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
-        axis.vlines(confidences, accuracies, confidences, color=light, linewidth=3)
-        axis.scatter(confidences, accuracies, s=6 + 60 * counts / counts.sum(), color=dark, zorder=2)
+        axis.vlines(confidences, accuracies, confidences, color=gaps, linewidth=2)
+        axis.scatter(confidences, accuracies, s=6 + 60 * counts / counts.sum(), color=dots, zorder=2)
         gap = (counts * np.abs(accuracies - confidences)).sum() / counts.sum()
-        axis.set_title(f"{experiment}\ngap {gap:.1%}", fontsize=9)
+        axis.set_title(f"{experiment}\nmean gap {gap:.1%}", fontsize=9)
         axis.set_aspect("equal")
+        axis.set(xlabel="confidence", ylabel="accuracy")
+        axis.label_outer()
         hide_frame(axis)
-    figure.supxlabel("confidence", fontsize=9)
-    figure.supylabel("accuracy", fontsize=9)
     return figure
 
 
-def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+def _prepare_cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
     """Draw points of (experiment, milliseconds, error), in ascending order of error."""
     front = [
         point for rank, point in enumerate(points) if all(point[1] < better[1] for better in points[:rank])
-    ]  # fmt: skip
-    axis.plot([point[1] for point in front], [point[2] for point in front], color="0.7", linewidth=1, zorder=1)
-    dark, light = pick_colours(2)
-    width = max(len(experiment) for experiment, _, _ in points)
-    for rank, (experiment, milliseconds, error) in enumerate(points, start=1):
-        is_best = (experiment, milliseconds, error) in front
-        axis.scatter(
-            [milliseconds], [error], s=26, color=[dark if is_best else light], edgecolors=[dark], zorder=2,
-            label=f"{rank:2} {experiment:{width}} {error:6.1%} {milliseconds:5.3g} ms",
-        )  # fmt: skip
-        axis.annotate(str(rank), (milliseconds, error), xytext=(3, 3), textcoords="offset points", fontsize=7)
+    ][::-1]  # fmt: skip
+    axis.step([point[1] for point in front], [point[2] for point in front], where="post", color="0.6", linewidth=0.8)
+    best, others = pick_colours(2)
+    colours = [best if point in front else others for point in points]
+    axis.scatter([point[1] for point in points], [point[2] for point in points], s=30, color=colours, zorder=2)
+    axis.margins(x=0.2, y=0.12)
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    least, most = axis.get_xlim()
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if most > _FEW_TICKS_FROM * least else MaxNLocator(6))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("ms per image")
     axis.set_ylabel("mean top-1 error")
     axis.yaxis.set_major_formatter(PercentFormatter(1))
-    axis.legend(
-        frameon=False, loc="upper left", bbox_to_anchor=(1, 1.02), handlelength=0.6, labelspacing=0.25,
-        prop={"family": "monospace", "size": 7},
-    )  # fmt: skip
     hide_frame(axis)
 
 

@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
-from tta_pipeline.report.tables import Table, as_markdown, best_cells, column_title, format_value
+from tta_pipeline.report.tables import HEADINGS, Table, as_markdown, best_cells, format_value
 from tta_pipeline.util.identifiers import find_duplicates
 
 _GAP = 2
@@ -24,29 +24,6 @@ _GAP = 2
 _WIDE = 10_000  # wide enough that no line is wrapped
 _NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
 """Columns of names that have underscores in place of spaces."""
-_HEADINGS = {
-    "benchmark": "Benchmark",
-    "generated": "Generated",
-    "untrained": "Untrained",
-    "experiment": "Experiment",
-    "corruption": "Corruption",
-    "severity": "Severity",
-    "class": "Class",
-    "mean_error": "Error",
-    "sd_error": "sd over seeds",
-    "mean_error_at_5": "Error at 5",
-    "error_at_5": "Error at 5",
-    "clean_error": "Clean error",
-    "error_change": "Change",
-    "better": "Better",
-    "p_holm": "p (Holm)",
-    "mean_ece": "ECE",
-    "mce": "mCE",
-    "num_cells": "Cells",
-    "num_images": "Images",
-    "num_runs": "Seeds",
-}
-"""Headings of a table in a paper; other columns have their names."""
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -119,7 +96,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str
         return rf"{shown} {{\footnotesize [{interval}}}" if gap else shown
 
     def heading(name: str) -> str:
-        return _escape_latex(f"{_HEADINGS.get(name) or column_title(name)}{' (%)' if name in in_percent else ''}")
+        return _escape_latex(f"{HEADINGS.get(name) or name.replace('_', ' ')}{' (%)' if name in in_percent else ''}")
 
     alignment = "".join("r" if _is_numeric(table, name) else "l" for name in table.columns)
     return "\n".join(

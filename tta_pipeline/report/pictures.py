@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +29,26 @@ _PARTS = (
 _MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShownSample:
+    """A sample with the prediction for it."""
+
+    image: Image.Image
+    label: str
+    prediction: str
+    confidence: float
+    is_right: bool
+
+
 def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image:
+    """Return a picture of the first samples of the shard set in *folder* with an evaluation's predictions for them.
+
+    Arguments and errors are those of `first_samples`.
+    """
+    return _sheet(first_samples(folder, row, image_size=image_size))
+
+
+def first_samples(folder: Path, row: Evaluation, *, image_size: int) -> Sequence[ShownSample]:
     """Return the first samples of the shard set in *folder* with an evaluation's predictions for them.
 
     Args:
@@ -50,26 +70,15 @@ def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image
         num_threads=1,
     )
     (batch,) = islice(stream, 1)
-    captions = [
-        (f"label {classes[label]}", f"{name_class(classes, prediction)} ({confidence:.0%})", label == prediction)
-        for label, prediction, confidence in zip(
-            batch.labels.tolist(), first.predictions, first.confidences, strict=True
+    return [
+        ShownSample(
+            image=Image.fromarray(np.asarray(image)), label=classes[label], prediction=name_class(classes, prediction),
+            confidence=confidence, is_right=label == prediction,
         )
-    ]
-    return _sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions)
-
-
-def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
-    """Return a sheet with a row of samples for each of several cells, each under its name."""
-    width = max(row.width for row in rows.values())
-    sheet = Image.new("RGB", (width, sum(row.height + _LINE for row in rows.values())), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
-    top = 0
-    for name, row in rows.items():
-        draw.text((_GAP, top + 1), name, fill="black", font=font)
-        sheet.paste(row, (0, top + _LINE))
-        top += row.height + _LINE
-    return sheet
+        for image, label, prediction, confidence in zip(
+            batch.images, batch.labels.tolist(), first.predictions, first.confidences, strict=True
+        )
+    ]  # fmt: skip
 
 
 def reliability_diagram(row: Evaluation) -> Image.Image:
@@ -128,15 +137,15 @@ def timeline(row: Evaluation) -> Image.Image:
     return picture
 
 
-def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> Image.Image:
-    sheet = Image.new("RGB", (len(images) * (_TILE + _GAP) + _GAP, _TILE + _CAPTION + 2 * _GAP), "white")
+def _sheet(samples: Sequence[ShownSample]) -> Image.Image:
+    sheet = Image.new("RGB", (len(samples) * (_TILE + _GAP) + _GAP, _TILE + _CAPTION + 2 * _GAP), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    for number, (image, (label, prediction, is_right)) in enumerate(zip(images, captions, strict=True)):
+    for number, each in enumerate(samples):
         left = _GAP + number * (_TILE + _GAP)
-        sheet.paste(image.resize((_TILE, _TILE), Image.Resampling.NEAREST), (left, _GAP))
-        draw.text((left, _GAP + _TILE + 2), label, fill="black", font=font)
-        verdict = prediction if is_right else f"{prediction} wrong"
-        draw.text((left, _GAP + _TILE + 15), verdict, fill=_RIGHT if is_right else _WRONG, font=font)
+        sheet.paste(each.image.resize((_TILE, _TILE), Image.Resampling.NEAREST), (left, _GAP))
+        draw.text((left, _GAP + _TILE + 2), f"label {each.label}", fill="black", font=font)
+        verdict = f"{each.prediction} ({each.confidence:.0%}){'' if each.is_right else ' wrong'}"
+        draw.text((left, _GAP + _TILE + 15), verdict, fill=_RIGHT if each.is_right else _WRONG, font=font)
     return sheet
 
 

@@ -1,9 +1,9 @@
 """SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, generated, untrained, model, method, hyperparameters, protocol, subset, num_cells, num_runs,
-       mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image,
-       forwards_per_sample, backwards_per_sample, num_diverged, without_file
+SELECT experiment, mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece,
+       1000 / images_per_s AS ms_per_image, num_cells, subset, num_runs, protocol, model, method, hyperparameters,
+       forwards_per_sample, backwards_per_sample, num_diverged, without_file, generated, untrained
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
@@ -100,6 +100,7 @@ SELECT count(*) AS cells, sum(num_samples) AS images, sum(num_shards) AS shards,
        sum(num_loose_inodes) / sum(num_inodes) AS inode_reduction
 FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shift_set = ? AND shard_set = 'shards'
       QUALIFY row_number() OVER (PARTITION BY corruption, severity ORDER BY sequence DESC) = 1)
+HAVING count(*) > 0
 """
 
 ENVIRONMENT = """

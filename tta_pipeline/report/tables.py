@@ -1,5 +1,6 @@
 """Rows of the database as readable tables."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -114,6 +115,7 @@ _OBVIOUS: Mapping[str, object] = {
     "subset": "all",
     "num_runs": 1,
     "num_diverged": 0,
+    "diverged": False,
     "generated": False,
     "untrained": False,
     "without_file": False,
@@ -130,6 +132,28 @@ def drop_obvious_columns(table: Table) -> Table:
     return Table(
         columns=tuple(table.columns[number] for number in telling),
         rows=tuple(tuple(row[number] for number in telling) for row in table.rows),
+    )
+
+
+def fold_constant_columns(table: Table) -> tuple[Table, str]:
+    """Return *table* without columns that say the same in all of several rows, and what they say in a sentence.
+
+    Errors and other results stay, since equal ones are no setting.
+    """
+    folded = [
+        number
+        for number, name in enumerate(table.columns)
+        if len(table.rows) > 1 and len({str(row[number]) for row in table.rows}) == 1
+        and not (name in _BEST or name.endswith(_PERCENT))
+    ]  # fmt: skip
+    said = [f"{column_title(table.columns[at])} {format_value(table.columns[at], table.rows[0][at])}" for at in folded]
+    kept = [number for number in range(len(table.columns)) if number not in folded]
+    return (
+        Table(
+            columns=tuple(table.columns[at] for at in kept),
+            rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
+        ),
+        f"The same in all rows: {', '.join(said)}." if said else "",
     )
 
 
@@ -170,7 +194,9 @@ def join_intervals(table: Table) -> Table:
 
 
 def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] = (), is_whole: bool = True) -> Markup:
-    """Return *table* as an HTML table whose cells have rounded text.
+    """Return *table* as an HTML table whose cells have rounded text, in a region that scrolls.
+
+    Columns that say the same in all rows become a sentence below it.
 
     Args:
         table: The table; if its first column is `experiment`, its cells are row headers.
@@ -179,6 +205,7 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
         leading: Numbers of the rows to highlight.
         is_whole: Whether each cell has its unrounded number in `data-v`, which doubles the size of the page.
     """
+    table, same = fold_constant_columns(table)
     best = best_cells(table)
     words = {column for column in table.columns if any(isinstance(value, str) for value in table.column(column))}
     body = Markup("").join(
@@ -198,13 +225,55 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
         for column in table.columns
     )
     return Markup(
+        '<div class="scroll" role="region" aria-label="{}, a table" tabindex="0">'
         '<table class="sortable" id="{}"><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
-    ).format(name, caption, head, body)
+        "</div>{}"
+    ).format(caption, name, caption, head, body, Markup('<p class="quiet">{}</p>').format(same) if same else "")
+
+
+def as_html_list(table: Table) -> Markup:
+    """Return the only row of *table* as an HTML list of names and values."""
+    (row,) = table.rows
+    items = (
+        Markup("<dt>{}</dt><dd>{}</dd>\n").format(column_title(column), format_value(column, value))
+        for column, value in zip(table.columns, row, strict=True)
+    )
+    return Markup("<dl>{}</dl>").format(Markup("").join(items))
+
+
+HEADINGS = {
+    "benchmark": "Benchmark",
+    "generated": "Generated",
+    "untrained": "Untrained",
+    "experiment": "Experiment",
+    "corruption": "Corruption",
+    "severity": "Severity",
+    "class": "Class",
+    "mean_error": "Error",
+    "sd_error": "sd over seeds",
+    "mean_error_at_5": "Error at 5",
+    "error_at_5": "Error at 5",
+    "clean_error": "Clean error",
+    "error_change": "Change",
+    "better": "Better",
+    "p_holm": "p (Holm)",
+    "mean_ece": "ECE",
+    "mce": "mCE",
+    "nll": "NLL",
+    "ece": "ECE",
+    "top5_error": "Top-5 error",
+    "images_per_s": "images/s",
+    "num_cells": "Cells",
+    "num_images": "Images",
+    "num_runs": "Seeds",
+}
+"""Headings of a table in a paper; other columns have their names."""
 
 
 def column_title(column: str) -> str:
-    """Return the name of a column in words."""
-    return column.replace("_", " ")
+    """Return the name of a column in words, as in a sentence."""
+    title = HEADINGS.get(column) or re.sub(r"_s$", " (s)", column.removeprefix("num_")).replace("_", " ")
+    return title[0].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _html_cell(column: str, value: object, *, is_whole: bool, is_head: bool, classes: Sequence[str]) -> Markup:

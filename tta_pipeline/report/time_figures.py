@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from tta_pipeline.report.figure_style import HATCHES, MARKERS, hide_frame, pick_colours
+from tta_pipeline.report.figure_style import MARKERS, WIDTH_IN, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ _STAGES = {
     "other_s": "other",
 }
 _LOADERS = {"indexed": "shards by offset", "webdataset": "shards front to back", "imagefolder": "loose files"}
-_MAX_LINES = 6
+_MAX_SHOWN = 6
+_MAX_NAMED_RUNS = 12
 
 
 def stage_bars(times: Table) -> Figure:
@@ -32,31 +33,30 @@ def stage_bars(times: Table) -> Figure:
     ]
     seconds = np.array([[value or 0 for value in times.column(column)] for column in _STAGES], float)
     shares = seconds / seconds.sum(0)
-    figure = Figure(figsize=(9, 1.3 + 0.24 * len(names)), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 1.5 + 0.26 * len(names)), layout="constrained")
     axis = figure.subplots()
     colours = pick_colours(len(_STAGES))
     for number, stage in enumerate(_STAGES.values()):
         bars = axis.barh(
-            names, shares[number], left=shares[:number].sum(0), label=stage, color=colours[number],
-            hatch=HATCHES[number % len(HATCHES)], edgecolor="white", linewidth=0.3,
+            names, shares[number], left=shares[:number].sum(0), label=stage, color=colours[number]
         )  # fmt: skip
     milliseconds = 1000 * seconds.sum(0) / np.array(times.column("num_samples"), float)
     axis.bar_label(bars, [f"{value:.3g} ms" for value in milliseconds], padding=4, fontsize=8)
-    axis.set_xlim(0, 1.12)
+    axis.set_xlim(0, 1.16)
     axis.set_xticks(np.linspace(0, 1, 6))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.set_xlabel("share of the time; on the right, ms per image")
     axis.invert_yaxis()
     axis.margins(y=0.01)
-    axis.legend(frameon=False, ncols=len(_STAGES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    axis.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9)
     hide_frame(axis)
     return figure
 
 
-def throughput_lines(history: Table) -> Figure | None:
-    """Return a chart of images/s over runs for the experiments with the most runs; None if none has two runs.
+def throughput_dots(history: Table) -> Figure | None:
+    """Return the images/s of each run for the experiments with the most runs; None if none has two runs.
 
-    A line joins only runs under equal conditions; several conditions of one experiment are numbered.
+    Dots of one colour are runs under equal conditions; several conditions of one experiment are numbered.
     """
     speeds: dict[str, list[tuple[int, float]]] = {}
     runs = list(dict.fromkeys(history.column("run_id")))
@@ -73,18 +73,19 @@ def throughput_lines(history: Table) -> Figure | None:
     shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
     if not shown:
         return None
-    shown = shown[:_MAX_LINES]
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    shown = shown[:_MAX_SHOWN]
+    figure = Figure(figsize=(WIDTH_IN, 3.4), layout="constrained")
     axis = figure.subplots()
     for experiment, colour, marker in zip(shown, pick_colours(len(shown)), MARKERS, strict=False):
         numbers, images_per_s = zip(*sorted(speeds[experiment]), strict=True)
-        axis.plot(numbers, images_per_s, label=experiment, color=colour, marker=marker, markersize=5)
+        axis.plot(numbers, images_per_s, label=experiment, color=colour, marker=marker, markersize=5, linestyle="none")
     used = sorted({number for name in shown for number, _ in speeds[name]})
+    used = used[:: -(-len(used) // _MAX_NAMED_RUNS)]
     axis.set_xticks(used, [runs[number][:8] for number in used], rotation=40, ha="right", fontsize=7)
     axis.set_ylim(bottom=0)
     axis.set_ylabel("median images/s")
     axis.set_xlabel("run")
-    axis.legend(frameon=False, ncols=_MAX_LINES, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    axis.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, handletextpad=0.1)
     hide_frame(axis)
     return figure
 
@@ -97,22 +98,19 @@ def loader_comparison_bars(comparison: Table) -> Figure:
     rows = list(zip(of_what, *map(comparison.column, columns), strict=True))
     names = [f"{name}: {_LOADERS[loader]}" for name, loader, _, _ in rows]
     colours = dict(zip(_LOADERS, pick_colours(len(_LOADERS)), strict=True))
-    hatches = dict(zip(_LOADERS, HATCHES, strict=False))
-    figure = Figure(figsize=(9, 1.1 + 0.3 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 1.1 + 0.3 * len(rows)), layout="constrained")
     speeds, waits = figure.subplots(1, 2, sharey=True)
     for axis, column, label, form in (
-        (speeds, 2, "images/s", "{:,.0f}"), (waits, 3, "share of the time spent waiting for data", "{:.0%}"),
+        (speeds, 2, "images/s", "{:,.0f}"), (waits, 3, "time spent waiting for data", "{:.0%}"),
     ):  # fmt: skip
         for place, row in enumerate(rows):
-            bar = axis.barh(
-                place, row[column], color=colours[row[1]], hatch=hatches[row[1]], edgecolor="white", linewidth=0.3
-            )
+            bar = axis.barh(place, row[column], color=colours[row[1]])
             axis.bar_label(bar, [form.format(row[column])], padding=4, fontsize=8)
         axis.set_xlabel(label)
         hide_frame(axis)
     speeds.set_yticks(range(len(rows)), names)
-    speeds.set_xlim(0, 1.18 * max(row[2] for row in rows))
-    waits.set_xlim(0, 1.12)
+    speeds.set_xlim(0, 1.3 * max(row[2] for row in rows))
+    waits.set_xlim(0, 1.2)
     waits.set_xticks(np.linspace(0, 1, 6))
     waits.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     speeds.invert_yaxis()
@@ -126,7 +124,7 @@ def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
     speeds = np.array([row.images_per_s for row in rows])
     ranges = [[row.images_per_s_min for row in rows], [row.images_per_s_max for row in rows]]
     names = [f"{row.loader}, {row.num_threads} threads, {row.output}" for row in rows]
-    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=pick_colours(3)[1])
+    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=pick_colours(1)[0])
     axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
     axis.set_xlim(0, 1.15 * max(ranges[1]))
     axis.invert_yaxis()

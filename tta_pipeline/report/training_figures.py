@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tta_pipeline.report.figure_style import hide_frame, pick_colours
+from tta_pipeline.report.figure_style import WIDTH_IN, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 from tta_pipeline.results.training_record import TrainingRun
 
@@ -27,7 +27,7 @@ def learning_curves(epochs: Table) -> Figure | None:
     models = list(dict.fromkeys(model for model, *_ in rows))
     if not models:
         return None
-    figure = Figure(figsize=(9, 0.6 + 2.4 * len(models)), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 0.6 + 2.2 * len(models)), layout="constrained")
     axes = figure.subplots(len(models), len(_QUANTITIES), squeeze=False)
     for of_model, model in zip(axes, models, strict=True):
         numbers, *curves = zip(*(row[1:] for row in rows if row[0] == model), strict=True)
@@ -61,10 +61,10 @@ def _model_title(model: str, epochs: Sequence[int], errors: Sequence[float | Non
 
 def _draw_curves(axis: Axes, quantity: str, epochs: Sequence[int], curves: Sequence[Sequence[float | None]]) -> None:
     """Draw the *curves* of a quantity on training and on validation images, from zero upwards."""
-    dark, _, light = pick_colours(3)
+    on_validation, on_training = pick_colours(2)
     marker = "o" if len(epochs) <= _MAX_MARKED_EPOCHS else None
     highest = 0.0
-    styles = (("training", light, "--"), ("validation", dark, "-"))
+    styles = (("training", on_training, "--"), ("validation", on_validation, "-"))
     for (label, colour, line), values in zip(styles, curves, strict=True):
         known = [(epoch, value) for epoch, value in zip(epochs, values, strict=True) if value is not None]
         if known:

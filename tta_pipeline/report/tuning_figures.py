@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from tta_pipeline.report.figure_style import COLOURS, hide_frame, pick_colours
+from tta_pipeline.report.figure_style import COLOURS, ON_COLOUR, hide_frame, pick_colours
 from tta_pipeline.results.tuning_record import Trial, TuningRun, Value
 
 _CHOSEN = "#b2182b"
@@ -78,7 +78,7 @@ def _draw_map(run: TuningRun, down: str, along: str) -> Figure:
     for (row, column), error in np.ndenumerate(grid):
         is_chosen = (run.values[down], run.values[along]) == (rows[row], columns[column])
         axis.text(column, row, f"{100 * error:.1f}", ha="center", va="center", fontsize=8,
-                  color="black" if error > middle else "white", fontweight="bold" if is_chosen else "normal",
+                  color=ON_COLOUR if error > middle else "white", fontweight="bold" if is_chosen else "normal",
                   bbox={"fill": False, "edgecolor": _CHOSEN, "linewidth": 2} if is_chosen else None)  # fmt: skip
     figure.colorbar(image, label="mean top-1 error", format=PercentFormatter(1))
     return figure

@@ -18,6 +18,7 @@ from tta_pipeline.report.tables import (
     as_markdown,
     best_cells,
     drop_obvious_columns,
+    fold_constant_columns,
     format_value,
     shorten,
 )
@@ -152,3 +153,19 @@ def test_what_goes_without_saying_is_left_out():
     assert ((0,),) == drop_obvious_columns(table).rows
     assert ("subset",) == drop_obvious_columns(Table(columns=("subset",), rows=())).columns
     assert ("subset",) == drop_obvious_columns(Table(columns=("subset",), rows=(("all",), ("first 5",)))).columns
+
+
+def test_what_all_rows_say_is_said_once():
+    """In a sentence, with the words of the headings; equal errors are results and stay, and one row is not several."""
+    columns = ("experiment", "mean_error", "num_cells", "protocol", "hyperparameters")
+    rows = (("x", 0.5, 75, "mixed", "lr 1"), ("y", 0.5, 75, "mixed", None))
+    table = Table(columns=columns, rows=rows)
+
+    shown, same = fold_constant_columns(table)
+
+    assert ("experiment", "mean_error", "hyperparameters") == shown.columns
+    assert ("y", 0.5, None) == shown.rows[1]
+    assert same == "The same in all rows: cells 75, protocol mixed."
+    assert same in as_html(table, name="board", caption="Board")
+    alone = Table(columns=columns, rows=rows[:1])
+    assert (alone, "") == fold_constant_columns(alone)

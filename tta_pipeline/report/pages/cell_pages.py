@@ -12,8 +12,7 @@ from tta_pipeline.report.pages.cells import CellResults, Entry, chart_data, clas
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.photographs import TILE, Photograph, write_photographs
 from tta_pipeline.report.pages.rendering import render_page
-from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns
-from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.report.tables import Table, as_html, as_html_list, drop_obvious_columns
 from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, WHOLE
@@ -25,6 +24,8 @@ _COLUMNS = (
 _FACTS = (
     "model", "weights", "method", "protocol", "hyperparameters_origin", "seed", "batch_size", "precision", "device",
     "num_forwards", "num_backwards", "num_updates", "num_resets", "wall_s", "data_wait_s", "compute_s",
+)  # fmt: skip
+_IDENTITY = (
     "predictions_sha256", "order_hash", "manifest_sha256", "weights_sha256", "fingerprint",
 )  # fmt: skip
 
@@ -49,7 +50,6 @@ def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, report
 
 
 def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequence[Photograph]) -> str:
-    common = _common_facts(results)
     drawn = {name: asdict(chart_data(entry.row)) for name, entry in results.first.items()}
     return render_page(
         "cell.html.j2",
@@ -64,9 +64,11 @@ def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequen
         photographs=photographs,
         tile=TILE,
         class_errors=class_errors(results),
-        common=common,
-        facts=_differing_facts(results, common),
         sections=[_section(benchmark, results, entry) for entry in results.first.values()],
+        facts=[
+            _facts(results, "settings", "Settings and cost", _FACTS),
+            _facts(results, "identity", "Identity", _IDENTITY),
+        ],
         # Jinja does not escape inside <script>, and an experiment's name may contain "</script>".
         curves=Markup(json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")),  # noqa: S704 - escaped here
     )
@@ -106,20 +108,22 @@ def _launch_command(benchmark: Benchmark, entry: Entry) -> str:
     return f"dg launch --assets '{benchmark.name}/evaluation/{entry.experiment}'{partition}"
 
 
-def _facts(row: Evaluation) -> Mapping[str, object]:
-    return {name: value for name in _FACTS if (value := getattr(row, name)) is not None}
-
-
-def _differing_facts(results: CellResults, common: Mapping[str, object]) -> Markup:
-    """Return a table of the facts that differ between experiments."""
-    shown = [name for name in _FACTS if name not in common]
-    rows = tuple((name, *(getattr(entry.row, each) for each in shown)) for name, entry in results.first.items())
-    return as_html(
-        Table(columns=("experiment", *shown), rows=rows), name="facts_table", caption="What differs", is_whole=False
+def _facts(results: CellResults, name: str, title: str, columns: Sequence[str]) -> Mapping[str, object]:
+    """Return a section with the facts that all experiments on the cell share, and a table of those that differ."""
+    rows = {experiment: [getattr(entry.row, each) for each in columns] for experiment, entry in results.first.items()}
+    first, *others = rows.values()
+    is_same = [all(other[at] == value for other in others) for at, value in enumerate(first)]
+    same = {
+        each: value for each, value, is_it in zip(columns, first, is_same, strict=True) if is_it and value is not None
+    }
+    differing = [at for at, is_it in enumerate(is_same) if not is_it]
+    table = Table(
+        columns=("experiment", *(columns[at] for at in differing)),
+        rows=tuple((experiment, *(row[at] for at in differing)) for experiment, row in rows.items()),
     )
-
-
-def _common_facts(results: CellResults) -> Mapping[str, object]:
-    """Return the facts that are the same for all experiments on the cell."""
-    first, *others = (_facts(entry.row) for entry in results.first.values())
-    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+    return {
+        "name": name,
+        "title": title,
+        "same": as_html_list(Table(columns=tuple(same), rows=(tuple(same.values()),))) if same else "",
+        "table": as_html(table, name=f"{name}_table", caption=title, is_whole=False) if differing else "",
+    }

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tta_pipeline.report.pages.collected_results import CollectedResults, PhotographsOfCell, unit_name
 from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
 from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, holm
-from tta_pipeline.report.significance.pairwise import Pair, mean_error
+from tta_pipeline.report.significance.pairwise import Pair, WrongSamples, estimate_error
 from tta_pipeline.report.significance.verdict import say_verdict
 
 Pairs = Mapping[tuple[str, str], Pair]
@@ -64,8 +64,23 @@ def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: 
 
 def mean_errors(gathered: CollectedResults) -> Mapping[str, Estimate]:
     """Return the mean error, with its interval, of each experiment with stored predictions."""
-    found = {name: mean_error(cells) for name, cells in gathered.judged_cells().items()}
-    return {name: each for name, each in found.items() if each is not None}
+    judged = gathered.judged_cells()
+    return _known({name: estimate_error(each for each in judged[name].values() if each.in_mean) for name in judged})
+
+
+def corruption_errors(gathered: CollectedResults) -> Mapping[str, Mapping[str, Estimate]]:
+    """Return the error under each corruption, with its interval, of each experiment with stored predictions."""
+    judged = gathered.judged_cells()
+    found: dict[str, dict[str, list[WrongSamples]]] = {name: {} for name in judged}
+    for unit, facts in gathered.units.items():
+        for name in judged:
+            if cell := judged[name].get(unit_name(unit)):
+                found[name].setdefault(facts.corruption, []).append(cell)
+    return {name: _known({each: estimate_error(cells) for each, cells in own.items()}) for name, own in found.items()}
+
+
+def _known(estimates: Mapping[str, Estimate | None]) -> Mapping[str, Estimate]:
+    return {name: each for name, each in estimates.items() if each is not None}
 
 
 def not_significantly_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.comparison import Pairs, not_significantly_worse
 from tta_pipeline.report.significance.paired_tests import Estimate
-from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns
+from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns, join_intervals
 
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
@@ -18,7 +18,7 @@ def leaderboard_html(
 ) -> Markup:
     """Return the leaderboard with the interval of each mean error, and with the rows marked that may be the best."""
     wider, leading = add_intervals(table, gathered, compared, means)
-    shown = drop_obvious_columns(_drop_column(wider, "generated"))
+    shown = drop_obvious_columns(join_intervals(_drop_column(wider, "generated")))
     return as_html(shown, name="board", caption="Leaderboard", leading=leading)
 
 

@@ -57,7 +57,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
         (batch,) = islice(stream, 1)
     except (ManifestError, StreamError):
         return ()
-    _sprite([Image.fromarray(np.asarray(image)) for image in batch.images]).save(path, "WEBP", quality=85)
+    save_sprite([[Image.fromarray(np.asarray(image)) for image in batch.images]], path)
     found = []
     for position in positions.tolist():
         label = results.classes[index.labels[position]]
@@ -70,10 +70,12 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
     return found
 
 
-def _sprite(images: Sequence[Image.Image]) -> Image.Image:
-    sprite = Image.new("RGB", (TILE * len(images), TILE))
-    for number, image in enumerate(images):
-        # A small photograph is enlarged without smoothing, so that its pixels show.
-        how = Image.Resampling.NEAREST if image.width <= TILE else Image.Resampling.LANCZOS
-        sprite.paste(image.resize((TILE, TILE), how), (number * TILE, 0))
-    return sprite
+def save_sprite(rows: Sequence[Sequence[Image.Image]], path: Path) -> None:
+    """Write *rows* of images into one WebP file at *path*, in fields of `TILE` x `TILE` pixels."""
+    sprite = Image.new("RGB", (TILE * max(map(len, rows)), TILE * len(rows)))
+    for down, row in enumerate(rows):
+        for along, image in enumerate(row):
+            # A small photograph is enlarged without smoothing, so that its pixels show.
+            how = Image.Resampling.NEAREST if image.width <= TILE else Image.Resampling.LANCZOS
+            sprite.paste(image.resize((TILE, TILE), how), (along * TILE, down * TILE))
+    sprite.save(path, "WEBP", quality=85)

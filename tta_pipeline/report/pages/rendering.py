@@ -6,7 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tta_pipeline.report.figure_style import COLOURS
-from tta_pipeline.report.tables import column_title, format_value
+from tta_pipeline.report.tables import format_value
 
 STATIC = Path(__file__).parent / "static"
 """Files that the pages load: style sheet, scripts, and Vega-Lite."""
@@ -26,7 +26,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["as"] = lambda value, column: format_value(column, value)
-    environment.filters["readable"] = column_title
     return environment
 
 

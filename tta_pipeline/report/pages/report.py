@@ -3,12 +3,12 @@
 import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
+from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL.Image import Image
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
@@ -16,30 +16,39 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
-    corruption_bars,
+    corruption_dots,
     error_against_cost,
     heat_maps,
     reliability,
 )
-from tta_pipeline.report.figure_style import add_notes, as_png, as_svg
+from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
-from tta_pipeline.report.pages.comparison import Pairs, comparison_script, mean_errors, verdict_on
+from tta_pipeline.report.pages.comparison import (
+    Pairs,
+    comparison_script,
+    corruption_errors,
+    mean_errors,
+    verdict_on,
+)
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
+from tta_pipeline.report.pages.photographs import TILE, save_sprite
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
-from tta_pipeline.report.pictures import as_data_uri, encode_png, sample_row, sample_sheet
+from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
 from tta_pipeline.report.progress_figures import progress_lines
+from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
     Table,
     as_html,
+    as_html_list,
     as_markdown,
     drop_obvious_columns,
     format_value,
     query,
 )
-from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_lines
+from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_dots
 from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
@@ -63,10 +72,10 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportSection:
-    """A section of the report: a query, and the table and chart of its answer."""
+    """A section of the report: a query, and the table and chart of its answer; not shown without either."""
 
     name: str
-    """Name of the section's files: `tables/<name>.csv`, `figures/<name>.svg`, `figures/<name>.png`."""
+    """Name of the section's files: `tables/<name>.csv`, and `figures/<name>` as SVG, PDF and PNG."""
     title: str
     text: str
     sql: str
@@ -74,10 +83,10 @@ class ReportSection:
     has_table: bool = True
     """Whether the page shows the table; the CSV file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
+    is_origin: bool = False
+    """Whether the section says where the numbers come from; these are the last."""
     is_across_sets: bool = False
     """Whether the section is shown only for a benchmark with several shift sets."""
-    needs_rows: bool = False
-    """Whether the section is shown only if its query returns rows."""
 
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark* with its parameters filled in, so that a reader can repeat it."""
@@ -93,6 +102,20 @@ class Findings:
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
     """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
+    intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    """Errors by corruption with their intervals, of the experiments with stored predictions."""
+
+    @property
+    def corruptions(self) -> Sequence[str]:
+        """Corruptions with a result, in the order of the benchmark."""
+        evaluated = {cell.corruption for by_cell in self.errors.values() for cell in by_cell}
+        return [each for each in self.benchmark.corruptions if each in evaluated]
+
+    @property
+    def severities(self) -> Sequence[int]:
+        """Severities with a result, in the order of the benchmark."""
+        evaluated = {cell.severity for by_cell in self.errors.values() for cell in by_cell}
+        return [each for each in self.benchmark.severities if each in evaluated]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -140,17 +163,15 @@ SECTIONS = (
         text="Top-1 error in percent; all maps share one scale.",
         sql=queries.CELL_ERRORS,
         has_table=False,
-        draw=lambda found, _: heat_maps(
-            found.errors, found.benchmark.corruptions, found.benchmark.severities, found.means
-        ),
+        draw=lambda found, _: heat_maps(found.errors, found.corruptions, found.severities, found.means),
     ),
     ReportSection(
         name="shift_sets",
         title="Accuracy on each shift set against accuracy on clean images",
-        text="Means over the shifts that count in the mean of each set; compare only rows of equal num_cells. On the "
-        "solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted models, "
-        "if there are at least three: a method above it has effective robustness (Taori et al. 2020, section 2). Clean "
-        "images may have more classes than a set.",
+        text="Means over the shifts that count in the mean of each set; compare only rows of equally many cells. On "
+        "the solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted "
+        "models, if there are at least three: a method above it has effective robustness (Taori et al. 2020, section "
+        "2). Clean images may have more classes than a set.",
         sql=queries.SHIFT_SETS,
         draw=lambda _, table: accuracy_against_clean(table),
         is_across_sets=True,
@@ -158,8 +179,8 @@ SECTIONS = (
     ReportSection(
         name="error_against_cost",
         title="Error against cost",
-        text="Only experiments on the same cells and samples share a panel. The line joins the experiments that no "
-        "other beats in both error and cost.",
+        text="Only experiments on the same cells and samples share a panel. The steps show the lowest error within "
+        "each cost; no experiment beats those on a step, in blue, in both.",
         sql=queries.LEADERBOARD,
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
@@ -167,23 +188,22 @@ SECTIONS = (
     ReportSection(
         name="error_by_corruption",
         title="Error by corruption",
-        text="Mean over the severities, for the first experiment of the benchmark file and the experiments with the "
-        "lowest mean error. mCE is defined on ImageNet-C only, and is shown for experiments with all 75 cells of "
-        "published images.",
+        text="Mean over the severities with its 95 % interval (bootstrap over images, given this one stream), for the "
+        "first experiment of the benchmark file and the experiments with the lowest mean error. mCE is defined "
+        "on ImageNet-C only, and is shown for experiments with all 75 cells of published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
-        draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce, found.means),
+        draw=lambda found, _: corruption_dots(found.errors, found.corruptions, found.mce, found.means, found.intervals),
     ),
     ReportSection(
         name="stream_progress",
         title="Accuracy along long streams",
-        text="For about every 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from there to the "
-        "end, for at least 5,000 images, accuracy is below the unadapted model's on the same cells. An upright tick "
-        "marks a place where a method reset itself, unless it did so in most places.",
+        text="A step for about every 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from "
+        "there to the end, for at least 5,000 images, accuracy is below the unadapted model's on the same cells. "
+        "An upright tick marks a place where a method reset itself, unless it did so in most places.",
         sql=queries.STREAM_PROGRESS,
         has_table=False,
         draw=lambda _, table: progress_lines(table),
-        needs_rows=True,
     ),
     ReportSection(
         name="calibration",
@@ -205,11 +225,11 @@ SECTIONS = (
     ReportSection(
         name="throughput",
         title="Throughput over runs",
-        text="Median over the cells of each run, for the experiments that ran most often; a line needs two runs under "
-        "equal conditions: device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
+        text="Median over the cells of each run, for the experiments that ran at least twice under equal conditions: "
+        "device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
         sql=queries.THROUGHPUT,
         has_table=False,
-        draw=lambda _, table: throughput_lines(table),
+        draw=lambda _, table: throughput_dots(table),
     ),
     ReportSection(
         name="loaders",
@@ -219,7 +239,6 @@ SECTIONS = (
         "may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
-        needs_rows=True,
     ),
     ReportSection(
         name="tuning",
@@ -227,14 +246,12 @@ SECTIONS = (
         text="The newest choice for each tuned experiment, and the trials it was chosen from. Errors are means over "
         "the held-out shifts of the shift set, which are reported nowhere else.",
         sql=queries.TUNING_TRIALS,
-        needs_rows=True,
     ),
     ReportSection(
         name="training",
         title="Training",
         text="The newest training of each model. Errors are from the epoch whose weights were kept.",
         sql=queries.TRAININGS,
-        needs_rows=True,
     ),
     ReportSection(
         name="learning_curves",
@@ -243,14 +260,20 @@ SECTIONS = (
         sql=queries.LEARNING_CURVES,
         has_table=False,
         draw=lambda _, table: learning_curves(table),
-        needs_rows=True,
     ),
-    ReportSection(name="shards", title="Shards", text="Tar shards in place of loose files.", sql=queries.SHARD_SETS),
+    ReportSection(
+        name="shards",
+        title="Shards",
+        text="Tar shards in place of loose files.",
+        sql=queries.SHARD_SETS,
+        is_origin=True,
+    ),
     ReportSection(
         name="environment",
         title="Environment",
         text="Hardware and software behind these numbers.",
         sql=queries.ENVIRONMENT,
+        is_origin=True,
     ),
 )
 
@@ -298,13 +321,15 @@ def write_report(
         compared, means = compare_pairs(gathered.judged_cells()), mean_errors(gathered)
         (beside / "comparison.js").write_text(comparison_script(gathered, compared))
         (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark, notes=found.notes))
-        wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
-        shown = [_write_section(section, found, beside) for section in wanted]
-        why_no_samples = _write_samples(found, locations, beside)
+        found = replace(found, intervals=corruption_errors(gathered))
+        written = [_write_section(each, found, beside) for each in sections(benchmark) if found.tables[each.name].rows]
+        shown = [section for section in written if section["html"] or section["formats"]]
+        samples = _write_samples(found, locations, beside)
         page = render_page(
             "index.html.j2", benchmark=benchmark, notes=found.notes, headline=_headline(found, compared),
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
-            maps=_maps(found, gathered), sample_cells=_sample_cells(found), why_no_samples=why_no_samples,
+            maps=_maps(found, gathered), scale=[error_colours(each / 10)[0] for each in range(11)], samples=samples,
+            tile=TILE, severities=found.severities, has_several=len(found.tables["leaderboard"].rows) > 1,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
             has_severities=bool(benchmark.shift_set.severities),
         )  # fmt: skip
@@ -320,7 +345,6 @@ def write_report(
 
 def _maps(found: Findings, gathered: CollectedResults) -> Sequence[Mapping[str, object]]:
     """Return the heat map of each experiment: a row for each corruption, with a field for each severity."""
-    benchmark = found.benchmark
     return [
         {
             "experiment": experiment,
@@ -330,10 +354,10 @@ def _maps(found: Findings, gathered: CollectedResults) -> Sequence[Mapping[str, 
                     name,
                     [
                         _map_cell(Cell(corruption=name, severity=each), errors, gathered.pages(experiment))
-                        for each in benchmark.severities
+                        for each in found.severities
                     ],
                 )
-                for name in benchmark.corruptions
+                for name in found.corruptions
             ],
         }
         for experiment, errors in found.errors.items()
@@ -347,7 +371,7 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
     background, ink = error_colours(error)
     page = f"{cell.corruption}-{cell.severity}"
     return {
-        "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.0f}",
+        "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.1f}",
         "whole": error, "background": background, "ink": ink,
     }  # fmt: skip
 
@@ -390,13 +414,16 @@ def _headline(found: Findings, compared: Pairs) -> str:
         for corruption in {cell.corruption for cell in errors}
     }
     hardest = max(by_corruption, key=by_corruption.__getitem__)
-    spec = found.benchmark.experiments[found.best]
+    spec, mean = found.benchmark.experiments[found.best], f"{found.means[found.best]:.1%}"
     samples = f", {spec.subset.name} samples of each," if spec.subset else ""
-    return (
-        f"{_verdict_on_best(found, compared)}"
-        f"Of {len(found.errors)} experiments on {len(errors)} cells{samples} {found.best} has the lowest mean error, "
-        f"{found.means[found.best]:.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
+    cells = f"{len(errors)} cell{'s' if len(errors) > 1 else ''}"
+    result = (
+        f"Of {len(found.errors)} experiments on {cells}{samples} {found.best} has the lowest mean error, {mean}"
+        if len(found.errors) > 1
+        else f"{found.best} has a mean error of {mean} on {cells}{samples.removesuffix(',')}"
     )
+    worst = f"; {hardest} hurts it most, {by_corruption[hardest]:.1%}" if len(by_corruption) > 1 else ""
+    return f"{_verdict_on_best(found, compared)}{result}{worst}."
 
 
 def _verdict_on_best(found: Findings, compared: Pairs) -> str:
@@ -419,57 +446,68 @@ def _write_section(section: ReportSection, found: Findings, folder: Path) -> Map
     figure = section.draw(found, table) if section.draw else None
     if figure:
         add_notes(figure, [f"{found.benchmark.name}: {note}" for note in found.notes])
-        (folder / "figures" / f"{section.name}.svg").write_text(as_svg(figure))
-        (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))
+        stem = folder / "figures" / section.name
+        stem.with_suffix(".svg").write_text(as_svg(figure))
+        stem.with_suffix(".pdf").write_bytes(as_pdf(figure))
+        stem.with_suffix(".png").write_bytes(as_png(figure))
     return {
         "name": section.name,
+        "is_origin": section.is_origin,
         "title": section.title,
         "text": section.text,
-        "html": as_html(drop_obvious_columns(table), name=f"{section.name}_table", caption=section.title)
-        if section.has_table
-        else "",
-        "figure": figure is not None,
-        "expects_figure": section.draw is not None,
+        "html": _table_html(section, drop_obvious_columns(table)) if section.has_table else "",
+        "formats": ("svg", "pdf", "png") if figure else (),
         "sql": section.sql_of(found.benchmark),
     }
 
 
-def _sample_cells(found: Findings) -> Mapping[str, object]:
-    """Return the experiment and severity of the sheet of samples, and the query for its cells."""
-    best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
-    sql = fill_parameters(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
-    return {"experiment": best, "severity": severity, "sql": sql}
+def _table_html(section: ReportSection, table: Table) -> Markup:
+    if len(table.rows) == 1:
+        return as_html_list(table)
+    return as_html(table, name=f"{section.name}_table", caption=section.title)
 
 
-def _write_samples(found: Findings, locations: Locations, folder: Path) -> str:
-    """Write the first samples of each corruption at the highest severity, with the best experiment's predictions.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstSamples:
+    """The first samples of each corruption at the highest severity, with the best experiment's predictions."""
 
-    Cells whose samples cannot be read are left out. Return why none was written; empty: some were.
-    """
+    experiment: str
+    severity: int
+    sql: str
+    """Query for the cells, with its parameters filled in."""
+    rows: Sequence[tuple[str, Sequence[ShownSample]]]
+    """Corruption with its error, and its samples; the images are in `figures/samples.webp`."""
+    why_none: str
+    """Why there are no rows; empty: there are."""
+
+
+def _write_samples(found: Findings, locations: Locations, folder: Path) -> FirstSamples:
+    """Write the images of the first samples; cells whose samples cannot be read are left out."""
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)
+    rows, problems = [], []
     if results.spec.protocol.partitioned_by != "cell":
-        return f"{best} is evaluated over streams of several cells, of which no samples are shown."
-    rows, problems = {}, []
-    for cell in found.errors[best]:
-        if cell.severity == severity:
-            try:
-                name, row = _sample_row(results, cell)
-            except (ManifestError, RecordError, StreamError) as error:
-                problems.append(str(error))
-            else:
-                rows[name] = row
-    if not rows:
-        return f"None can be shown. {problems[0]}"
-    (folder / "figures" / "samples.png").write_bytes(encode_png(sample_sheet(rows)))
-    return ""
+        problems = [f"{best} is evaluated over streams of several cells, of which no samples are shown."]
+    else:
+        for cell in found.errors[best]:
+            if cell.severity == severity:
+                try:
+                    rows.append(_samples_of(results, cell))
+                except (ManifestError, RecordError, StreamError) as error:
+                    problems.append(f"None can be shown. {error}")
+    if rows:
+        save_sprite([[each.image for each in samples] for _, samples in rows], folder / "figures" / "samples.webp")
+    sql = fill_parameters(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
+    return FirstSamples(
+        experiment=best, severity=severity, sql=sql, rows=rows, why_none="" if rows else problems[0]
+    )  # fmt: skip
 
 
-def _sample_row(results: ExperimentResults, cell: Cell) -> tuple[str, Image]:
+def _samples_of(results: ExperimentResults, cell: Cell) -> tuple[str, Sequence[ShownSample]]:
     evaluation = results.rows(cell)[0]
     image_size = results.benchmark.image_size_of(results.experiment_name)
-    row = sample_row(results.folder(cell), evaluation, image_size=image_size)
-    return f"{cell.corruption}, error {format_value('error', evaluation.error)}", row
+    samples = first_samples(results.folder(cell), evaluation, image_size=image_size)
+    return f"{cell.corruption}, error {format_value('error', evaluation.error)}", samples
 
 
 def _mean(values: Collection[float]) -> float:

@@ -1,6 +1,6 @@
 """Comparison of experiments: the interval of each mean error, and a test of every pair."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -41,9 +41,9 @@ WrongSamplesByExperiment = Mapping[str, Mapping[str, WrongSamples]]
 """Judged samples by experiment, and by cell in a stream."""
 
 
-def mean_error(cells: Mapping[str, WrongSamples]) -> Estimate | None:
-    """Return the mean error of an experiment over its cells that count in the mean; None without such cells."""
-    return _estimate_if_any([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean], lowest=0)
+def estimate_error(cells: Iterable[WrongSamples]) -> Estimate | None:
+    """Return the mean error of an experiment over *cells*; None without any."""
+    return _estimate_if_any([(each, each.is_wrong.astype(float)) for each in cells], lowest=0)
 
 
 def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str], Pair]:

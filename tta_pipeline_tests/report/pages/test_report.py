@@ -32,7 +32,9 @@ from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
 
-ALWAYS = [section for section in SECTIONS if not (section.is_across_sets or section.needs_rows)]
+SOMETIMES = ("stream_progress", "loaders", "tuning", "training", "learning_curves")
+"""Sections of results that few benchmarks have."""
+ALWAYS = [each for each in SECTIONS if not (each.is_across_sets or each.name in SOMETIMES)]
 LOADERS = ("indexed", "imagefolder")
 QUIET = log_reporter(lambda _: None)
 WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
@@ -146,16 +148,57 @@ def test_the_sql_on_the_page_gives_the_table_beside_it(locations: Locations, pag
     assert _rows(answer) == _rows(stored)
 
 
-@pytest.mark.parametrize("name", [*WITH_FIGURE, "samples"])
-def test_every_figure_is_a_file_too(locations: Locations, page: str, name: str):
-    """As PNG with something drawn in more than a few colours, and as SVG; the page names both."""
-    folder = locations.report("small") / "figures"
+@pytest.mark.parametrize("name", WITH_FIGURE)
+def test_every_figure_is_a_file_to_click(locations: Locations, page: str, name: str):
+    """As SVG that follows the theme, as PDF, and as PNG with something drawn in more than a few colours."""
+    stem = locations.report("small") / "figures" / name
 
-    with Image.open(folder / f"{name}.png") as image:
+    for ending in ("svg", "pdf", "png"):
+        assert f'<a href="figures/{name}.{ending}">' in page
+    svg = stem.with_suffix(".svg").read_text()
+    assert "</svg>" in svg
+    assert "prefers-color-scheme: dark" in svg
+    assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    with Image.open(stem.with_suffix(".png")) as image:
         assert len(image.convert("RGB").getcolors(2**24)) > 8
-    if name != "samples":
-        assert f"figures/{name}.svg" in page
-        assert "</svg>" in (folder / f"{name}.svg").read_text()
+
+
+def test_the_first_columns_are_name_and_error_and_constants_are_said_once(page: str):
+    """The interval is beside the error; the model and the protocol of all are in a sentence below the table."""
+    (board,) = re.findall(
+        r'<table class="sortable" id="board">.*?</table></div><p class="quiet">.*?</p>', page, re.DOTALL
+    )
+    head = re.findall(r"<th scope=\"col\"[^>]*>(.*?)</th>", board)
+
+    assert ["experiment", "error"] == head[:2]
+    assert not {"model", "protocol", "cells"} & set(head)
+    assert "method" in head
+    assert re.search(r"The same in all rows: .*cells 4.*protocol reset_each_shift, model cnn", board)
+    assert re.search(r"\d\.\d% \[\d+\.\d, \d+\.\d\]", board)
+
+
+def test_where_numbers_come_from_is_said_last(locations: Locations, page: str):
+    """After all results, on the first page and on the pages of the cells, whose hashes are nowhere else."""
+    assert ["samples", "shards", "environment"] == re.findall(r'<h2 id="([^"]+)"', page)[-3:]
+    cell = (locations.report("small") / "cells" / "contrast-5.html").read_text()
+    before, title, identity = cell.partition(">Identity</h2>")
+    assert title
+    assert "sha256" not in before
+    assert "sha256" in identity
+    assert "<h2" not in identity
+
+
+def test_sections_without_content_are_not_shown(half: Locations):
+    """Neither on the page nor in the list above it; nor are samples without shards."""
+    folder = half.report("small")
+    page = (folder / "index.html").read_text()
+    shown, listed = re.findall(r'<h2 id="([^"]+)"', page), re.findall(r'<li><a href="#([^"]+)"', page)
+
+    assert shown == listed
+    assert not {"samples", *SOMETIMES} - {"training", "learning_curves"} & set(shown)
+    cell = (folder / "cells" / "contrast-5.html").read_text()
+    assert "<dt>" in cell
+    assert not re.search(r"<(section|table|ul|dl|p)[^>]*>\s*</\1>", page + cell)
 
 
 def test_random_weights_are_named_wherever_numbers_are_shown(sweep: Project, tmp_path: Path):
@@ -219,9 +262,8 @@ def test_a_heat_map_tells_every_cell(half: Locations):
     svg = (folder / "figures" / "heat_map.svg").read_text()
 
     assert 3 * 4 - 3 - 1 == len(rows)
-    # On the axes stand severities, and the corruptions have no numbers in their names.
-    shown = Counter(re.findall(r">(\d+)</text>", svg[: svg.index("top-1 error")])) - Counter({"3": 3, "5": 3})
-    assert Counter(f"{100 * float(row['error']):.0f}" for row in rows) == shown
+    shown = Counter(re.findall(r">(\d+\.\d)</text>", svg[: svg.index("top-1 error")]))
+    assert Counter(f"{100 * float(row['error']):.1f}" for row in rows) == shown
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # workers are forked
@@ -257,8 +299,8 @@ def test_without_shards_there_is_a_report_all_the_same(half: Locations):
     """Results outlive the images: only the samples are missing, and the page says why."""
     folder = half.report("small")
 
-    assert re.search(r"<p>None can be shown. [^<]*00000.tar[^<]*</p>", (folder / "index.html").read_text())
-    assert not (folder / "figures" / "samples.png").exists()
+    assert re.search(r"Samples: None can be shown. [^<]*00000.tar[^<]*</p>", (folder / "index.html").read_text())
+    assert not (folder / "figures" / "samples.webp").exists()
 
 
 def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_path: Path):
@@ -268,7 +310,25 @@ def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_pat
     path.write_text(f"{text}  all: {{model: cnn, method: source, protocol: {{shift: continual}}}}\n")
     found = SimpleNamespace(best="all", errors={"all": {CONTRAST_5: 0.5}}, benchmark=load_benchmark(path))
 
-    assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path)
+    assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path).why_none
+
+
+def test_a_report_of_one_experiment_says_only_what_there_is(locations: Locations, tmp_path: Path):
+    """No best of one, nothing to filter or compare, and no row or column of the map without a result."""
+    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
+    path = there.benchmark_files / "small.yaml"
+    path.write_text(SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n")
+    for cell in ("gaussian_noise-3", "gaussian_noise-5", "contrast-3"):
+        shutil.rmtree(there.results("small") / "evaluations" / "norm" / cell)
+    publish_metrics(there, rebuild=True)
+
+    page = write_report(there, load_benchmark(path), reporter=QUIET).path.read_text()
+
+    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', page)
+    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', page)
+    (found,) = re.findall(r'<table class="map".*?</table>', page, re.DOTALL)
+    assert ["severity", "5"] == re.findall(r'<th scope="col">(.*?)</th>', found)
+    assert ["contrast"] == re.findall(r'<th scope="row">(.*?)</th>', found)
 
 
 def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path):

@@ -23,24 +23,26 @@ function reliability(name) {
 }
 
 function timeline(name) {
-  const values = CURVES[name].batches.map(([image, accuracy, ms]) => ({ image, accuracy, ms }));
+  const parts = CURVES[name].batches.map(([image, accuracy, ms]) => ({ image, accuracy, ms }));
+  const values = [{ ...parts[0], image: 0 }, ...parts]; // each is a step that ends at its last image
+  const width = Math.min(380, innerWidth - 110);
   const x = { field: "image", type: "quantitative", title: "images so far", scale: { domain: [0, values.at(-1).image] } };
   const y = { type: "quantitative", title: null };
-  const line = (color) => ({ type: "line", color, point: { color, size: 18 }, tooltip: true });
+  const line = (color) => ({ type: "line", interpolate: "step-before", color });
   const resets = { data: { values: CURVES[name].resets.map((image) => ({ image })) },
                    mark: { type: "rule", color: "#888", strokeDash: [4, 3], aria: false }, encoding: { x: { ...x, title: null } } };
   return {
     data: { values },
     vconcat: [
       { title: CURVES[name].resets.length ? "Accuracy along the stream; dashed where the method reset itself" : "Accuracy along the stream",
-        width: 380, height: 80,
+        width, height: 80,
         layer: [
           resets,
           { mark: line(BLUE),
             encoding: { x: { ...x, title: null },
                         y: { ...y, field: "accuracy", scale: { zero: false }, axis: { format: ".0%", minExtent: 36 } } } },
         ] },
-      { title: "Milliseconds per image, waiting for data included", width: 380, height: 80, mark: line(ORANGE),
+      { title: "Milliseconds per image, waiting for data included", width, height: 80, mark: line(ORANGE),
         encoding: { x, y: { ...y, field: "ms", axis: { minExtent: 36 } } } },
     ],
   };

@@ -40,8 +40,8 @@ const verdict = (a, b, change, p) => (p > P_LEVEL ? "not shown" : change > 0 ? a
 
 function showMean(a, b, pair) {
   const said = document.getElementById("mean");
-  if (a === b) {
-    said.textContent = "Choose two different experiments.";
+  if (a === b || !b) {
+    said.textContent = b ? "Choose two different experiments." : "There is only one experiment.";
     return;
   }
   if (!pair) {
@@ -77,6 +77,17 @@ function fieldsOf(rows) {
   });
 }
 
+// From blue to red; both ends of the scale say in words who is better.
+const SCALE = ["#2166ac", "#f7f7f7", "#b2182b"];
+
+function showScale(a, b, most, times) {
+  document.getElementById("what").textContent =
+    `Error of ${b} − error of ${a}${times > 1 ? `, mean over up to ${times} streams and visits of a cell` : ""}.`;
+  const colours = element("span", { class: "colours", style: `background: linear-gradient(to right, ${SCALE})` });
+  document.getElementById("scale").replaceChildren(
+    element("span", {}, `${signed(-most)}, ${b} is better`), colours, element("span", {}, `${signed(most)}, ${a} is better`));
+}
+
 function showMap(a, b, rows) {
   const target = document.getElementById("map");
   target.replaceChildren();
@@ -84,11 +95,10 @@ function showMap(a, b, rows) {
   if (!values.length) return;
   const most = Math.max(0.01, ...values.map((field) => Math.abs(field.change)));
   const corruptions = [...new Set(values.map((field) => field.corruption))];
-  const times = Math.max(...values.map((field) => field.times));
+  showScale(a, b, most, Math.max(...values.map((field) => field.times)));
   const spec = {
     data: { values },
-    title: times > 1 ? `mean over up to ${times} streams and visits of a cell` : undefined,
-    width: { step: 58 }, height: { step: 22 },
+    width: { step: innerWidth < 600 ? 44 : 58 }, height: { step: 22 },
     encoding: {
       x: { field: "severity", type: "ordinal", axis: { labelAngle: 0, orient: "top" } },
       y: { field: "corruption", type: "ordinal", sort: corruptions, title: null },
@@ -98,12 +108,11 @@ function showMap(a, b, rows) {
         encoding: { href: { field: "url" },
                     tooltip: [{ field: "corruption" }, { field: "severity" }, { field: "errorA", title: a, format: ".2%" },
                               { field: "errorB", title: b, format: ".2%" }],
-                    color: { field: "change", type: "quantitative", title: `${b} − ${a}`,
-                             scale: { domain: [-most, 0, most], range: ["#2166ac", "#f7f7f7", "#b2182b"] },
-                             legend: { format: "+.1%" } } } },
+                    color: { field: "change", type: "quantitative", scale: { domain: [-most, 0, most], range: SCALE },
+                             legend: null } } },
       { mark: { type: "text", fontSize: 10 },
         encoding: { text: { field: "text" }, href: { field: "url" },
-                    color: { condition: { test: `abs(datum.change) > ${0.6 * most}`, value: "white" }, value: "#1a1a1a" } } },
+                    color: { condition: { test: `datum.change < ${-0.8 * most} || datum.change > ${0.7 * most}`, value: "white" }, value: "#1a1a1a" } } },
     ],
   };
   draw(target, `Error of ${b} minus error of ${a} by corruption and severity; the numbers are in the table below.`, spec);
@@ -152,7 +161,7 @@ function showPhotographs(a, b) {
     }
     const list = document.getElementById(name);
     list.replaceChildren(...found.slice(0, 24));
-    if (!found.length) list.replaceChildren(element("li", {}, "None of these photographs."));
+    list.parentElement.hidden = !found.length;
   }
   document.getElementById("only-a-title").textContent = `${b} is right, ${a} is wrong`;
   document.getElementById("only-b-title").textContent = `${a} is right, ${b} is wrong`;
@@ -165,6 +174,7 @@ function show() {
   history.replaceState(null, "", `?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
   document.getElementById("command").textContent = `tta-pipeline compare ${a} ${b}`;
   showMean(a, b, pair);
+  document.getElementById("where").parentElement.hidden = !rows.length;
   showMap(a, b, rows);
   showSigns(a, b, rows);
   showPhotographs(a, b);

@@ -1,0 +1,49 @@
+"""What a reader sees of the charts: names that can be read, and intervals of the values they belong to."""
+
+from itertools import combinations
+
+import pytest
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
+
+from tta_pipeline.report.error_figures import corruption_dots, error_against_cost
+from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.tables import Table
+from tta_pipeline.util.partitions import Cell
+
+COLUMNS = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
+
+
+def test_names_beside_points_hide_neither_each_other_nor_the_axes():
+    """Also of twenty experiments, several of which are nearly the same in error and cost."""
+    rows = tuple(("all", 75, f"method_{n}", 1 + n % 5 + 0.01 * n, 0.1 * (1 + n % 4) + 0.001 * n) for n in range(20))
+
+    figure = error_against_cost(Table(columns=COLUMNS, rows=rows))
+
+    assert figure is not None
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    names = [each for each in axis.texts if isinstance(each, Annotation)]
+    assert {row[2] for row in rows} == {each.get_text() for each in names}
+    boxes = [Text.get_window_extent(each).padded(-1) for each in names]  # without the lines that lead to the points
+    assert not [1 for a, b in combinations(boxes, 2) if Bbox.intersection(a, b) is not None]
+    assert all(axis.bbox.padded(2).contains(*corner) for each in boxes for corner in (each.min, each.max))
+
+
+def test_one_experiment_has_nothing_to_be_compared_with():
+    """Neither alone nor beside one on other cells."""
+    rows = (("all", 75, "tent", 1.0, 0.1), ("all", 3, "norm", 1.0, 0.1))
+
+    assert error_against_cost(Table(columns=COLUMNS, rows=rows)) is None
+
+
+@pytest.mark.parametrize(("mean", "num_drawn"), [(0.3, 1), (0.2, 0)])
+def test_an_interval_is_of_the_same_cells_as_its_dot(mean: float, num_drawn: int):
+    """Predictions may be kept for some cells only: their interval is of another mean, and is not drawn."""
+    errors = {"tent": {Cell(corruption="fog", severity=each): error for each, error in ((3, 0.2), (5, 0.4))}}
+    intervals = {"tent": {"fog": Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1, p_value=0.0)}}
+
+    (axis,) = corruption_dots(errors, ["fog"], {}, {"tent": 0.3}, intervals).axes
+
+    assert num_drawn == len(axis.collections)
+    assert axis.get_lines()[0].get_xdata()[0] == pytest.approx(0.3)
