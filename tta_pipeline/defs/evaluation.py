@@ -155,12 +155,15 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
 
 
 _GROUPS = {
-    "result": ("error", "top5_error", "nll", "ece", "num_samples", "diverged"),
-    "timing": ("wall_s", "images_per_s", "time_to_first_batch_s", "data_wait_s", "compute_s"),
+    "result": ("error", "ece", "nll", "num_samples", "diverged"),
+    "timing": ("images_per_s", "wall_s", "data_wait_s", "compute_s"),
     "cost": ("num_forwards", "num_backwards", "num_updates", "peak_rss_gib", "peak_cuda_gib"),
-    "identity": ("predictions_sha256", "weights_sha256", "manifest_sha256", "fingerprint"),
 }
 """Facts of an evaluation, as the web UI groups them."""
+_FIRST = ("error", "ece", "images_per_s")
+_HASHES = ("order_hash", "predictions_sha256")
+_SHOWN = (*_FIRST, *(name for name in SHOWN if name not in (*_FIRST, *_HASHES)))
+"""Numbers of a cell in the order of the web UI; hashes stand last."""
 _LONG_FIELDS = ("batches", "class_counts", "first_samples", "calibration")
 """Lists in a record that are shown as pictures."""
 
@@ -182,8 +185,8 @@ class _Reporter:
         return PartitionReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
-                "was_evaluated": was_evaluated,
                 **(self._cell_metadata(rows[0]) if len(rows) == 1 else _stream_metadata(rows)),
+                "was_evaluated": was_evaluated,
             },
             data_version=data_version_of(rows),
         )
@@ -195,19 +198,20 @@ class _Reporter:
         cell = Cell(corruption=row.corruption, severity=row.severity)
         image_size = results.benchmark.image_size_of(results.experiment_name)
         samples = sample_row(results.folder(cell), row, image_size=image_size)
-        shown = {name: _rounded(getattr(row, name)) for name in SHOWN}
+        shown = {name: _rounded(getattr(row, name)) for name in _SHOWN}
         page = results.locations.report(results.benchmark.name) / "cells" / f"{cell.corruption}-{cell.severity}.html"
         return {
             "summary": dg.MetadataValue.md(_summary(row)),
-            **{name: value for name, value in shown.items() if value is not None},
-            "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
             "page": dg.MetadataValue.path(f"{page}#experiment-{results.experiment_name}"),
-            "record": dg.MetadataValue.json(
-                {name: value for name, value in row.facts().items() if name not in _LONG_FIELDS}
-            ),
             "samples": picture("first samples with their predictions", encode_png(samples)),
             "calibration": picture("accuracy at each confidence", encode_png(reliability_diagram(row))),
             "timeline": picture("where the time of each batch went", encode_png(timeline(row))),
+            **{name: value for name, value in shown.items() if value is not None},
+            "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
+            "record": dg.MetadataValue.json(
+                {name: value for name, value in row.facts().items() if name not in _LONG_FIELDS}
+            ),
+            **{name: getattr(row, name) for name in _HASHES},
         }
 
     def _publish_if_due(self) -> None:
@@ -225,7 +229,7 @@ def _rounded(value: object) -> object:
 
 
 def _summary(row: Evaluation) -> str:
-    """Return the most important facts of *row* as a Markdown table of four lines."""
+    """Return the most important facts of *row* as a Markdown table of three lines."""
     from tta_pipeline.report.tables import column_title, format_value
 
     lines = [
@@ -243,10 +247,10 @@ def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
     return {
         "error": mean_error(rows),
+        "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "num_samples": sum(row.num_samples for row in rows),
         "num_segments": len(rows),
         "wall_s": wall_s,
-        "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
         "diverged": any(row.diverged for row in rows),
         "segments": dg.MetadataValue.md(as_markdown(drop_obvious_columns(table))),

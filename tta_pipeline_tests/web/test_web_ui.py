@@ -99,6 +99,9 @@ def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
     assert 0 < metadata["error"]["floatValue"] < 1
     assert metadata["images_per_s"]["floatValue"] > 0
     assert f"| result | error {metadata['error']['floatValue']:.1%}" in metadata["summary"]["mdStr"]
+    assert ["summary", "page", "samples"] == list(metadata)[:3]
+    assert ["order_hash", "predictions_sha256"] == [name for name in metadata if "hash" in name or "sha256" in name]
+    assert "sha256" not in metadata["summary"]["mdStr"]
     assert metadata["page"]["path"].endswith(f"/report/cells/{cell.corruption}-{cell.severity}.html#experiment-tent")
     record = json.loads(metadata["record"]["jsonString"])
     assert (record["corruption"], record["severity"]) == (cell.corruption, cell.severity)
