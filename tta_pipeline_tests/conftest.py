@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the millions of objects that exist before the first test out of garbage collections."""
+    import_module("hypothesis")  # asks, while it is imported, who refers to an object, and frozen ones do not answer
     gc.collect()
     gc.freeze()
 
