@@ -10,7 +10,6 @@ from tta_pipeline.util.json_values import JsonObject
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's training images, the default of untrained networks."""
-"""Description of random weights; tables mark a model that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

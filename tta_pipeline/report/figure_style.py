@@ -127,11 +127,11 @@ def as_pdf(figure: Figure) -> bytes:
 def as_svg(figure: Figure) -> str:
     """Return *figure* as SVG on no ground, in the reader's theme.
 
-    Text stays text, and coordinates are rounded to hundredths of a point.
+    Text stays text as it is, and coordinates are rounded to hundredths of a point.
     """
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.sans-serif": ["DejaVu Sans"]}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())
+    text = re.sub("<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue())
     text = text[text.index("<svg") :].replace("<svg ", '<svg style="white-space: pre" ', 1)
     return text.replace(">", f">\n{_DARK_THEME}", 1)

@@ -1,12 +1,15 @@
 """What a reader sees of the charts: names that can be read, and intervals of the values they belong to."""
 
+import re
 from itertools import combinations
 
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from tta_pipeline.report.error_figures import corruption_dots, error_against_cost
+from tta_pipeline.report.figure_style import as_svg
 from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
@@ -35,6 +38,17 @@ def test_one_experiment_has_nothing_to_be_compared_with():
     rows = (("all", 75, "tent", 1.0, 0.1), ("all", 3, "norm", 1.0, 0.1))
 
     assert error_against_cost(Table(columns=COLUMNS, rows=rows)) is None
+
+
+def test_an_svg_rounds_coordinates_and_no_text():
+    """A label of a tick such as 0.565 is as long as it was written."""
+    figure = Figure()
+    figure.text(1 / 3, 1 / 7, "0.565")
+
+    svg = as_svg(figure)
+
+    assert ">0.565<" in svg
+    assert not re.search(r'="[^"]*\d\.\d{3}', svg)
 
 
 @pytest.mark.parametrize(("mean", "num_drawn"), [(0.3, 1), (0.2, 0)])
