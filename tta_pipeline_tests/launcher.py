@@ -209,6 +209,7 @@ def _become(
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # that of the environment; a library may have asked for it before
     os.chdir(folder)
     program = Path(sys.executable).with_name(command[0])
     sys.argv = [str(program), *command[1:]]

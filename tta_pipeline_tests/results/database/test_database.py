@@ -170,7 +170,7 @@ def test_every_nullable_column_is_written_somewhere():
         nullable = connection.execute(
             """
             SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() USING (table_name)
-            WHERE c.is_nullable
+            WHERE c.is_nullable AND table_name <> 'published_shifts'  -- filled by whole rows
             """
         ).fetchall()
 
