@@ -1,6 +1,7 @@
 """What the README and the overview say holds."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from tta_pipeline.cli import main
@@ -37,6 +38,23 @@ def test_the_question_of_the_first_screen_is_answered(sweep: Project):
 
     assert 0 == finished.returncode, finished.stderr
     assert "contrast" in finished.stdout
+
+
+def test_the_table_on_the_first_screen_has_the_columns_of_the_program(sweep: Project):
+    """And the marks above it; columns in which rows are equal are left out, so the demo has more."""
+    (printed,) = re.findall(r"```\n(generated: .*?)```", README, re.DOTALL)
+
+    finished = sweep.run("tta-pipeline", "metrics")
+
+    assert 0 == finished.returncode, finished.stderr
+    assert Counter(above_the_rows(finished.stdout)) <= Counter(above_the_rows(printed))
+
+
+def above_the_rows(text: str) -> list[str]:
+    """Return the words of the notes and of the head of a table."""
+    rows = re.search(r"^\w+ +[\d.]+%", text, re.MULTILINE)
+    assert rows
+    return text[: rows.start()].split()
 
 
 def test_the_annotated_tree_is_the_package():
