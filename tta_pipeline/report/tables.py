@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import duckdb
@@ -20,6 +20,14 @@ class Table:
         """Return the values of one column."""
         position = self.columns.index(name)
         return [row[position] for row in self.rows]
+
+    def select(self, positions: Sequence[int]) -> Self:
+        """Return the columns at *positions*, in this order."""
+        return replace(
+            self,
+            columns=tuple(self.columns[at] for at in positions),
+            rows=tuple(tuple(row[at] for at in positions) for row in self.rows),
+        )
 
 
 class WithInterval(float):
@@ -129,10 +137,7 @@ def drop_obvious_columns(table: Table) -> Table:
         for number, name in enumerate(table.columns)
         if not table.rows or any(row[number] is not None and row[number] != _OBVIOUS.get(name) for row in table.rows)
     ]
-    return Table(
-        columns=tuple(table.columns[number] for number in telling),
-        rows=tuple(tuple(row[number] for number in telling) for row in table.rows),
-    )
+    return table.select(telling)
 
 
 def fold_constant_columns(table: Table) -> tuple[Table, str]:
@@ -148,13 +153,7 @@ def fold_constant_columns(table: Table) -> tuple[Table, str]:
     ]  # fmt: skip
     said = [f"{column_title(table.columns[at])} {format_value(table.columns[at], table.rows[0][at])}" for at in folded]
     kept = [number for number in range(len(table.columns)) if number not in folded]
-    return (
-        Table(
-            columns=tuple(table.columns[at] for at in kept),
-            rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
-        ),
-        f"The same in all rows: {', '.join(said)}." if said else "",
-    )
+    return table.select(kept), f"The same in all rows: {', '.join(said)}." if said else ""
 
 
 _INTERVALS = (
@@ -173,8 +172,7 @@ def shorten(table: Table, columns: Sequence[str]) -> Table:
         for name in columns
         if name in table.columns and not (name in _NAMES_OF_ALL and len(set(table.column(name))) == 1)
     ]
-    positions = [table.columns.index(name) for name in shown]
-    return Table(columns=tuple(shown), rows=tuple(tuple(row[at] for at in positions) for row in table.rows))
+    return table.select([table.columns.index(name) for name in shown])
 
 
 def join_intervals(table: Table) -> Table:
