@@ -96,7 +96,7 @@ def test_the_help_says_what_a_machine_needs(capsys: pytest.CaptureFixture[str]):
 
     assert all(f"{each.limit_s} s  {each.summary}" in told for each in SECTIONS)
     assert "simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4" in told
-    assert "--write docs/performance.md gpu_day.jsonl" in told
+    assert "--write docs/gpu-day.md gpu_day.jsonl" in told
 
 
 def test_sections_import_only_what_the_help_lists():
@@ -111,8 +111,8 @@ def test_sections_import_only_what_the_help_lists():
 
 
 def test_the_document_has_a_place_for_the_figures():
-    """Nothing has to be added to docs/performance.md before figures are written into it."""
-    text = (Path(__file__).parents[1] / "docs" / "performance.md").read_text()
+    """Nothing has to be added to docs/gpu-day.md before figures are written into it."""
+    text = (Path(__file__).parents[1] / "docs" / "gpu-day.md").read_text()
     assert text.index(BEGIN) < text.index(END)
 
 
@@ -148,7 +148,7 @@ def test_the_figures_replace_what_a_document_had(tmp_path: Path):
     document.write_text(DOCUMENT)
     append_line(lines, line(section="machine", what="device", text="NVIDIA H200"))
     append_line(lines, line(what="streamed / resident", found=0.97, low=0.96, high=0.98, asked=">= 0.95"))
-    append_line(lines, line(what="DALI", why_not="DALI|is not installed"))
+    append_line(lines, line(what="DALI", why_not="DALI<8> | is not installed"))
 
     write_into(document, lines)
     written = document.read_text()
@@ -158,7 +158,7 @@ def test_the_figures_replace_what_a_document_had(tmp_path: Path):
     assert written.startswith(f"# Speed\n\nBefore.\n\n{BEGIN}\n\n*NVIDIA H200*, 2026-12-01.\n")
     assert written.endswith(f"\n{END}\n\nAfter.\n")
     assert "| speed | streamed / resident | 0.97 [0.96-0.98] | >= 0.95 | met |  |" in written
-    assert "| speed | DALI |  |  | not measured | DALI\\|is not installed |" in written
+    assert "| speed | DALI |  |  | not measured | DALI&lt;8> \\| is not installed |" in written
     assert "No figures yet" not in written
 
 

@@ -31,7 +31,7 @@ examples:
   python -m bench.gpu_day --rehearse                    tiny, on the CPU: does every section work?
   python -m bench.gpu_day                               all sections
   python -m bench.gpu_day --section speed               one section again (it needs the section images once)
-  python -m bench.gpu_day --write docs/performance.md gpu_day.jsonl
+  python -m bench.gpu_day --write docs/gpu-day.md gpu_day.jsonl
 """
 
 

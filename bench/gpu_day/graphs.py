@@ -25,7 +25,7 @@ from tta_pipeline.methods.method import Method
 _METHODS = ("source", "tent", "sar", "memo")
 _WITH_STEP = ("tent", "sar")
 _NUM_BATCHES, _NUM_CLASSES = 4, 10
-_NUM_TURNS, _NUM_TIMED = 5, 10
+_NUM_TURNS, _NUM_TIMED = 3, 10
 """Number of turns of the modes whose speed is compared, and number of batches in each."""
 _MOST = 0.02
 """Largest distance of the logits, relative to their norm, that a different order of sums may cause over a few
@@ -47,8 +47,8 @@ def _compare_modes(name: str, plan: Plan, device: torch.device) -> Iterator[Figu
     modes = ("reduce-overhead", "step") if name in _WITH_STEP and not plan.is_rehearsal else ("reduce-overhead",)
     methods = {mode: _method(name, plan, device, size, mode) for mode in ("off", *modes)}
     eager = torch.cat([methods["off"].predict(as_floats(images)).cpu() for images in batches])
+    torch._dynamo.reset()  # noqa: SLF001 - graphs of other methods do not count
     for mode in modes:
-        torch._dynamo.reset()  # noqa: SLF001 - graphs of other methods do not count
         counters.clear()
         logits, num_compiled = [], []
         for images in batches:
@@ -91,7 +91,7 @@ def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, devi
             for _ in range(_NUM_TIMED):
                 method.predict(as_floats(images))
             clock.synchronize()
-            if turn:  # the first turn compiles again, since the graphs were dropped above
+            if turn:  # the first turn warms up
                 rates[mode].append(_NUM_TIMED / (time.perf_counter() - started))
     for mode, found in rates.items():
         yield median(f"{name}, compile {mode}", found, unit="batches/s")

@@ -1,9 +1,11 @@
 """Shared parts of the sections: the device, networks, methods, streams, and timed passes."""
 
+import copy
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import nn
@@ -71,6 +73,11 @@ def shards_of(plan: Plan) -> ShardSet:
 
 def plain_network(architecture: str, num_classes: int) -> nn.Module:
     """Return an architecture of torchvision with fixed random weights: speed does not depend on weights."""
+    return copy.deepcopy(_drawn_network(architecture, num_classes))
+
+
+@cache  # drawing the weights of a ResNet-50 takes as long as many batches
+def _drawn_network(architecture: str, num_classes: int) -> nn.Module:
     torch.manual_seed(0)
     network: nn.Module = models.get_model(architecture, num_classes=num_classes)
     return network

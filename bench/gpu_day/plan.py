@@ -29,7 +29,7 @@ class Plan:
     """Images in a pass of a method that adapts."""
     num_profiled: int = 20
     """Batches of source and of tent in a profile."""
-    num_swept: int = 6
+    num_swept: int = 4
     """Batches of each method in the profile of a sweep."""
     little_gib: float = 4
     """Memory that is too small for a batch of four times `batch_size`."""

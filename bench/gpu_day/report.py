@@ -61,9 +61,12 @@ def write_into(document: Path, lines_path: Path) -> None:
 def _markdown(lines: Iterable[Line]) -> list[str]:
     rows = [(line.section, line.what, figure_text(line), line.asked, verdict(line), _remark(line)) for line in lines]
     head = ["| section | what | found | asked | verdict | |", "|---|---|---|---|---|---|"]
-    return head + [
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
-    ]
+    return head + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+
+
+def _cell(text: str) -> str:
+    """Return *text* for a cell of a table in Markdown; names of kernels have angle brackets."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def figure_text(line: Line) -> str:

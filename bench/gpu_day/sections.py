@@ -7,7 +7,7 @@ MOST_S = 540
 
 SECTIONS = (
     Section(
-        name="images", function="bench.gpu_day.images:images", limit_s=60,
+        name="images", function="bench.gpu_day.images:images", limit_s=45,
         summary="makes the images and shards that the others read",
     ),
     Section(
@@ -19,7 +19,7 @@ SECTIONS = (
         summary="CUDA's stream sanitizer over one stream, whose bytes are compared",
     ),
     Section(
-        name="methods", function="bench.gpu_day.correct:methods", limit_s=65,
+        name="methods", function="bench.gpu_day.correct:methods", limit_s=50,
         summary="predictions of all methods against the CPU's, and repeated",
     ),
     Section(
@@ -27,19 +27,19 @@ SECTIONS = (
         summary="bf16 and tf32 against fp32, and gradients of fp16",
     ),
     Section(
-        name="waits", function="bench.gpu_day.waits:waits", limit_s=30,
+        name="waits", function="bench.gpu_day.waits:waits", limit_s=35,
         summary="waits of the host inside a batch of each method",
     ),
     Section(
-        name="memory", function="bench.gpu_day.memory:memory", limit_s=20,
+        name="memory", function="bench.gpu_day.memory:memory", limit_s=15,
         summary="live memory over a pass, and the error of a batch that is too large",
     ),
     Section(
-        name="speed", function="bench.gpu_day.speed:speed", limit_s=130,
+        name="speed", function="bench.gpu_day.speed:speed", limit_s=115,
         summary="shards to predictions against batches on the device; tent against a bare loop",
     ),
     Section(
-        name="graphs", function="bench.gpu_day.graphs:graphs", limit_s=50,
+        name="graphs", function="bench.gpu_day.graphs:graphs", limit_s=75,
         summary="compiled with CUDA graphs: the same predictions, nothing compiled again",
     ),
     Section(
@@ -47,7 +47,7 @@ SECTIONS = (
         summary="cells in a row, and a stream that is killed and resumed",
     ),
     Section(
-        name="profile", function="bench.gpu_day.profiled:profile", limit_s=40,
+        name="profile", function="bench.gpu_day.profiled:profile", limit_s=60,
         summary="longest kernels, and how busy the device is",
     ),
     Section(

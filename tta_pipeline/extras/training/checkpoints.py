@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.util.files import make_cache_folder, read_sealed, seal, write_atomically
+from tta_pipeline.util.files import is_unpublished, make_cache_folder, read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
 _MOST_BYTES = 2**38
@@ -28,7 +28,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """The checkpoints of one training."""
+    """The checkpoints of one training. Only the process that holds the training's lock uses them."""
 
     folder: Path
     fingerprint: str
@@ -45,6 +45,7 @@ class Checkpoints:
         for other in self.folder.glob("*.checkpoint"):
             if _NAME.fullmatch(other.name) and other not in kept:
                 other.unlink()
+        self._remove_unfinished()
 
     def newest(self, tell: Callable[[str], None]) -> State | None:
         """Return the newest intact checkpoint, its tensors on the host; None if there is none.
@@ -70,6 +71,13 @@ class Checkpoints:
         """Remove the checkpoints of this training, which has ended."""
         for path in self._own():
             path.unlink()
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove what killed processes had begun to write; each is as large as the whole state."""
+        for path in self.folder.glob("*.checkpoint"):
+            if is_unpublished(path.name):
+                path.unlink()
 
     def _own(self) -> list[Path]:
         """Return the paths of the checkpoints of this training, the newest last."""

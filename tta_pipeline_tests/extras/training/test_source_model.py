@@ -138,6 +138,20 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, 
     assert not list(training(data).folder.glob("*.checkpoint"))
 
 
+def test_a_training_removes_the_checkpoint_that_a_killed_process_had_begun_to_write(data: Locations):
+    """Nothing else of the folder: files of other names may be the user's."""
+    folder = training(data).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    begun, other = folder / f".unpublished-{'0' * 32}-{'1' * 64}-20.checkpoint", folder / "my.checkpoint"
+    for path in (begun, other):
+        path.write_bytes(b"half")
+
+    trained(data)
+
+    assert not begun.exists()
+    assert other.exists()
+
+
 def test_an_epoch_that_was_broken_off_at_its_end_has_the_learning_rate_of_its_steps(data: Locations):
     """Not that of the next step, though nothing is learnt after the resumption."""
 
