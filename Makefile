@@ -23,10 +23,10 @@ help:
 
 demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "Materializing digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 4 streams, report."
-	@$(BIN)/dg launch --assets 'group:digits_c and not key:"digits_c/robustness_report"' \
+	@$(BIN)/dg launch --assets 'group:digits_c' \
 	  --partition-range 'gaussian_noise|1...jpeg_compression|5' --config-json '{"loggers": {"console": {}}}'
 	@$(BIN)/dg launch --partition 5 --config-json '{"loggers": {"console": {}}}' \
-	  --assets 'digits_c/evaluation/tent_continual,digits_c/evaluation/tent_mixed,digits_c/evaluation/tent_correlated,digits_c/evaluation/tent_high_lr,digits_c/robustness_report'
+	  --assets 'group:digits_c_streams or group:digits_c_report'
 	@echo; $(BIN)/tta-pipeline metrics
 	@echo
 	@echo "report    $(DATA)/digits_c/report/index.html"

@@ -7,11 +7,15 @@ from tta_pipeline.defs.scope import CellScope, experiment_scopes
 
 
 def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
-    """Return the asset of the report."""
+    """Return the asset of the report.
+
+    It is in a group of its own, so that a run over a few cells does not write the whole report again.
+    """
 
     @scope.asset(
         "robustness_report",
         is_whole=True,
+        group_name=f"{scope.benchmark.dagster_name}_report",
         deps=[each.key("evaluation", name) for each, name in experiment_scopes(scope.benchmark)],
         kinds={"html"},
         code_version="2",

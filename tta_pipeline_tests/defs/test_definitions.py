@@ -24,14 +24,13 @@ def keys(definitions: dg.Definitions) -> set[str]:
 
 
 def test_the_surface_is_what_users_rely_on():
-    """The groups that `make demo` and `loader_benchmark` are in have exactly these assets."""
+    """The groups of the cells, the report and `loader_benchmark` have exactly these assets."""
     graph = defs.resolve_asset_graph()
     groups = {key: graph.get(dg.AssetKey(key.split("/"))).group_name for key in keys(defs)}
 
-    found = {key for key, group in groups.items() if group in ("digits_c", "digits_c_loaders")}
-    assert {f"digits_c/{name}" for name in SURFACE} == found
-    others = {"digits_c_streams", "digits_c_held_out", "digits_c_tuning"}
-    assert others == set(groups.values()) - {"digits_c", "digits_c_loaders"}
+    named = {"digits_c", "digits_c_report", "digits_c_loaders"}
+    assert {f"digits_c/{name}" for name in SURFACE} == {key for key, group in groups.items() if group in named}
+    assert {"digits_c_streams", "digits_c_held_out", "digits_c_tuning"} == set(groups.values()) - named
 
 
 def test_definitions_load():
