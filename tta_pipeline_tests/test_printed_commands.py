@@ -71,14 +71,20 @@ BEFORE = {
     "docs/how-to/own.md": "rm data/benchmarks/mine.yaml",
     "docs/how-to/experiments.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
 dg launch --assets mine/held_out/source_split --partition-range 'speckle_noise|1...saturate|5'""",
-    "docs/use.md": f"""rm -r data/benchmarks/mine.yaml shards
-cp -r photos My-C
-mkdir -p their_shards/fog && cp -r data/mine/shards/fog/5 their_shards/fog && rm their_shards/fog/5/*.json
+    "docs/use.md": f"""cp -r photos My-C
+mkdir -p their_shards/fog && mv data/mine/shards/fog/5 their_shards/fog && rm their_shards/fog/5/*.json
+rm -r data/mine data/benchmarks/mine.yaml shards
 {IMAGENET_C}
-sed -i 's/ mynet/ resnet50/' data/benchmarks/imagenet_c.yaml""",
+sed -i -e 's/ mynet/ resnet50/; s/^severities: .*/severities: [5]/' \\
+  -e '/^corruptions:/,/]$/c corruptions: [fog]' data/benchmarks/imagenet_c.yaml
+tta-pipeline run imagenet_c""",
 }
-"""What the reader of a page has done before: the benchmark is not there yet, or tunes and has drawn its digits."""
+"""What the reader of a page has done before: the benchmark is not there yet, tunes and has drawn its digits, or has one
+cell of ImageNet-C."""
 AFTER = {
+    "docs/use.md": {
+        "tta-pipeline new-benchmark mine": "rm data/benchmarks/mine.yaml  # its model is still to be named"
+    },
     "docs/tutorial.md": {
         "tta-pipeline new-benchmark": f"rm data/benchmarks/imagenet_c.yaml\n{IMAGENET_C}",
         "tta-pipeline shards verify": "dg launch --assets 'imagenet_c/tar_shards,imagenet_c/shard_manifest' "
