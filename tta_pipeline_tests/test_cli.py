@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tta_pipeline.cli import main
+from tta_pipeline.cli.common import wrap_text
 from tta_pipeline_tests.conftest import Project
 
 
@@ -92,3 +93,8 @@ def test_a_number_that_no_order_takes_is_refused_with_its_option(project: Projec
 
         assert 2 == finished.returncode
         assert f"{option} is {value}" in finished.stderr.replace("0.0", "0")
+
+
+def test_an_equation_stays_in_one_line():
+    """A reader sees p and its value together."""
+    assert ["the difference is small,", "p = 0.12."] == wrap_text("the difference is small, p = 0.12.", 28).splitlines()

@@ -94,11 +94,19 @@ def test_a_person_sees_bars(project: Project, shards: Path, tmp_path: Path):
     assert ["1", "2", "3"] == re.findall(rf"{erased_line}(\d) of 3: ", shown)
 
 
-def on_terminal(project: Project, *arguments: str) -> str:
+def test_the_doctor_fits_the_terminal(project: Project):
+    """Long findings go on in the next line, after the mark; only a word without a space is longer than a line."""
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal(project, "doctor", columns=60)).splitlines()
+
+    assert any(line.startswith(" " * 7) and not line.startswith("       ->") for line in shown)
+    assert all(len(line) <= 60 or " " not in line.strip() for line in shown)
+
+
+def on_terminal(project: Project, *arguments: str, columns: int = 120) -> str:
     """Return what a verb shows on a terminal of its own."""
     terminal, end = pty.openpty()
     program = Path(sys.executable).with_name("tta-pipeline")
-    environment = {**project.environment, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**project.environment, "TERM": "xterm", "COLUMNS": str(columns)}
     shown = b""
     with subprocess.Popen([program, *arguments], env=environment, stdout=end, stderr=end) as process:
         os.close(end)

@@ -457,6 +457,21 @@ def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
     assert "0 experiments" in found["mine"]
 
 
+def test_a_benchmark_with_a_faulty_experiment_is_not_ok(locations: Locations):
+    """Its other experiments can run, so it is a note, and the fault follows."""
+    text = FOLDER_SOURCE.format(root=locations.root)
+    text = text.replace("experiments: {", "experiments: {other: {model: nothing, method: source}, ")
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(text)
+    for severity in (1, 2):
+        (locations.root / "fog" / str(severity)).mkdir(parents=True)
+
+    found = list(benchmark_files.check_named_benchmark(locations, "mine"))
+
+    assert [("note", "mine"), ("fault", "mine/other")] == [(each.mark, each.subject) for each in found]
+    assert "1 experiments; a fault leaves others out" in found[0].found
+
+
 def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """It is a note, but a fault of the benchmark whose models need it."""
     monkeypatch.setattr(benchmark_files, "is_installed", lambda _: False)

@@ -1,7 +1,7 @@
-"""Every command of the README and of the how-to pages is run as it is printed, or a comment above it says why not.
+"""Every command of the README and of the pages in docs is run as it is printed, or a comment above it says why not.
 
 The comment is `<!-- not run by the tests: REASON -->` for a whole block, and has the beginning of one command in
-quotes otherwise.
+quotes otherwise. `test_photographs.py` runs the page of photographs, without published weights.
 """
 
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,11 @@ from tta_pipeline_tests.conftest import launcher, write_tree
 from tta_pipeline_tests.test_new_benchmark import NETWORK
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/how-to").glob("*.md")))
+PAGES = (
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md") if "```sh\n" in path.read_text()),
+)
+RUN_PAGES = [page for page in PAGES if page != "docs/photographs.md"]
 BLOCK = re.compile(r"((?:^<!-- not run by the tests: [^\n]*-->\n)*)^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXCEPTION = re.compile(r'<!-- not run by the tests: (?:"([^"]+)", )?(.+) -->')
 PLACES = {
@@ -46,15 +51,47 @@ experiments:
 """
 TUNED = """
   tent_tuned: {model: cnn, method: tent, preset: cifar, batch_size: 20, tuned: tent}
+  norm_seeds: &seeds {model: cnn, method: norm, batch_size: 20, seeds: [0, 1, 2], severities: [5]}
+  tent_seeds: {<<: *seeds, method: tent, preset: cifar}
 tuning:
   tent: {grid: {lr: [0.001, 0.1]}, severities: [5]}
 """
+IMAGENET_C = """tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar \\
+  --model my_model:MyNet --weights w.pth
+sed -i "s|# clean: .*|clean: $PWD/val|" data/benchmarks/imagenet_c.yaml"""
+"""Our file of ImageNet-C, with a small model and clean images."""
+ARCHIVES = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+}
+WNIDS = ("n01440764", "n01443537")
 BEFORE = {
     "docs/how-to/own.md": "rm data/benchmarks/mine.yaml",
     "docs/how-to/experiments.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
 dg launch --assets mine/held_out/source_split --partition-range 'speckle_noise|1...saturate|5'""",
+    "docs/use.md": f"""cp -r photos My-C
+mkdir -p their_shards/fog && mv data/mine/shards/fog/5 their_shards/fog && rm their_shards/fog/5/*.json
+rm -r data/mine data/benchmarks/mine.yaml shards
+{IMAGENET_C}
+sed -i -e 's/ mynet/ resnet50/; s/^severities: .*/severities: [5]/' \\
+  -e '/^corruptions:/,/]$/c corruptions: [fog]' data/benchmarks/imagenet_c.yaml
+tta-pipeline run imagenet_c""",
 }
-"""What the reader of a page has done before: the benchmark is not there yet, or tunes and has drawn its digits."""
+"""What the reader of a page has done before: the benchmark is not there yet, tunes and has drawn its digits, or has one
+cell of ImageNet-C."""
+AFTER = {
+    "docs/use.md": {
+        "tta-pipeline new-benchmark mine": "rm data/benchmarks/mine.yaml  # its model is still to be named"
+    },
+    "docs/tutorial.md": {
+        "tta-pipeline new-benchmark": f"rm data/benchmarks/imagenet_c.yaml\n{IMAGENET_C}",
+        "tta-pipeline shards verify": "dg launch --assets 'imagenet_c/tar_shards,imagenet_c/shard_manifest' "
+        "--partition-range 'defocus_blur|1...jpeg_compression|5'",
+    },
+}
+"""What the reader of a page does after a command because the text says so: edits the file, makes the other shards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +143,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     namespace: dict[str, type[torch.nn.Module]] = {}
     exec(NETWORK, namespace)
     torch.save(namespace["MyNet"](2).state_dict(), folder / "w.pth")
-    for name, shift in (("photos", "fog"), ("noise", "gaussian_noise"), ("blur", "defocus_blur"), ("weather", "fog"),
-                        ("digital", "contrast")):  # fmt: skip
-        write_tree(folder / name / shift / "5", classes={"n01440764": 1, "n01443537": 1})
+    write_tree(folder / "photos/fog/5", classes=dict.fromkeys(WNIDS, 1))
+    write_tree(folder / "val", classes=dict.fromkeys(WNIDS, 8))
+    write_tree(folder / "ImageNet-C/fog/5", classes=dict.fromkeys(WNIDS, 8))
+    for name, shifts in ARCHIVES.items():
+        for shift, severity in product(shifts, range(1, 6)):
+            write_tree(folder / name / shift / str(severity), classes=dict.fromkeys(WNIDS, 2))
         shutil.make_archive(str(folder / name), "tar", folder / name)
     (folder / "data/benchmarks/mine.yaml").write_text(MINE)
     for command in ("mine --experiment norm --experiment tent", "digits_c --severity 5"):
@@ -130,11 +170,11 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", RUN_PAGES)
 def test_every_printed_command_works(project: Path, tmp_path: Path, page: str):
     """In the order of the page, each block in a shell of its own; what is said not to be run is left out."""
     folder = Path(shutil.copytree(project, tmp_path / "project", symlinks=True))
-    printed = ("\n".join(command for command in block.commands if block.is_run(command)) for block in blocks_of(page))
+    printed = ("\n".join(_typed(page, block)) for block in blocks_of(page))
     for script in (BEFORE.get(page, ""), *printed):
         here = re.sub("|".join(PLACES), lambda found: PLACES[found[0]], script)
 
@@ -144,3 +184,10 @@ def test_every_printed_command_works(project: Path, tmp_path: Path, page: str):
         )  # fmt: skip
 
         assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+def _typed(page: str, block: Block) -> Iterator[str]:
+    """Yield each command of *block* that is run, and what the text of *page* says to do after it."""
+    for command in filter(block.is_run, block.commands):
+        yield command
+        yield from (script for start, script in AFTER.get(page, {}).items() if command.startswith(start))

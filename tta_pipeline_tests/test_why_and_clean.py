@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,10 +20,14 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
+from tta_pipeline.cli.why import fit_rows
+from tta_pipeline.evaluation.explanation import COLUMNS
 from tta_pipeline.extras.cleanup import find_unreferenced
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
+from tta_pipeline.report.formats import as_terminal
+from tta_pipeline.report.tables import Table
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.shard_set import ShardSet
@@ -63,6 +68,18 @@ def test_why_says_that_a_finished_cell_is_finished(project: Locations):
     assert "differs" not in whole.output
     for part in ("model.mean", "model.weights_sha256", "method.hyperparameters.lr", "code", "arithmetic.cudnn_conv"):
         assert part in whole.output
+
+
+def test_why_fits_the_terminal():
+    """Long values are shortened to 80 columns, short ones stay whole."""
+    rows = [("code", '"a264"', '"b1"', "differs"), ("model.weights_sha256", "a" * 60, "the same", "")]
+
+    shown = as_terminal(Table(columns=COLUMNS, rows=fit_rows(rows, 80)))
+
+    assert 80 == max(map(len, shown.splitlines()))
+    assert '"a264"' in shown
+    assert '"b1"' in shown
+    assert re.search(r"a{20,}…  the same", shown)
 
 
 def test_why_names_the_part_that_differs(project: Locations):

@@ -16,6 +16,7 @@ _HEAD = """# Parity
 Our methods beside the code of their authors, with the same network, pixels, order, hyperparameters and random draws.
 This page is made by
 
+<!-- not run by the tests: it needs clones of the authors' repositories and CIFAR-10, and hours -->
 ```sh
 python -m bench.parity --authors CLONES --cifar CIFAR --output docs/parity.md
 ```

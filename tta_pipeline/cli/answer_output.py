@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tta_pipeline.cli.common import WIDTH_WITHOUT_TERMINAL, say
-from tta_pipeline.cli.table_output import TABLE_FORMS, Form, as_text, choose_columns, with_form
+from tta_pipeline.cli.table_output import TABLE_FORMS, Form, as_paragraphs, as_text, choose_columns, with_form
 from tta_pipeline.util.files import write_atomically, written_file
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Output:
 
     def write_table(self, table: "Table", *, before: Sequence[str] = ()) -> None:
         """Print or write *table* for people, after the sentences *before* it."""
-        self.write_text("\n".join([*self._as_paragraphs(before), as_text(table, self.form)]))
+        self.write_text("\n".join([*as_paragraphs(before, self.form), as_text(table, self.form)]))
 
     def write_text(self, text: str) -> None:
         """Print *text* or write it."""
@@ -88,14 +87,6 @@ class Output:
             write_atomically(self.path, f"{text}\n".encode())
         else:
             click.echo(text)
-
-    def _as_paragraphs(self, sentences: Sequence[str]) -> Iterator[str]:
-        """Yield the lines of *sentences* before a table in the form: wrapped, as comments of LaTeX, or paragraphs."""
-        for sentence in sentences:
-            if self.form.name == "latex":
-                yield f"% {sentence}"
-            else:
-                yield f"{fill(sentence, self.form.width) if self.form.name == 'table' else sentence}\n"
 
     def _write_for_programs(self, answer: "Answer") -> None:
         from tta_pipeline.report.formats import PROGRAM_FORMATS, write_parquet

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -96,6 +97,19 @@ def ignore_line(line: str) -> None:
 def text_width() -> int:
     """Return the width of the terminal in columns; 80 without one, so that a file or a pipe always gets the same."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+
+
+def wrap_text(text: str, width: int, *, indent: str = "") -> str:
+    """Return *text* in lines of at most *width* columns; an equation such as p = 0.12 stays in one line.
+
+    Args:
+        text: One line of words; a word that is longer than a line, such as a path, stays whole.
+        width: Columns of a line.
+        indent: Begins each line but the first.
+    """
+    whole = text.replace(" = ", "\0=\0")
+    lines = fill(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0=\0", " = ")
 
 
 def print_table(table: "Table") -> None:

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.common import plain_errors, text_width, wrap_text
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
@@ -38,9 +38,17 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
     for finding in examine(Locations.from_environment(), benchmarks, queue_limit=queue_limit):
         findings.append(finding)
         if not as_json:
-            click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")
+            click.echo(click.style(f"{finding.mark:<6}", colours[finding.mark]), nl=False)
+            click.echo(_wrapped(f" {finding.subject}: {finding.found}"))
             if finding.advice:
-                click.echo(f"{'':<7}-> {finding.advice}")
+                click.echo(f"{'':<6}{_wrapped(f' -> {finding.advice}', indent='   ')}")
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     sys.exit(1 if any(finding.mark == "fault" for finding in findings) else 0)
+
+
+def _wrapped(text: str, *, indent: str = "") -> str:
+    """Return *text*, which stands after a mark: in lines that fit the terminal, in one line elsewhere."""
+    if not sys.stdout.isatty():
+        return text
+    return wrap_text(f"{'':<6}{text}", text_width(), indent=f"{'':<7}{indent}")[6:]

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,6 @@ from tta_pipeline.cli.common import (
     require_no_pipes,
     require_urls,
     say,
-    text_width,
     with_device,
 )
 from tta_pipeline.cli.table_output import print_table_as, table_form
@@ -181,6 +179,6 @@ def _print_evaluation(row: "Evaluation", *, is_wide: bool) -> None:
     facts = {name: getattr(row, name, None) for name in (*_COLUMNS, *_MORE)}
     facts["ms_per_image"] = 1000 / row.images_per_s
     untrained = [row.model] if row.is_untrained else []
-    for note in reader_notes(generated=bool(row.generated), untrained=untrained):
-        click.echo(f"{fill(note, text_width())}\n")
-    print_table_as(Table(columns=tuple(facts), rows=(tuple(facts.values()),)), table_form(is_wide=is_wide), _COLUMNS)
+    notes = reader_notes(generated=bool(row.generated), untrained=untrained)
+    table = Table(columns=tuple(facts), rows=(tuple(facts.values()),))
+    print_table_as(table, table_form(is_wide=is_wide), _COLUMNS, before=notes)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
-    "benchmark", "shift_set", "generated", "untrained", "experiment", "mean_error", "sd_error", "mean_error_at_5",
-    "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file",
+    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "mean_error_at_5", "clean_error",
+    "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file", "shift_set",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
-    "benchmark", "shift_set", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error",
-    "error_at_5", "mean_ece", "num_cells", "subset", "num_runs",
+    "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
+    "mean_ece", "num_cells", "subset", "num_runs", "shift_set",
 )  # fmt: skip
 
 

@@ -1,14 +1,14 @@
 """Forms of a table: the options of verbs that print one, and what people and programs get."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import say, text_width
+from tta_pipeline.cli.common import say, text_width, wrap_text
 
 if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
@@ -83,6 +83,15 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
     return fitting
 
 
+def as_paragraphs(sentences: Iterable[str], form: Form) -> Iterator[str]:
+    """Yield the lines of *sentences* before a table in *form*: wrapped, as comments of LaTeX, or paragraphs."""
+    for sentence in sentences:
+        if form.name == "latex":
+            yield f"% {sentence}"
+        else:
+            yield f"{wrap_text(sentence, form.width) if form.name == 'table' else sentence}\n"
+
+
 def as_text(table: "Table", form: Form) -> str:
     """Return *table* as text in a *form* for people."""
     from tta_pipeline.report.formats import READER_FORMATS, as_terminal
@@ -92,11 +101,12 @@ def as_text(table: "Table", form: Form) -> str:
     return READER_FORMATS[form.name](table)
 
 
-def print_table_as(table: "Table", form: Form, columns: Sequence[str]) -> None:
-    """Print *table* in *form*: for people *columns*, for programs all, in full."""
+def print_table_as(table: "Table", form: Form, columns: Sequence[str], *, before: Sequence[str] = ()) -> None:
+    """Print *table* in *form*: for people *columns*, after the sentences *before* it; for programs all, in full."""
     from tta_pipeline.report.formats import PROGRAM_FORMATS
 
     if form.name in PROGRAM_FORMATS:
         PROGRAM_FORMATS[form.name](table.columns, table.rows, sys.stdout)
     else:
-        click.echo(as_text(choose_columns(table, form, columns), form))
+        shown = choose_columns(table, form, columns)
+        click.echo("\n".join([*as_paragraphs(before, form), as_text(shown, form)]))

@@ -2,12 +2,20 @@
 
 import json
 import sys
+from collections.abc import Sequence
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table
+from tta_pipeline.cli.common import plain_errors, print_table, text_width
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+
+Row = tuple[str, str, str, str]
+"""A part of the fingerprint: its name, the stored and the present value, and what this means."""
+_GAP = 2
+"""Spaces between two columns."""
+_LEAST = 12
+"""Characters of a value that are always shown."""
 
 
 @click.command(
@@ -50,5 +58,19 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
         for cell in found:
             click.echo(f"{cell.name}: {'finished' if cell.is_finished else 'not finished'}: {cell.reason}")
             if rows := tuple(cell.rows(shows_all=shows_all)):
-                print_table(Table(columns=COLUMNS, rows=rows))
+                print_table(Table(columns=COLUMNS, rows=fit_rows(rows, text_width()) if sys.stdout.isatty() else rows))
     sys.exit(0 if all(cell.is_finished for cell in found) else 1)
+
+
+def fit_rows(rows: Sequence[Row], width: int) -> tuple[Row, ...]:
+    """Return *rows* with the stored and present values shortened, so that the table fits *width* columns."""
+    part, stored, present, means = (max(len(row[number]) for row in rows) for number in range(4))
+    room = width - part - max(means, len("means")) - 3 * _GAP
+    shorter = max(min(stored, present, max(room // 2, _LEAST)), len("present"))
+    longer = max(room - shorter, _LEAST)
+    stored_most, present_most = (longer, shorter) if stored > present else (shorter, longer)
+    return tuple((row[0], _cut(row[1], stored_most), _cut(row[2], present_most), row[3]) for row in rows)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

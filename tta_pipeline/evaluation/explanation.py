@@ -57,7 +57,8 @@ class Explanation:
         differences = self.standing.differences
         for name, value in _flatten(with_defaults(self.standing.present.parts)) if shows_all else ():
             if name not in differences:
-                yield name, shorten_value(value) if self.standing.stored else "-", shorten_value(value), ""
+                shown = shorten_value(value)
+                yield (name, shown, "the same", "") if self.standing.stored else (name, "-", shown, "")
         for name, (stored, present) in differences.items():
             yield name, shorten_value(stored), shorten_value(present), "differs"
         present_versions = software_versions()

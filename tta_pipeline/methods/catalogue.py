@@ -42,5 +42,6 @@ def find_method(method: str) -> MethodEntry:
     except ValueError as error:
         raise ValueError(f"method is {method!r}, and {error}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):
-        raise ValueError(f"method is {method!r}, a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
+        found = "a class" if isinstance(entry, type) else f"of type {type(entry).__name__}"
+        raise ValueError(f"method is {method!r}, {found}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
     return entry

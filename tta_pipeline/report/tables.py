@@ -106,16 +106,22 @@ def best_cells(table: Table) -> frozenset[tuple[int, str]]:
         for numbers in (groups.values() if kept else [range(len(table.rows))])
         for name in table.columns
         if name in _BEST
-        for number in _best_of(table.column(name), numbers, _BEST[name])
+        for number in _best_of(name, table.column(name), numbers)
     )
 
 
-def _best_of(values: Sequence[Any], numbers: Sequence[int], best: Callable[[Sequence[float]], float]) -> Sequence[int]:
+def _best_of(column: str, values: Sequence[Any], numbers: Sequence[int]) -> Sequence[int]:
+    """Return which of the rows *numbers* have the best of *values*; values that readers cannot tell apart are equal."""
     known = [number for number in numbers if values[number] is not None]
     if len(known) < 2:
         return ()
-    wanted = best([values[number] for number in known])
-    return [number for number in known if values[number] == wanted]
+    wanted = _text_of(column, _BEST[column]([values[number] for number in known]))
+    return [number for number in known if _text_of(column, values[number]) == wanted]
+
+
+def _text_of(column: str, value: float) -> str:
+    """Return *value* as readers see it, without its interval."""
+    return _format_float(column, float(value))
 
 
 _OBVIOUS: Mapping[str, object] = {

@@ -55,7 +55,9 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         data = read_file(path, limit_bytes=MAX_RECORD_BYTES)
     except OSError as error:
         raise ManifestError(
-            f"{path} cannot be read ({error.strerror}); materialize this cell's {_asset_name(path)}"
+            f"{path} cannot be read ({error.strerror}); expected a folder of the shards of one cell, such as "
+            f"shards/fog/5: name that one, materialize this cell's {_asset_name(path)}, or make shards from images by "
+            "tta-pipeline shards make"
         ) from error
     return parse_record(data, path, kind)
 

@@ -31,8 +31,8 @@ class ConfigModel(BaseModel):
         unknown = sorted(set(value) - set(cls.model_fields)) if isinstance(value, dict) else []
         if unknown:
             choices = name_choices(unknown, cls.model_fields, listed_in=cls.listed_in)
-            choices = choices if cls.model_fields else "none, there is nothing to set"
-            raise ValueError(f"unknown field {', '.join(unknown)}; expected one of {choices}")
+            expected = f"one of {choices}" if cls.model_fields else "none, since there is nothing to set"
+            raise ValueError(f"unknown field {', '.join(unknown)}; expected {expected}")
         return value
 
     @field_validator("*", mode="after")

@@ -98,7 +98,8 @@ def load_reference(reference: str) -> object:
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        raise ValueError(f"importing {reference!r} raised {error!r}") from error
+        what = f"SyntaxError: {error}" if isinstance(error, SyntaxError) else repr(error)  # its repr is a tuple
+        raise ValueError(f"importing {reference!r} raised {what}") from error
     if not hasattr(imported, name):
         raise ValueError(f"there is no {reference!r}: {module} has {_list_names(imported, name)}")
     found: object = getattr(imported, name)

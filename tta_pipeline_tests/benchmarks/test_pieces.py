@@ -48,7 +48,10 @@ def test_a_name_has_the_pieces_that_are_not_the_presets(method: object, name: st
         ({"method": {"base": ["tent"]}}, "expected the name of a method, or its pieces"),
         ({"method": {"base": "tant"}}, "method is 'tant'; expected one of 34 names .did you mean tent"),
         ({"method": {"base": "tent", "loss": "dice"}}, "tent hyperparameters.loss is 'dice'"),
-        ({"method": {"base": "norm", "loss": "come"}}, "unknown field loss; expected one of none"),
+        (
+            {"method": {"base": "norm", "loss": "come"}},
+            "unknown field loss; expected none, since there is nothing to set",
+        ),
         ({"method": {"base": "cotta", "loss": "come"}}, "unknown field loss; expected one of"),
         (
             {"method": {"base": "tent", "loss": "come"}, "hyperparameters": {"loss": "gce"}},

@@ -341,6 +341,12 @@ def test_an_import_path_without_a_method_is_refused(path: str):
         build(path, batch_norm_model(), num_classes=NUM_CLASSES)
 
 
+def test_the_class_of_a_method_is_not_its_entry():
+    """The error calls it a class, whatever its metaclass is."""
+    with pytest.raises(AdaptationError, match="LastClass', a class; expected"):
+        build("tta_pipeline_tests.methods.own_method:LastClass", batch_norm_model(), num_classes=NUM_CLASSES)
+
+
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "methods.md"
 
 

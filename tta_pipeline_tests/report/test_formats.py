@@ -46,6 +46,13 @@ def test_equal_values_are_all_the_best():
     assert {(0, "mean_error"), (1, "mean_error")} == best_cells(table)
 
 
+def test_values_that_read_the_same_are_equally_good():
+    """Readers of a rounded table would not know why only one of two equal figures is bold."""
+    table = Table(columns=("mean_error", "ms_per_image"), rows=((0.98611, 2.0), (0.98614, 1.0)))
+
+    assert {(0, "mean_error"), (1, "mean_error"), (1, "ms_per_image")} == best_cells(table)
+
+
 def _as_html(table: Table) -> str:
     return as_html(table, name="board", caption="A & B")
 

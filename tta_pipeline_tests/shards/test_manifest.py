@@ -206,3 +206,11 @@ def test_a_damaged_index_is_refused(shard_set: ShardSet):
 
     with pytest.raises(ManifestError, match=r"samples\.parquet does not hash"):
         ShardSet.open(shard_set.folder)
+
+
+def test_a_folder_of_images_is_no_shard_set(tmp_path: Path):
+    """The error says what is expected, and how shards are made."""
+    with pytest.raises(
+        ManifestError, match=r"expected a folder of the shards of one cell.* by tta-pipeline shards make"
+    ):
+        read_record(tmp_path / "manifest.json", Manifest)

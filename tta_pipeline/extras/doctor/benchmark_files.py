@@ -44,9 +44,10 @@ def _loaded(locations: Locations) -> LoadedBenchmarks:
 
 
 def _check_loaded(loaded: LoadedBenchmarks, locations: Locations) -> Iterator[Finding]:
+    faulty = {each.benchmark for each in loaded.faults}
     for benchmark in loaded.benchmarks.values():
         try:
-            yield from _check_benchmark(benchmark, locations)
+            yield from _check_benchmark(benchmark, locations, is_whole=benchmark.name not in faulty)
         except DataRootError as error:
             yield fault(benchmark.name, str(error), "until then it cannot be evaluated")
         except OSError as error:
@@ -66,7 +67,14 @@ def _misnamed_files(folder: Path) -> list[Path]:
     )
 
 
-def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Finding]:
+    """Yield what is wrong with *benchmark*, or that nothing is.
+
+    Args:
+        benchmark: The benchmark, without experiments that have a fault.
+        locations: Where things lie.
+        is_whole: Whether no experiment of its file has a fault, which is reported elsewhere.
+    """
     name, num_cells = benchmark.name, len(benchmark.cells)
     num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
     state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
@@ -106,6 +114,8 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
             f"{state}; the source lacks {len(absent)} of {num_cells} cells: {first_few(absent)}",
             "run the cells that are there, or name only those in corruptions and severities",
         )
+    elif is_well and not is_whole:
+        yield note(name, f"{state}; a fault leaves others out", "see the lines of its experiments")
     elif is_well:
         yield ok(name, state)
 

@@ -13,6 +13,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.short_lists import first_few
 from tta_pipeline.util.validation_errors import mistakes
 
 RESULT_FILE = "result.json"
@@ -181,8 +182,10 @@ class ExperimentResult(ConfigModel):
         try:
             return cls.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
         except OSError as error:
+            inside = sorted(str(each.parent) for each in folder.glob(f"*/{RESULT_FILE}"))
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected a folder that results publish wrote"
+                f"{path} cannot be read ({error.strerror}); expected the folder of an experiment, which results "
+                f"publish wrote{f': {first_few(inside, 3)}' if inside else ''}"
             ) from error
         except ValidationError as error:
             raise RecordError(

@@ -25,8 +25,9 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
     if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
         tunable = [name for name in benchmark.tuning if name in benchmark.experiments]
         known = name_choices(experiment_name, tunable, listed_in="its section tuning")
+        expected = f"one of {known}" if tunable else "a section tuning"
         raise BenchmarkFileError(
-            f"found no tuning of {experiment_name!r} in the file of {benchmark.name}; expected one of {known}: name "
+            f"found no tuning of {experiment_name!r} in the file of {benchmark.name}; expected {expected}: name "
             f"the experiment there, as tuning: {{{experiment_name}: {{grid: {{lr: [0.0001, 0.001]}}}}}}"
         )
     return benchmark.tuning[experiment_name]

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
+from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.reproduction.result import ExperimentResult
 from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.shards.shard_set import ShardSet
@@ -203,6 +204,12 @@ def test_the_result_is_that_of_the_records(root: Path, published: Path):
     assert len(result.cells) == 5
     table = pq.read_table(published / "tent" / "cells.parquet")
     assert [cell.predictions_sha256 for cell in result.cells] == table["predictions_sha256"].to_pylist()
+
+
+def test_the_folder_above_names_the_published_ones(published: Path):
+    """Who names the folder of all experiments is told the folders to name."""
+    with pytest.raises(RecordError, match=rf"expected the folder of an experiment.*: {published / 'norm'}, "):
+        ExperimentResult.read(published)
 
 
 def test_robustbench_reads_our_table_and_entry(published: Path):

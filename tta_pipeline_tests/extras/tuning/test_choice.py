@@ -189,3 +189,11 @@ def test_of_several_sets_those_that_hold_shifts_out_are_tuned(tmp_path: Path):
     assert HELD_OUT == loaded.benchmarks["mine/imagenet_c"].held_out
     with pytest.raises(BenchmarkFileError, match="renditions holds out no shifts"):
         require_tunable(loaded.benchmarks["mine/renditions"], "tent")
+
+
+def test_a_file_without_tuning_is_told_to_have_a_section():
+    """Without the section there is no experiment to choose from."""
+    untuned = benchmark_of().model_copy(update={"tuning": {}})
+
+    with pytest.raises(BenchmarkFileError, match=r"no tuning of 'tent' .* expected a section tuning: name the exp"):
+        require_tunable(untuned, "tent")
