@@ -151,7 +151,8 @@ class ExperimentResults:
             if self._has_current_settings(record, place):
                 return record
         found = "no evaluation" if newest is None else "only evaluations under earlier settings of the benchmark file"
-        raise RecordError(f"found {found} of {place.cell.key} by {self.experiment_name}; expected one: evaluate it")
+        what = f"{place.cell.key} by {self.experiment_name}"
+        raise RecordError(f"{self.benchmark.name}: found {found} of {what}; expected one: evaluate it")
 
     def _has_current_settings(self, record: Record, place: Place) -> bool:
         """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""
