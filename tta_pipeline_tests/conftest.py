@@ -191,7 +191,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The second process begins with a file that does not need the sweep, which the first process is making then.
     """
     first = ("web", "defs/test_shift_sets.py", "faults/test_damages.py", "defs", "faults",
-             "extras/loader_bench", "evaluation")  # fmt: skip
+             "extras/loader_bench", "evaluation", "report/pages", "test_own_code.py", "extras")  # fmt: skip
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
