@@ -338,17 +338,7 @@ def damaged(content: bytes, how: str | float) -> bytes:
     return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "cut",
-        "overwritten",
-        0.0,
-        pytest.param(0.6, marks=pytest.mark.slow),
-        0.8,
-        pytest.param(0.95, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("how", ["cut", "overwritten", 0.0, 0.6, 0.8, 0.95])
 def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations, how: str | float):
     """Cut, overwritten, or with one bit flipped anywhere, it says so or what it said; then it is made anew."""
     expected = published(locations)
@@ -378,16 +368,10 @@ def record_hostile(locations: Locations, where: str) -> Path:
     return record(locations, run_id="late", seed=1, **{where: HOSTILE_FOLDER if is_folder else HOSTILE}).path
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "run_id",
-        "benchmark",
-        "experiment",
-        "stream",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("model", "method")),
-    ],
-)
+LIKE_STREAM = [pytest.param(name, marks=pytest.mark.slow) for name in ("model", "method")]
+
+
+@pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "stream", *LIKE_STREAM])
 def test_a_hostile_name_stays_text(locations: Locations, where: str):
     """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
     _, second, _ = (record_hostile(locations, where) for _ in range(3))

@@ -342,9 +342,7 @@ def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path
     assert not locations.report("other").exists()
 
 
-@pytest.mark.parametrize(
-    "changes", [pytest.param({"subset": {"first": 1000}}, marks=pytest.mark.slow), {"protocol": "continual"}]
-)
+@pytest.mark.parametrize("changes", [{"subset": {"first": 1000}}, {"protocol": "continual"}])
 def test_a_benchmark_of_subsets_or_of_streams_has_a_report(locations: Locations, tmp_path: Path, changes: dict):
     """Nothing that was evaluated is denied: what can be compared with most of the others is."""
     shutil.copytree(locations.root, tmp_path / "data")
