@@ -80,6 +80,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let a process run whole files, and all files that share the web server, so that fixtures are made once.
+
+    Marks of groups do not reach the scheduler of pytest-xdist 3.8: since pytest 9 it cannot write them into names.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    def group(node_id: str) -> str:
+        file = node_id.partition("::")[0]
+        return "web" if "/web/" in file else file
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group
+    return scheduler
+
+
 @cache
 def launcher() -> Launcher:
     """Return the launcher of commands; its process ends with the tests."""
@@ -174,16 +191,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The second process begins with a file that does not need the sweep, which the first process is making then.
     """
     first = ("web", "defs/test_shift_sets.py", "faults/test_damages.py", "defs", "faults",
-             "extras/loader_bench", "evaluation")  # fmt: skip
+             "extras/loader_bench", "evaluation", "report/pages", "test_own_code.py", "extras")  # fmt: skip
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
         return next((at for at, part in enumerate(first) if f"/tta_pipeline_tests/{part}" in path), len(first))
 
     items.sort(key=place)
-    for item in items:  # for --dist loadgroup: a process runs whole files, and all files that share the web server
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("web" if "/web/" in file else file))
 
 
 def pytest_collection_finish() -> None:

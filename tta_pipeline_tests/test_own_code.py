@@ -18,7 +18,7 @@ import torch
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
-from tta_pipeline_tests.conftest import launcher, write_tree
+from tta_pipeline_tests.conftest import launcher, new_project, write_tree
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
 CORRUPTION = """
@@ -174,42 +174,46 @@ def test_a_second_run_evaluates_nothing_wherever_it_is_typed(project: Path, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_chooses_cells_and_experiments(project: Path, tmp_path: Path):
-    """Only the chosen cell is evaluated, by a run in the history of the project that the data root belongs to."""
+@pytest.fixture
+def broken(project: Path, tmp_path: Path) -> Path:
+    """A copy of the project with another experiment, and one that always fails, and without a report."""
     there = Path(shutil.copytree(project, tmp_path / "there"))
-    with (there / "data/benchmarks/mine.yaml").open("a") as file:
-        file.write("  norm: {model: mine, method: norm, batch_size: 20}\n")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-
-    chosen = ("run", "mine", "--corruption", "contrast", "--severity", "5", "--experiment", "norm")
-    done = typed(elsewhere, "tta-pipeline", *chosen, TTA_DATA_ROOT=str(there / "data"))
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    recorded = (there / "data/mine/results/evaluations/norm").iterdir()
-    assert {"contrast-5"} == {path.name.split(".")[0] for path in recorded}
-    with chdir(there), dg.DagsterInstance.from_config(str(there)) as instance:
-        assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
-    assert not list(elsewhere.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("experiments", "is_reported"), [("--experiment broken", False), ("--experiment broken --experiment norm", True)]
-)
-def test_a_run_reports_what_did_not_fail(project: Path, tmp_path: Path, experiments: str, *, is_reported: bool):
-    """If every evaluation fails there is nothing to report; if one of two does, the other is reported."""
-    there = Path(shutil.copytree(project, tmp_path / "there"))
-    broken = recipe("MIRRORED").replace("return (", "raise RuntimeError('no') or (").replace("my_method:", "broken:")
-    (there / "broken.py").write_text(broken)
+    method = recipe("MIRRORED").replace("return (", "raise RuntimeError('no') or (").replace("my_method:", "broken:")
+    (there / "broken.py").write_text(method)
     with (there / "data/benchmarks/mine.yaml").open("a") as file:
         file.write('  norm: {model: mine, method: norm}\n  broken: {model: mine, method: "broken:MIRRORED"}\n')
     shutil.rmtree(there / "data/mine/report")
+    return there
 
-    done = typed(there, "tta-pipeline", "run", "mine", "--cell", "contrast|5", *experiments.split())
+
+def test_a_run_chooses_cells_and_experiments_and_reports_what_did_not_fail(broken: Path, tmp_path: Path):
+    """Only the chosen cell is evaluated, by a run in the history of the project that the data root belongs to.
+
+    If one of two experiments fails, the other is reported.
+    """
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    chosen = ("--corruption", "contrast", "--severity", "5", "--experiment", "broken", "--experiment", "norm")
+    done = typed(elsewhere, "tta-pipeline", "run", "mine", *chosen, TTA_DATA_ROOT=str(broken / "data"))
 
     assert done.returncode == 1
     assert done.stderr.endswith("type the same command again, which does only what is left\n")
-    assert is_reported == (there / "data/mine/report/index.html").exists()
+    recorded = (broken / "data/mine/results/evaluations/norm").iterdir()
+    assert {"contrast-5"} == {path.name.split(".")[0] for path in recorded}
+    with chdir(broken), dg.DagsterInstance.from_config(str(broken)) as instance:
+        assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
+    assert not list(elsewhere.iterdir())
+    assert (broken / "data/mine/report/index.html").exists()
+
+
+def test_a_run_in_which_everything_fails_reports_nothing(broken: Path):
+    """There is nothing to report, and what to do is said."""
+    done = typed(broken, "tta-pipeline", "run", "mine", "--cell", "contrast|5", "--experiment", "broken")
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("type the same command again, which does only what is left\n")
+    assert not (broken / "data/mine/report/index.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -293,21 +297,23 @@ models:
 experiments:
   source: {model: net, method: source}
 """
+SHARDS = "mine/tar_shards,mine/shard_manifest"
 
 
 def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
-    """Another experiment is evaluated and reported from the shards alone, after the images are gone."""
+    """Experiments are evaluated and reported from the shards alone, one of them new, after the images are gone."""
     folder = tmp_path / "data" / "benchmarks"
     folder.mkdir(parents=True)
     file = folder / "mine.yaml"
-    file.write_text(FOLDER)
+    text = FOLDER.replace("root: images", f"root: {tmp_path}/images")
+    file.write_text(text)
     for name in ("dusk", "rain"):
         write_tree(tmp_path / "images" / name, classes={"cat": 3, "dog": 3})
-    first = typed(tmp_path, "tta-pipeline", "run", "mine")
+    first = new_project(tmp_path).materialize(SHARDS, "--partition-range", "dusk|0...rain|0")
     assert first.returncode == 0, first.stderr[-3000:]
 
     shutil.rmtree(tmp_path / "images")
-    file.write_text(f"{FOLDER}  norm: {{model: net, method: norm}}\n")
+    file.write_text(f"{text}  norm: {{model: net, method: norm}}\n")
     again = typed(tmp_path, "tta-pipeline", "run", "mine")
 
     assert again.returncode == 0, again.stderr[-3000:]

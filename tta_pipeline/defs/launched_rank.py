@@ -12,7 +12,6 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks, ranks_of_torchrun
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.results.evaluation_record import mean_error
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import parse_key
@@ -75,6 +74,8 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
 
 
 def _train(order: _Order, ranks: Ranks) -> None:
+    from tta_pipeline.extras.training.source_training import SourceTraining  # and torchvision: evaluations need neither
+
     training = SourceTraining(
         benchmark=Benchmark.model_validate(order.extras["benchmark"]),
         model=order.extras["model"],

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 from dagster_dg_core.context import DgContext
 
@@ -69,6 +70,7 @@ def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Pr
         assert 1 == instance.get_runs_count()
 
 
+@pytest.mark.slow
 def test_dg_launches_a_range_of_cells_as_one_run(project: Project):
     """Every cell of the rectangle has all its images afterwards."""
     project.add_benchmark("small", SMALL)

@@ -30,9 +30,9 @@ corruptions: [fog]
 severities: [1, 5]
 image_size: 32
 models:
-  r18: {{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}}
+  net: {{kind: torchvision, architecture: shufflenet_v2_x0_5, weights: IMAGENET1K_V1}}
 experiments:
-  norm: {{model: r18, method: norm, batch_size: 4}}
+  norm: {{model: net, method: norm, batch_size: 4}}
 """
 
 
@@ -51,9 +51,8 @@ def web(project: Project, tmp_path: Path) -> Iterator[Web]:
 @pytest.mark.usefixtures("_weights")
 def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: Web, tmp_path: Path):
     """Read once for the manifest, streamed for the evaluation; nothing else differs, and a second run asks for none."""
-    for name in ("far", "near"):
-        finished = project.materialize(f"group:{name}", *RANGE)
-        assert 0 == finished.returncode, finished.stderr[-5000:]
+    finished = project.materialize("group:far or group:near", *RANGE)
+    assert 0 == finished.returncode, finished.stderr[-5000:]
 
     for cell in CELLS:
         far = ShardSet.open(project.locations.shards("far", cell))

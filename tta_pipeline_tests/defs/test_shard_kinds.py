@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import webdataset
-from torchvision.models import ResNet18_Weights, resnet18
+from torchvision.models import ShuffleNet_V2_X0_5_Weights, shufflenet_v2_x0_5
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
@@ -34,10 +34,10 @@ image_size: 32
 transforms:
   inverted: {{function: "users_functions:invert", resize: 16, format: tensor}}
 models:
-  r18: {{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}}
+  net: {{kind: torchvision, architecture: shufflenet_v2_x0_5, weights: IMAGENET1K_V1}}
 experiments:
-  source: {{model: r18, method: source}}
-  shrunk: {{model: r18, method: source, shards: inverted}}
+  source: {{model: net, method: source}}
+  shrunk: {{model: net, method: source, shards: inverted}}
 """
 MANIFESTS = "theirs/tar_shards,theirs/shard_manifest"
 
@@ -76,10 +76,10 @@ def theirs(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def _weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random weights in the place of the published ones, which cannot be downloaded here."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    weights = tmp_path / "torch" / "hub" / "checkpoints" / Path(ResNet18_Weights.IMAGENET1K_V1.url).name
+    weights = tmp_path / "torch" / "hub" / "checkpoints" / Path(ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1.url).name
     weights.parent.mkdir(parents=True)
     torch.manual_seed(0)
-    torch.save(resnet18().state_dict(), weights)
+    torch.save(shufflenet_v2_x0_5().state_dict(), weights)
 
 
 def pixels(shard_set: ShardSet, size: int) -> np.ndarray:

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torchvision.models import shufflenet_v2_x0_5
 
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.report.pages.report import _read_findings, _write_section, sections
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import Project, new_project, write_tree
 
@@ -38,7 +40,7 @@ sets:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A benchmark with three sets and an untrained model of 1,000 classes, all materialized but two reports."""
+    """A benchmark with three sets and an untrained model of 1,000 classes, all materialized but the reports."""
     folder = tmp_path_factory.mktemp("several")
     project = new_project(folder)
     images = folder / "images"
@@ -55,12 +57,12 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
     sha256 = hashlib.sha256((folder / "net.pth").read_bytes()).hexdigest()
     project.add_benchmark("several", FILE.format(images=images, weights=folder / "net.pth", sha256=sha256))
     (project.locations.benchmark_files / "bar.shifts.yaml").write_text(BAR)
-    for selection, cells in (
-        ("group:several__light", "dusk|0...dawn|0"),
-        ("group:several__imagenet_r", "imagenet_r|0...imagenet_r|0"),
-        ("group:several__bar or group:several__bar_report", "blue_noise_sample|3...caustic_refraction|7"),
+    for name, cells in (
+        ("light", "dusk|0...dawn|0"),
+        ("imagenet_r", "imagenet_r|0...imagenet_r|0"),
+        ("bar", "blue_noise_sample|3...caustic_refraction|7"),
     ):
-        done = project.materialize(selection, "--partition-range", cells)
+        done = project.materialize(f"group:several__{name}", "--partition-range", cells)
         assert 0 == done.returncode, done.stderr[-3000:]
     return project
 
@@ -97,22 +99,29 @@ def test_200_classes_of_1000_are_predicted_by_a_model_of_1000(several: Project):
 
 
 def test_sets_lie_beside_each_other(several: Project):
-    """Shards, transforms, results and reports in a folder for each set, and every pinned class map in its own file."""
+    """Shards and results in a folder for each set, and every pinned class map in its own file."""
     root = several.locations.root / "several"
 
     assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "shards").iterdir()}
-    assert {"bar"} == {path.name for path in (root / "report").iterdir()}
+    assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "results").iterdir()}
     assert {"bar.json", "light.json", "imagenet_r.json"} == {path.name for path in (root / "class_maps").iterdir()}
     verified = several.run("tta-pipeline", "shards", "verify", str(root / "shards"))
     assert 0 == verified.returncode, verified.stdout + verified.stderr
 
 
-def test_a_report_of_one_of_several_sets_shows_them_all(several: Project):
+def test_a_report_of_one_of_several_sets_shows_them_all(several: Project, tmp_path: Path):
     """Accuracy on each set against accuracy on clean images; the table has a row for each experiment and set."""
-    folder = several.locations.root / "several" / "report" / "bar"
+    benchmark = load_all_benchmarks(several.locations).benchmark("several/bar")
+    (section,) = [each for each in sections(benchmark) if each.name == "shift_sets"]
+    for folder in ("figures", "tables"):
+        (tmp_path / folder).mkdir()
+    with open_metrics(several.locations.metrics) as connection:
+        found = _read_findings(connection, benchmark)
 
-    assert (folder / "figures" / "shift_sets.svg").exists()
-    table = (folder / "tables" / "shift_sets.csv").read_text().splitlines()
+    _write_section(section, found, tmp_path)
+
+    assert (tmp_path / "figures" / "shift_sets.svg").exists()
+    table = (tmp_path / "tables" / "shift_sets.csv").read_text().splitlines()
     assert 1 + 6 == len(table)
 
 

@@ -226,7 +226,7 @@ def edited(content: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 COMMON: tuple[tuple[str, ...], ...] = (
-    ("corruptions in another order",), ("a corruption less",), ("a severity less",), ("a set of one's own",),
+    ("corruptions in another order",), ("a severity less",), ("a set of one's own",),
     ("recurring", "hyperparameters"), ("seeds", "another subset"), ("mixed", "another name"),
 )  # fmt: skip
 """Edits that are tried with every change of the code, of the stream and of the other experiment at once."""

@@ -90,7 +90,7 @@ def test_predictions_are_those_of_every_loader(method: str, shard_set: ShardSet,
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("num_threads", [0, 1, 3])
+@pytest.mark.parametrize("num_threads", [0, 3])
 def test_batches_are_whole_and_in_order_with_any_number_of_workers(
     name: str, num_threads: int, shard_set: ShardSet, tree: FolderTree
 ):

@@ -90,7 +90,7 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
         paths = locations.root.glob(MOMENTS[moment])
         return {(str(path), path.stat().st_mtime_ns if path == locations.metrics else 0) for path in paths}
 
-    for round_number in range(2):
+    for round_number in range(2 if moment == "any" else 1):
         with start(PUBLISHER, locations.root, f"killed{round_number}", 1000) as publisher:
             acknowledged = {publisher.stdout.readline().strip()}
             if moment == "any":
@@ -222,14 +222,14 @@ def test_a_disk_without_a_free_byte_harms_nothing(tmp_path: Path):
     assert 0 == done.returncode, done.stderr
 
 
-def test_eight_processes_that_publish_at_once_lose_nothing(locations: Locations):
+def test_four_processes_that_publish_at_once_lose_nothing(locations: Locations):
     """Each of them finds its own records published as soon as it is told so, and in the end there is each one once."""
-    processes = [start(PUBLISHER, locations.root, name, 1) for name in "abcdefgh"]
+    processes = [start(PUBLISHER, locations.root, name, 1) for name in "abcd"]
     for process in processes:
         process.communicate()
 
-    assert [0] * 8 == [process.returncode for process in processes]
-    expected = {f"{name}-0" for name in "abcdefgh"}
+    assert [0] * 4 == [process.returncode for process in processes]
+    expected = {f"{name}-0" for name in "abcd"}
     assert dict.fromkeys({"first-0", "first-1", "first-2", *expected}, 1) == published(locations)
 
 
@@ -368,7 +368,10 @@ def record_hostile(locations: Locations, where: str) -> Path:
     return record(locations, run_id="late", seed=1, **{where: HOSTILE_FOLDER if is_folder else HOSTILE}).path
 
 
-@pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "model", "method", "stream"])
+LIKE_STREAM = [pytest.param(name, marks=pytest.mark.slow) for name in ("model", "method")]
+
+
+@pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "stream", *LIKE_STREAM])
 def test_a_hostile_name_stays_text(locations: Locations, where: str):
     """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
     _, second, _ = (record_hostile(locations, where) for _ in range(3))

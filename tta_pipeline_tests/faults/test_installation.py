@@ -119,7 +119,7 @@ def test_a_run_that_a_power_cut_ended_is_repeated(project: Project, tmp_path: Pa
         assert "SUCCESS" == server.end(runs[0]["runId"]).status
 
 
-@pytest.mark.parametrize("home", ["missing", "relative", "read-only"])
+@pytest.mark.parametrize("home", ["missing", pytest.param("relative", marks=pytest.mark.slow), "read-only"])
 def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Path, mounted, home: str):
     """`make` ends with a line that names the path, and makes nothing there."""
     for name in ("Makefile", "dagster.yaml"):

@@ -117,7 +117,7 @@ with files.published_folder(Path({str(target)!r})) as folder:
 def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):
     """A conversion killed in the middle is repeated: finished cells are kept, the others made, nothing is left over."""
     for severity in range(1, 6):
-        write_tree(tmp_path / "tree" / "fog" / str(severity), classes={"n01": 300})
+        write_tree(tmp_path / "tree" / "fog" / str(severity), classes={"n01": 120})
     output = tmp_path / "out"
     with shard(tmp_path / "tree", output) as process:
         while not (output / "fog" / "2").exists() and process.poll() is None:
@@ -127,7 +127,7 @@ def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):
 
     assert (0, "") == finished(shard(tmp_path / "tree", output))
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert 5 == project.run("tta-pipeline", "shards", "verify", str(output)).stdout.count("300 samples, 2 shards")
+    assert 5 == project.run("tta-pipeline", "shards", "verify", str(output)).stdout.count("120 samples, 2 shards")
 
 
 AS_NOBODY = """

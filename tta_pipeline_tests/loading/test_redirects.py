@@ -76,7 +76,9 @@ def test_no_server_sends_us_to_another(two: tuple[Web, Web], tmp_path: Path, how
     assert not list((tmp_path / "fetched").rglob("*.tar"))
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=pytest.mark.slow if how == "loader-bench" else ()) for how in HOW]
+)
 def test_a_server_may_send_us_to_itself_and_to_whom_the_user_names(two: tuple[Web, Web], tmp_path: Path, how: str):
     """Everything arrives, and the Hub's token stays with the Hub."""
     named, other = two

@@ -408,11 +408,11 @@ def test_a_cell_in_two_archives_and_a_cell_in_none_are_refused(tmp_path: Path):
         source(empty, empty.with_name("a.tar"), cells=(FOG,)).together(SNOW, [SNOW])
 
 
-def test_95_cells_come_from_one_archive_without_other_files(project: Project, tmp_path: Path):
-    """One archive in Zenodo's layout becomes 95 verified cells by the command line; no loose file is ever made."""
+def test_all_cells_come_from_one_archive_without_other_files(project: Project, tmp_path: Path):
+    """One archive in Zenodo's layout becomes 15 verified cells by the command line; no loose file is ever made."""
     members = {
         f"{cell.path}/n0{c}/ILSVRC2012_val_{i:08d}.JPEG": jpeg(i)
-        for cell in grid_of_cells(CORRUPTIONS, SEVERITIES)
+        for cell in grid_of_cells(CORRUPTIONS[:3], SEVERITIES)
         for c in (1, 2)
         for i in range(2)
     }
@@ -422,11 +422,11 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
 
     assert 0 == finished.returncode, finished.stderr
     found = [Path(folder) / name for folder, _, names in os.walk(tmp_path / "shards") for name in names]
-    assert 95 == len([file for file in found if file.suffix == ".tar"])
-    assert 95 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
+    assert 15 == len([file for file in found if file.suffix == ".tar"])
+    assert 15 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
     verified = project.run("tta-pipeline", "shards", "verify", str(tmp_path / "shards"))
     assert 0 == verified.returncode
-    assert 95 == verified.stdout.count(": intact")
+    assert 15 == verified.stdout.count(": intact")
 
 
 @pytest.mark.parametrize(("mode", "num_files"), [("w", 0), ("w:gz", 95)])

@@ -135,7 +135,7 @@ def change_settings(project: Project, experiment: str) -> None:
 
 def test_another_engine_is_not_asked_for_a_submission(project: SubmittingProject):
     """Slurm would say that all its pieces are lost."""
-    project.submit("--experiment", "source", "--device", "cpu")
+    Submission.create(project.locations, benchmark="few", engine="local", pieces=(), compute={})
     told = project.submit("--status", "--engine", "slurm")
 
     assert 2 == told.returncode

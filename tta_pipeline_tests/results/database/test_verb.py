@@ -324,7 +324,7 @@ def test_programs_are_given_every_row_or_as_many_as_they_ask_for(ask, tmp_path: 
         assert [list(range(expected))] * 3 == answers
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_an_endless_answer_streams_and_ends_with_ctrl_c(locations: Locations, form: str):
     """A hundred million rows pass through little memory, and Ctrl-C ends them with one line."""
     with started(locations, "SELECT i, 'a' || i AS name FROM range(100000000) AS r(i)", form) as process:
