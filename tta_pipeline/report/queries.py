@@ -79,7 +79,8 @@ ORDER BY sum(wall_s) / sum(num_samples), experiment
 THROUGHPUT = """
 SELECT experiment, conditions, run_id, min(started_at) AS started_at,
        count(*) AS num_cells, median(images_per_s) AS images_per_s
-FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL ORDER BY started_at, experiment
+FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL
+ORDER BY started_at, experiment, conditions, run_id
 """
 
 LOADERS = """
