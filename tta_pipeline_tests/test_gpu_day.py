@@ -157,8 +157,9 @@ def test_the_figures_replace_what_a_document_had(tmp_path: Path):
     assert document.read_text() == written
     assert written.startswith(f"# Speed\n\nBefore.\n\n{BEGIN}\n\n*NVIDIA H200*, 2026-12-01.\n")
     assert written.endswith(f"\n{END}\n\nAfter.\n")
-    assert "| speed | streamed / resident | 0.97 [0.96-0.98] | >= 0.95 | met |  |" in written
-    assert "| speed | DALI |  |  | not measured | DALI&lt;8> \\| is not installed |" in written
+    assert "## speed\n\n| what |" in written
+    assert "| streamed / resident | 0.97 [0.96-0.98] | >= 0.95 | met |  |" in written
+    assert "| DALI |  |  | not measured | DALI&lt;8> \\| is not installed |" in written
     assert "No figures yet" not in written
 
 

@@ -1,6 +1,7 @@
 """Reports for people: verdicts on the terminal, and a table between two comments of a document."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +35,7 @@ def show(lines: Iterable[Line]) -> None:
 
 
 def write_into(document: Path, lines_path: Path) -> None:
-    """Replace the text between the two comments in *document* by a table of the lines in the file *lines_path*.
+    """Replace the text between the two comments in *document* by tables of the lines in the file *lines_path*.
 
     Raises:
         ReportError: the document lacks a comment, or the lines are a rehearsal's, or do not name the device.
@@ -54,14 +55,18 @@ def write_into(document: Path, lines_path: Path) -> None:
             "this order: put them where the table shall be"
         )
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    made = "\n".join([BEGIN, "", f"*{device}*, {lines[0].day[:10]}.", "", *_markdown(lines), "", END])
+    made = "\n".join([BEGIN, "", f"*{device}*, {lines[0].day[:10]}.", "", *_markdown(lines), END])
     write_atomically(document, f"{before}{made}{after}".encode())
 
 
-def _markdown(lines: Iterable[Line]) -> list[str]:
-    rows = [(line.section, line.what, figure_text(line), line.asked, verdict(line), _remark(line)) for line in lines]
-    head = ["| section | what | found | asked | verdict | |", "|---|---|---|---|---|---|"]
-    return head + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+def _markdown(lines: Iterable[Line]) -> Iterator[str]:
+    """Yield a heading and a table for each section."""
+    for section, found in groupby(lines, key=lambda line: line.section):
+        yield from (f"## {section}", "", "| what | found | asked | verdict | |", "|---|---|---|---|---|")
+        for line in found:
+            row = (line.what, figure_text(line), line.asked, verdict(line), _remark(line))
+            yield "| " + " | ".join(map(_cell, row)) + " |"
+        yield ""
 
 
 def _cell(text: str) -> str:
