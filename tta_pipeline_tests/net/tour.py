@@ -216,7 +216,7 @@ RESULTS = (
     step("tta-pipeline metrics --benchmark own --wide"),
     step("tta-pipeline compare tent norm"),
     step("tta-pipeline compare tent norm --corruption fog --cells --wide"),
-    step("tta-pipeline compare tent norm --benchmark own --classes"),
+    step("tta-pipeline compare tent norm --benchmark digits_c --classes"),
     *(step(f"tta-pipeline compare tent norm --format {form} --output out/compared.{form} --rows 3")
       for form in (*FORMATS, "parquet")),
     step("tta-pipeline compare tent norm --json"),
