@@ -40,7 +40,7 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project and its tests again.
 # Three workers for two cores, since servers, browsers and timeouts are waited for.
 test: $(INSTALLED)
-	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 test-cluster: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/extras/cluster
@@ -50,7 +50,7 @@ test-wheel: $(INSTALLED)
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed
-	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -W ignore::DeprecationWarning -n 3 --dist loadgroup --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -W ignore::DeprecationWarning -n 3 --dist loadscope --no-loadscope-reorder
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"

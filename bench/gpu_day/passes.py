@@ -73,7 +73,9 @@ def shards_of(plan: Plan) -> ShardSet:
 
 def plain_network(architecture: str, num_classes: int) -> nn.Module:
     """Return an architecture of torchvision with fixed random weights: speed does not depend on weights."""
-    return copy.deepcopy(_drawn_network(architecture, num_classes))
+    network = copy.deepcopy(_drawn_network(architecture, num_classes))
+    torch.manual_seed(0)  # what is drawn next does not depend on whether the weights were drawn just now
+    return network
 
 
 @cache  # drawing the weights of a ResNet-50 takes as long as many batches
