@@ -22,11 +22,8 @@ help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 
 demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
-	@echo "Materializing digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 4 streams, report."
-	@$(BIN)/dg launch --assets 'group:digits_c' \
-	  --partition-range 'gaussian_noise|1...jpeg_compression|5' --config-json '{"loggers": {"console": {}}}'
-	@$(BIN)/dg launch --partition 5 --config-json '{"loggers": {"console": {}}}' \
-	  --assets 'group:digits_c_streams or group:digits_c_report'
+	@echo "digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 4 streams, report."
+	@$(BIN)/tta-pipeline run digits_c
 	@echo; $(BIN)/tta-pipeline metrics
 	@echo
 	@echo "report    $(DATA)/digits_c/report/index.html"

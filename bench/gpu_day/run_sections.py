@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.gpu_day.lines import Figure, Line, append_line, read_lines
 
 _MOST_OUTPUT = 4000
+_ABORT_S = 2
 _SLOWER_REHEARSAL = 8
 """Factor on a section's time limit in a rehearsal, to suffice on any processor."""
 
@@ -46,7 +47,7 @@ def run_sections(
         limit_s = section.limit_s * (_SLOWER_REHEARSAL if rehearsed_on else 1)
         tell(f"{section.name}: {section.summary} (at most {limit_s} s)")
         command = [
-            sys.executable, "-m", "bench.gpu_day.section_process", section.name, section.function, str(limit_s),
+            sys.executable, "-m", "bench.gpu_day.section_process", section.name, section.function,
             str(out), day, rehearsed_on, str(folder),
         ]  # fmt: skip
         for figure in _run(command, limit_s, tell):
@@ -63,6 +64,9 @@ def _run(command: Sequence[str], limit_s: int, tell: Callable[[str], None]) -> l
             status: int | None = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             status = None
+            process.send_signal(signal.SIGABRT)  # it writes where it was
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_ABORT_S)
         finally:
             _kill(process)
         errors.seek(0)

@@ -93,6 +93,7 @@ def run(
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.benchmarks.stream_plans import partition_keys
+    from tta_pipeline.extras.cluster.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.results.database.database import publish_metrics
 
@@ -115,7 +116,7 @@ def run(
     say_left_out(left_out)
     publish_metrics(locations)  # the planner reads measured times from the database
     planner = make_planner(benchmark, locations, chosen, device=device, is_chosen=selection.has)
-    pieces = planner.plan_pieces(by="corruption", num_devices=1)
+    pieces = join_pieces(benchmark, planner.plan_pieces(by="corruption", num_devices=1))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")

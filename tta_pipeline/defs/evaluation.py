@@ -137,19 +137,21 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
     @define_checks(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore, compute: Compute) -> Iterator[Any]:
         from tta_pipeline.evaluation.experiment_results import ExperimentResults
+        from tta_pipeline.results.database.history import HistoryComparison
 
         results = ExperimentResults(
             benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
         )
-        run = CheckRun(context, scope, key)
-        for own in run.keys:
-            if own in results.keys:
-                with run.hinting(own):
-                    reports = _check(results, own)
-                    if run.is_selected(NORMALISATION):
-                        reports = (*reports, normalisation_report(results, compute, context.log.info))
-                yield from run.results(own, reports)
-        yield from run.outputs()
+        history = HistoryComparison()
+        with CheckRun(context, scope, key) as run:
+            for own in run.keys:
+                if own in results.keys:
+                    with run.hinting(own):
+                        reports = (_sample_report(results, own), *history_reports(results, own, history))
+                        if run.is_selected(NORMALISATION):
+                            reports = (*reports, normalisation_report(results, compute, context.log.info))
+                    yield from run.results(own, reports)
+            yield from run.outputs()
 
     return checks
 
@@ -278,7 +280,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 
 
-def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
+def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckReport:
     rows = results.rows(key)
     manifests = {cell: results.manifest(cell) for plan in results.plans(key) for cell in plan.cells}
     found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
@@ -295,4 +297,4 @@ def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckRep
         "kept_predictions": "; ".join(problems) or "as recorded",
     }
     passed = passed and not problems
-    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(results, key))
+    return CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata)

@@ -1,6 +1,9 @@
-"""The history of runs that a command of ours starts itself: the one that the web UI of the project shows."""
+"""Dagster's history of runs: where a command of ours opens it, and its files while a run reports to it."""
 
 import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,22 @@ def open_history(locations: Locations) -> dg.DagsterInstance:
     return dg.DagsterInstance.from_ref(
         InstanceRef.from_dir(str(home), overrides=_with_absolute_folders(settings, home))
     )
+
+
+@contextmanager
+def keep_history_open(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    """Keep the SQLite files of the history open while the run *run_id* reports its partitions.
+
+    Dagster opens a file anew for each event, and SQLite merges the journal of a file when its last connection closes.
+    With a connection that stays, reports of 75 cells took 20 s in place of 35. Other storages have no such files.
+    """
+    path_of = getattr(instance.event_log_storage, "path_for_shard", None)
+    paths = [Path(path_of(shard)) for shard in ("index", run_id)] if path_of else []
+    with ExitStack() as files:
+        for path in filter(Path.exists, paths):
+            connection = files.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens a file when it is asked
+        yield
 
 
 def _with_absolute_folders(settings: Any, home: Path) -> Any:

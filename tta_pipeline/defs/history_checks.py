@@ -15,7 +15,7 @@ from tta_pipeline.util.partitions import PartitionKey
 
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.results.database.history import Compared
+    from tta_pipeline.results.database.history import Compared, HistoryComparison
 
 THROUGHPUT = "throughput_regression"
 DRIFT = "accuracy_drift"
@@ -28,16 +28,16 @@ HISTORY_CHECKS: Mapping[str, str] = {
 }
 
 
-def history_reports(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
+def history_reports(
+    results: "ExperimentResults", key: PartitionKey, history: "HistoryComparison"
+) -> Sequence[CheckReport]:
     """Return the findings of both checks on the streams at *key*.
 
     Raises:
         RecordError: the newest record of a cell is damaged or foreign.
     """
-    from tta_pipeline.results.database.history import compare_with_history
-
     names = [results.record_name(place) for place in results.places(key)]
-    rows = compare_with_history(results.records_folder, names)
+    rows = history.compare(results.records_folder, names)
     return _throughput(rows), _drift(rows)
 
 

@@ -17,6 +17,7 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.definitions.metadata import RawMetadataValue
 
+from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.scope import Scope, attach_signature, partition_of
 from tta_pipeline.defs.user_errors import as_failure, with_one_line_errors
 from tta_pipeline.errors import ManifestError, PipelineError
@@ -69,16 +70,21 @@ class PartitionRun(Generic[K]):
         self._scope = scope
         self._pace = SweepProgress(context.log.info, num_cells=len(self.keys))
         self._reports: dict[K, PartitionReport] = {}
+        self._history = keep_history_open(context.instance, context.run.run_id)
 
     def __enter__(self) -> Self:
+        self._history.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A run over one partition returns its report, see `result`.
-        for key, report in self._reports.items() if len(self.keys) > 1 else ():
-            _log_materialization(self._context, partition_of(key), report)
+        try:
+            # A run over one partition returns its report, see `result`.
+            for key, report in self._reports.items() if len(self.keys) > 1 else ():
+                _log_materialization(self._context, partition_of(key), report)
+        finally:
+            self._history.__exit__(None, None, None)
 
     def report_each(self, work: Callable[[K], PartitionReport]) -> None:
         """Do *work* in each partition, and report it; see `reporting`."""
@@ -163,12 +169,12 @@ class CheckRun(Generic[K]):
 
     ::
 
-        run = CheckRun(context, scope, asset_key)
-        for key in run.keys:
-            with run.hinting(key):
-                reports = ...
-            yield from run.results(key, reports)
-        yield from run.outputs()
+        with CheckRun(context, scope, asset_key) as run:
+            for key in run.keys:
+                with run.hinting(key):
+                    reports = ...
+                yield from run.results(key, reports)
+            yield from run.outputs()
     """
 
     def __init__(self, context: dg.AssetCheckExecutionContext, scope: Scope[K], asset_key: dg.AssetKey) -> None:
@@ -177,6 +183,16 @@ class CheckRun(Generic[K]):
         self._scope = scope
         self._asset_key = asset_key
         self._selected = context.selected_asset_check_keys
+        self._history = keep_history_open(context.instance, context.run.run_id)
+
+    def __enter__(self) -> Self:
+        self._history.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._history.__exit__(None, None, None)
 
     def hinting(self, key: K) -> AbstractContextManager[None]:
         """Return the context manager that adds a hint to a failure at *key*; see `failure_hint`."""

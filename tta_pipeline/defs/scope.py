@@ -181,8 +181,17 @@ class StreamScope(Scope[StreamKey]):
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on all cells that a stream is made of."""
-        mapping = dg.MultiToSingleDimensionPartitionMapping("severity") if self.partitions else None
-        return dg.AssetDep(key, partition_mapping=mapping)
+        return dg.AssetDep(key, partition_mapping=self._mapping if self.partitions else None)
+
+    @property
+    def _mapping(self) -> dg.PartitionMapping:
+        """Which cells a stream needs; Dagster cannot map a grid to some of its severities one by one."""
+        severities = self.benchmark.severities_of(self.experiment_name)
+        if set(severities) == set(self.benchmark.severities):
+            return dg.MultiToSingleDimensionPartitionMapping("severity")
+        return dg.SpecificPartitionsPartitionMapping(
+            [cell.key for cell in self.benchmark.cells if cell.severity in severities]
+        )
 
 
 CELLS_PER_RUN_VARIABLE = "TTA_CELLS_PER_RUN"

@@ -7,10 +7,13 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.defs.history_checks import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.defs.reporting import CheckReport
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.results.database.history import HistoryComparison
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.results.database.made import record
 
+HISTORY = HistoryComparison()
+"""One for all tests, as for all cells of a run: a question leaves nothing for the next."""
 ROW = {
     "benchmark": "small", "corruption": "contrast", "num_samples": 1000, "images_per_s": 100.0, "error": 0.2,
 }  # fmt: skip
@@ -28,7 +31,8 @@ def checked(own: ExperimentResults, *rows: dict[str, object]) -> dict[str, Check
     """Record evaluations that differ from a usual one in *rows*, and return what the checks find."""
     for row in rows:
         record(own.locations, **(ROW | row))
-    return {report.check: report for report in history_reports(own, Cell(corruption="contrast", severity=5))}
+    key = Cell(corruption="contrast", severity=5)
+    return {report.check: report for report in history_reports(own, key, HISTORY)}
 
 
 @pytest.mark.parametrize(

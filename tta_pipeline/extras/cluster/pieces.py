@@ -1,12 +1,14 @@
 """Pieces of a benchmark: the work of one run on one device, cut so that no piece takes much longer than the others."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple, get_args
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
@@ -43,6 +45,40 @@ class Piece:
         where = "" if not self.keys else self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}...{self.keys[-1]}"
         what = ", ".join(asset.rpartition("evaluation/")[2] for asset in self.assets)
         return f"{where}: {what}" if where else what
+
+
+def join_pieces(benchmark: Benchmark, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """Join *pieces* of one stage that have equal assets, as far as their cells form ranges: for one device in turn.
+
+    Each piece is a run of Dagster, which costs about a second; a joined one materializes each asset at all its cells.
+    Streams over several cells are not joined.
+    """
+    joined: list[Piece] = []
+    cells = {cell.key: cell for cell in benchmark.cells}
+    for group in _group_pieces(pieces, is_joinable=lambda piece: any(key in cells for key in piece.keys)):
+        together = {cells[key]: None for piece in group for key in piece.keys if key in cells}
+        if not together:
+            joined += group
+            continue
+        times_s = [piece.expected_s for piece in group]
+        known_s = sum(each for each in times_s if each is not None) / len(together)
+        joined += [
+            replace(
+                group[0],
+                keys=tuple(cell.key for cell in own),
+                expected_s=None if None in times_s else known_s * len(own),
+            )
+            for own in cell_ranges(benchmark, together)
+        ]
+    return tuple(joined)
+
+
+def _group_pieces(pieces: Sequence[Piece], *, is_joinable: Callable[[Piece], bool]) -> Iterable[list[Piece]]:
+    """Return the pieces in groups of equal stage and assets, in the order of their first; others are alone."""
+    groups: dict[object, list[Piece]] = {}
+    for piece in pieces:
+        groups.setdefault((piece.stage, piece.assets) if is_joinable(piece) else piece, []).append(piece)
+    return groups.values()
 
 
 SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")

@@ -16,10 +16,7 @@ from tta_pipeline.results.records import Record, earlier_records, latest_record
 _MAX_EARLIER = 50
 """Number of earlier records to read: the cost stays the same for a cell with a history of years."""
 _NO_STAMP = Stamp(0, 0, 0, 0)
-_NEWEST_IS_LATEST = """
-CREATE TABLE evaluations AS
-SELECT *, sequence = max(sequence) OVER (PARTITION BY folder) AS is_latest FROM read
-"""
+_NEWEST_IS_LATEST = "SELECT *, sequence = max(sequence) OVER (PARTITION BY folder) AS is_latest FROM read"
 
 
 class Compared(NamedTuple):
@@ -39,19 +36,41 @@ class Compared(NamedTuple):
     has_drifted: bool
 
 
-def compare_with_history(results: Path, names: Sequence[str]) -> tuple[Compared, ...]:
-    """Return the newest evaluation of each of *names* in the folder *results*, compared with the 50 before it.
+class HistoryComparison:
+    """Compares newest evaluations with earlier ones; one object for all cells of a run, since views are made once."""
 
-    Those without a record are left out, and so are earlier records that are damaged, since publishing names them.
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
-    Raises:
-        RecordError: the newest record of a name is damaged or foreign.
-    """
-    read = [(listed, record) for name in names for listed, record in _read_history(results, name)]
-    if not read:
-        return ()
-    rows = next(rows for table, rows in rows_of_records(read) if table == "evaluations")
-    return _ask(rows)
+    def compare(self, results: Path, names: Sequence[str]) -> tuple[Compared, ...]:
+        """Return the newest evaluation of each of *names* in the folder *results*, compared with the 50 before it.
+
+        Those without a record are left out, and so are earlier records that are damaged, since publishing names them.
+
+        Raises:
+            RecordError: the newest record of a name is damaged or foreign.
+        """
+        read = [(listed, record) for name in names for listed, record in _read_history(results, name)]
+        if not read:
+            return ()
+        return self._ask(next(rows for table, rows in rows_of_records(read) if table == "evaluations"))
+
+    def _ask(self, rows: pa.Table) -> tuple[Compared, ...]:
+        if self._connection is None:
+            self._connection = _connect(rows)
+        connection = self._connection.cursor()
+        connection.register("read", rows)
+        connection.execute(f"BEGIN; DELETE FROM evaluations; INSERT INTO evaluations {_NEWEST_IS_LATEST}; COMMIT")  # noqa: S608
+        found = connection.execute(f"SELECT {', '.join(Compared._fields)} FROM history_comparison")  # noqa: S608
+        return tuple(Compared(*row) for row in found.fetchall())
+
+
+def _connect(rows: pa.Table) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory with the view, of a table that has the columns of *rows*."""
+    connection = duckdb.connect(config={"threads": 1})  # starting more takes longer than the question
+    connection.register("read", rows)
+    connection.execute(f"BEGIN; CREATE TABLE evaluations AS {_NEWEST_IS_LATEST}; {history_views()}; COMMIT")
+    return connection
 
 
 def _read_history(results: Path, name: str) -> Iterator[tuple[ListedRecord, Record]]:
@@ -60,11 +79,3 @@ def _read_history(results: Path, name: str) -> Iterator[tuple[ListedRecord, Reco
         earlier = islice(earlier_records(results, kind="evaluations", name=name), _MAX_EARLIER)
         for record in (newest, *earlier):
             yield ListedRecord(name, record.sequence, _NO_STAMP), record
-
-
-def _ask(rows: pa.Table) -> tuple[Compared, ...]:
-    with duckdb.connect(config={"threads": 1}) as connection:  # starting more takes longer than the question
-        connection.register("read", rows)
-        connection.execute(f"BEGIN; {_NEWEST_IS_LATEST}; {history_views()}; COMMIT")
-        found = connection.execute(f"SELECT {', '.join(Compared._fields)} FROM history_comparison")  # noqa: S608
-        return tuple(Compared(*row) for row in found.fetchall())

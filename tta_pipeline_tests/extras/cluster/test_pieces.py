@@ -4,12 +4,15 @@ from collections import Counter
 from itertools import product
 from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces
+from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_benchmark
+from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
 from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, grid_of_cells
 
+BENCHMARK = load_benchmark(EMBEDDED_FOLDER / "digits_c.yaml")
 SEVERITIES = (5, 1, 3)
 """In the order of a benchmark file, which need not ascend."""
 CELLS = grid_of_cells(("fog", "snow", "frost"), SEVERITIES)
@@ -99,6 +102,33 @@ def test_a_range_does_not_reach_over_what_is_under_way(work, under_way, by):
     left = [each for each in work if each.place not in busy]
 
     assert not busy & {place for piece in cut(left, by=by, busy=busy) for place in range_of(piece)}
+
+
+@given(cells=st.sets(st.sampled_from(sorted(BENCHMARK.cells))), by=st.sampled_from(get_args(Cut)))
+def test_one_device_does_ranges_in_place_of_pieces(cells, by):
+    """Joined pieces cover the same places in as few runs as pieces by corruption at most; streams stay as they are."""
+    order = [cell.key for cell in BENCHMARK.cells]
+    work = [*(work_at("tent", cell, 2.0) for cell in cells), work_at("continual", StreamKey(severity=5))]
+    pieces = evaluation_pieces(work, by=by, num_devices=1, severities=BENCHMARK.severities, is_timed=True)
+
+    joined = join_pieces(BENCHMARK, pieces)
+
+    assert {each.place for each in work} == {place for piece in joined for place in piece.places}
+    assert sum(piece.expected_s for piece in pieces) == pytest.approx(sum(piece.expected_s for piece in joined))
+    for piece in joined:
+        covered = cell_range(piece.keys[0], piece.keys[-1]) if "|" in piece.keys[0] else piece.keys
+        assert sorted(piece.keys, key=order.index if "|" in piece.keys[0] else None) == list(covered)
+    if len(cells) == len(BENCHMARK.cells):
+        assert 2 == len(joined)
+
+
+def cell_range(first, last):
+    """Return the keys of Dagster's range from *first* to *last*: a rectangle."""
+    corruptions = [str(key).partition("|")[0] for key in (first, last)]
+    severities = [int(key.partition("|")[2]) for key in (first, last)]
+    order = BENCHMARK.corruptions
+    names = order[order.index(corruptions[0]) : order.index(corruptions[1]) + 1]
+    return [f"{name}|{severity}" for name in names for severity in range(severities[0], severities[1] + 1)]
 
 
 def test_a_piece_has_a_name_for_people():
