@@ -22,7 +22,7 @@ from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 
-_METHODS = ("source", "tent", "sar", "memo")
+_METHODS = ("tent", "sar", "memo")
 _WITH_STEP = ("tent", "sar")
 _NUM_BATCHES, _NUM_CLASSES = 4, 10
 _NUM_TURNS, _NUM_TIMED = 3, 10

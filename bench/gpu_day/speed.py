@@ -50,7 +50,7 @@ def speed(plan: Plan) -> Iterator[Figure]:
     """Compare ways in groups, those with requirements first; the ways of a group take turns."""
     with lease_device(plan) as device, arithmetic(device.type, "fp32"):
         for ways in (
-            _source(plan, device, plan.batch_size, None, threads=(2, 4, 8, 16)),
+            _source(plan, device, plan.batch_size, None, threads=(4, 8, 16)),
             _tent(plan, device),
             _source(plan, device, plan.small_batch, None),
             _source(plan, device, plan.batch_size, plan.compile),
