@@ -21,7 +21,7 @@ from tta_pipeline.report.error_figures import (
     heat_maps,
     reliability,
 )
-from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg
+from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg, lay_out
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
@@ -446,6 +446,7 @@ def _write_section(section: ReportSection, found: Findings, folder: Path) -> Map
     figure = section.draw(found, table) if section.draw else None
     if figure:
         add_notes(figure, [f"{found.benchmark.name}: {note}" for note in found.notes])
+        lay_out(figure)
         stem = folder / "figures" / section.name
         stem.with_suffix(".svg").write_text(as_svg(figure))
         stem.with_suffix(".pdf").write_bytes(as_pdf(figure))

@@ -19,10 +19,10 @@ def mcnemar(only_a: npt.ArrayLike, only_b: npt.ArrayLike) -> npt.NDArray[np.floa
     McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages": samples
     that both predict correctly, or both wrongly, carry no information; the others are tosses of a fair coin.
     """
-    from scipy.stats import binom  # takes half a second to import
+    from scipy.special import bdtr  # the cumulative binomial distribution; scipy.stats takes half a second to import
 
     fewer, together = np.minimum(only_a, only_b), np.add(only_a, only_b)
-    p_values: npt.NDArray[np.float64] = np.minimum(1.0, 2 * binom.cdf(fewer, together, 0.5))
+    p_values: npt.NDArray[np.float64] = np.minimum(1.0, 2 * bdtr(fewer, together, 0.5))
     return p_values
 
 
