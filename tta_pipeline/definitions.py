@@ -23,6 +23,7 @@ from tta_pipeline.defs.submissions_sensor import submissions_sensor
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.defs.transformed_shards import transformed_shards
 from tta_pipeline.defs.tuning import tuning
+from tta_pipeline.util.environment import let_idle_threads_sleep
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
@@ -91,4 +92,5 @@ def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
 
 
 import_from_here()
+let_idle_threads_sleep()
 defs = build_definitions(Locations.from_environment())
