@@ -10,9 +10,7 @@ from tta_pipeline.util.environment import let_idle_threads_sleep
 @pytest.mark.parametrize(("before", "after"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
 def test_idle_threads_sleep_unless_the_user_wants_them_to_spin(monkeypatch: pytest.MonkeyPatch, before, after):
     """OpenMP's own variable decides, as its documentation says."""
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if before:
-        monkeypatch.setenv("OMP_WAIT_POLICY", before)
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": before} if before else {})
 
     let_idle_threads_sleep()
 
