@@ -50,8 +50,8 @@ with status 1.
 {columns}
 """
 _SEEDS = """Where each image of a view has its own draws in ours, and a whole batch has one in theirs, single
-predictions cannot agree; the errors over seeds should. By `python -m bench.parity NAME --seeds N`; ± is the standard
-deviation over seeds."""
+predictions cannot agree; the errors over seeds should. By `python -m bench.parity NAME --images M --seeds N`; ± is the
+standard deviation over seeds. A row with such draws that is not listed was not run over seeds."""
 _COLUMNS = (
     "comparison",
     "code",
