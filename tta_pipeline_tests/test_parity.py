@@ -1,5 +1,6 @@
 """The comparison with authors' code finds what is equal, what is not, and what is not there."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,14 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from bench.parity.__main__ import run
+from bench.parity.__main__ import choose, find_clones, main
+from bench.parity.__main__ import run as run_all
 from bench.parity.adapters import tent
 from bench.parity.cifar import vit
 from bench.parity.clip import as_clip
 from bench.parity.comparison import Agreement, Comparison, Scene, unexplained_titles
-from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
-from bench.parity.page import document
+from bench.parity.comparisons import COMMITS, COMPARISONS, NOT_COMPARED
+from bench.parity.page import describe_seeds, document
 from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
 
@@ -39,7 +41,7 @@ def collect_params(model):
 
 
 class Tent(nn.Module):
-    def __init__(self, model, optimizer):
+    def __init__(self, model, optimizer, steps):
         super().__init__()
         self.model, self.optimizer = model, optimizer
 
@@ -54,6 +56,11 @@ HELPER = "def entropy(x):\n    return -(x.softmax(1) * x.log_softmax(1)).sum(1)\
 PLAIN = Comparison(
     title="tent", method="tent", repository="someone/tent", theirs=tent, changes={"optimizer": "sgd", "lr": 0.05}
 )
+
+
+def run(comparisons: list[Comparison], scene: Scene, clones: Path) -> dict[str, Agreement]:
+    """Return the agreements by title; the clone is `tent` in the folder *clones*."""
+    return dict(run_all(comparisons, scene, {PLAIN.repository: clones / "tent"}))
 
 
 @pytest.fixture
@@ -144,14 +151,90 @@ def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, a
     assert ["slower"] == unexplained_titles({"slower": found["slower"]}, [explained])
 
 
-def test_what_is_not_there_is_left_out_by_name(scene: Scene, tmp_path: Path):
-    """Nothing is run, nothing is wrong, and the page names it."""
-    found = run([PLAIN], scene, tmp_path)
-    page = document([PLAIN], found, commits={}, scene="A scene.")
+def test_what_is_not_there_is_left_out_by_name():
+    """Nothing is wrong, and the page names it."""
+    page = document([PLAIN], {}, commits={}, scene="A scene.")
 
-    assert {} == found
-    assert [] == unexplained_titles(found, [PLAIN])
+    assert [] == unexplained_titles({}, [PLAIN])
     assert "left out, since there was no clone: `tent` (someone/tent)" in page
+
+
+def test_their_code_is_not_heard(scene: Scene, authors, capfd: pytest.CaptureFixture[str]):
+    """What it prints, logs or warns about is dropped, and its errors are not."""
+    clones = authors("1")
+    helper = clones / "tent" / "helper.py"
+    noise = "import logging, warnings\nprint('!')\nwarnings.warn('!')\nlogging.warning('!')\n"
+    helper.write_text(noise + HELPER)
+    run([PLAIN], scene, clones)
+    helper.write_text(f"raise OSError('heard')\n{HELPER}")
+
+    assert ("", "") == capfd.readouterr()
+    with pytest.raises(OSError, match="heard"):
+        run([PLAIN], scene, clones)
+
+
+def test_rows_are_chosen_by_method_or_title():
+    """A method has all of its rows; a title has its own, and the one that shows its reason."""
+    assert {"sar", "sar+come", "sar, forced resets"} <= {each.title for each in choose(["sar"])}
+    assert ["rotta, draws: batch", "rotta, draws: batch, memory by class"] == [
+        each.title for each in choose(["rotta, draws: batch"])
+    ]
+    assert COMPARISONS == tuple(choose([]))
+    with pytest.raises(ValueError, match="found 'sra'; expected a method or title"):
+        choose(["sra"])
+
+
+def test_a_clone_is_known_by_its_name_or_is_that_of_the_first_row(tmp_path: Path):
+    """A folder of clones serves every row, and one clone the rows of its repository."""
+    chosen = choose(["sar"])
+    for name in ("COME", "mine"):
+        (tmp_path / name).mkdir()
+
+    assert {"BlueWhaleLab/COME": tmp_path / "COME"} == find_clones(chosen, authors=None, clone=tmp_path / "COME")
+    assert {"mr-eggplant/SAR": tmp_path / "mine"} == find_clones(chosen, authors=None, clone=tmp_path / "mine")
+    assert {"BlueWhaleLab/COME": tmp_path / "COME"} == find_clones(chosen, authors=tmp_path, clone=None)
+    with pytest.raises(ValueError, match="absent, which is no folder"):
+        find_clones(chosen, authors=None, clone=tmp_path / "absent")
+
+
+def test_without_a_clone_the_command_says_how_to_get_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """It names the listed commit, and ends with status 2."""
+    assert 2 == main(["tent", "--cifar", str(tmp_path)])
+    said = capsys.readouterr().err
+
+    assert f"https://github.com/DequanWang/tent && git -C tent checkout {COMMITS['DequanWang/tent']}" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["tent", "--output", "page.md"], "for the whole page"),
+        (["--images", "900"], "a multiple of 800"),
+        (["--seeds", "1"], "at least 2"),
+        (["tetn"], "expected a method or title"),
+    ],
+)
+def test_a_part_of_the_page_is_never_written(wrong: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    """And other options that make no sense are refused before anything runs."""
+    with pytest.raises(SystemExit):
+        main([*wrong, "--cifar", "nowhere"])
+    assert message in capsys.readouterr().err
+
+
+def test_errors_over_seeds_are_compared_by_their_means():
+    """Three seeds each; the standard error is that of the difference of two independent means."""
+    agreements = [
+        Agreement(
+            num_images=100, num_differing=9, first_logit_difference=1, logit_difference=1, first_largest_logit=1,
+            our_error=ours / 100, their_error=theirs / 100, num_resets=0,
+        )
+        for ours, theirs in ((30, 32), (31, 33), (32, 37))
+    ]  # fmt: skip
+
+    assert describe_seeds("roid", agreements) == (
+        "- roid, 3 seeds, 100 images: our error 31.00 ± 1.00 %, theirs 34.00 ± 2.65 %; the means differ by -3.00, "
+        "with a standard error of 1.63"
+    )
 
 
 def test_the_page_says_what_was_found():
@@ -166,14 +249,33 @@ def test_the_page_says_what_was_found():
 
     assert f"| {row} | differs, explained |" in page
     assert "- tent: another rate. Without: the same rate." in page
-    assert "- someone/tent, `abc`" in page
+    assert "- someone/tent: `git clone https://github.com/someone/tent && git -C tent checkout abc`" in page
+
+
+def test_the_committed_page_is_of_this_program():
+    """Its text is the program's, and each comparison has its row in it."""
+    page = (Path(__file__).parents[1] / "docs" / "parity.md").read_text()
+    made, scene = (
+        document(COMPARISONS, {}, commits={}, scene="SCENE"),
+        "A ResNet-20 for CIFAR-10 and a continual stream",
+    )
+
+    before, after = made.split("SCENE")
+    assert page.startswith(before + scene)
+    assert after.partition("\n## Reasons")[0].strip() in page
+    assert [each.title for each in COMPARISONS] == re.findall(r"^\| (.+?) \| [\w-]+/", page, re.MULTILINE)
+    for each in COMPARISONS:
+        assert not each.reason or f"- {each.title}: {each.reason}. Without: {each.shown_by}." in page
+    assert all(f"checkout {commit}`" in page for commit in COMMITS.values())
 
 
 def test_every_method_is_compared_or_is_said_not_to_be():
     """And each reason is shown by a comparison that is there, of the same method and code."""
     titles = {each.title: each for each in COMPARISONS}
 
-    assert set(METHODS) == {each.method for each in COMPARISONS} | set(NOT_COMPARED)
+    assert {each.repository for each in COMPARISONS} == set(COMMITS)
+    assert set(METHODS) <= {each.method for each in COMPARISONS} | set(NOT_COMPARED)
+    assert not {each.method for each in COMPARISONS} & set(NOT_COMPARED)
     assert len(COMPARISONS) == len(titles)
     for each in COMPARISONS:
         assert bool(each.reason) == bool(each.shown_by)

@@ -5,7 +5,9 @@ methods for CIFAR. If a method has its own repository, and that can be imported,
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from torchvision import transforms
 
 from bench.parity.cifar import VIT
 from bench.parity.clones import import_from_clone, module, package
-from bench.parity.comparison import SEED, Predict, Setting
+from bench.parity.comparison import Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
@@ -60,7 +62,7 @@ def tent(at: Setting) -> Predict:
     """Make Tent."""
     code = import_from_clone(at.clone, "tent")
     network, parameters = _prepare(at, code)
-    made: Predict = code.Tent(network, _optimizer(at, parameters))
+    made: Predict = code.Tent(network, _optimizer(at, parameters), steps=_any(at).steps)
     return made
 
 
@@ -167,6 +169,68 @@ def t3a(at: Setting) -> Predict:
     options = {"filter_K": _any(at).filter_k, "cached_loader": False}
     made = code.T3A(None, at.num_classes, None, options, parts)
     return torch.no_grad()(partial(made, adapt=True))  # type: ignore[no-any-return]
+
+
+def shot_im_of_norm_layers(at: Setting) -> Predict:
+    """Make SHOT-IM; its learning rate is hard-coded, and it adapts the norm layers whatever it is told."""
+    made: Predict = _shot_im(at)
+    return made
+
+
+def shot_im(at: Setting) -> Predict:
+    """Make SHOT-IM, and give its optimiser all parameters that its code gives a gradient."""
+    made = _shot_im(at)
+    made.optimizer = _optimizer(at, [each for each in made.model.parameters() if each.requires_grad])
+    predict: Predict = made
+    return predict
+
+
+def _shot_im(at: Setting) -> Any:
+    code = import_from_clone(at.clone, "tta_methods.shot_im", {"tta_methods": package(at.clone / "tta_methods")})
+    told = SimpleNamespace(steps=_any(at).steps, update_bn_only=_any(at).params == "norm", beta_clustering_loss=0)
+    return code.SHOTIM(at.network, told)
+
+
+class _Zoo(nn.Module):
+    """A ViT with the attribute names of the models that IMSE adapts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.normalize, self.model = nn.Identity(), network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(self.normalize(images))
+        return logits
+
+
+def imse(at: Setting) -> Predict:
+    """Make IMSE with domain-aware retrieval, as its configuration for continual streams."""
+    settings = _any(at)
+    real = {name: each for name, each in sys.modules.items() if name.partition(".")[0] == "timm"}  # theirs has a copy
+    stand_ins = {
+        "method": package(at.clone / "method"),
+        "utils": module("utils", get_imagenet_r_mask=lambda: None),
+        **real,
+    }
+    code = import_from_clone(at.clone, "method.svd", stand_ins)
+    own = SimpleNamespace(
+        COMPONENT_NUM=14, MODE="svft_variance_maximization", BIAS=False, DECOMPOSE_QKV=False, DYNAMIC=True,
+        NUM_SEEN_TEST_DOMAINS=1, DYNAMIC_MODE="top1_adapt", TEMP=1.0, FEATURE_LAYER=[-1], DYNAMIC_POOL="dss",
+        DSS_K=settings.shift_threshold, LOAD_OPTIMIZER_STATE="reset", VM_WEIGHT=settings.diversity_weight, VM_RATIO=1.0,
+        VM_NUM=3, DOMAIN_DISTANCE="kl_div", RETRIEVAL_DISTANCE="kl_div",
+    )  # fmt: skip
+    cfg = SimpleNamespace(
+        SVD=own,
+        MODEL=SimpleNamespace(ADAPTATION="imse", ARCH="VITB_augreg_in21k_ours"),
+        OPTIM=SimpleNamespace(METHOD="SAM_Adam", LR=settings.lr, NORM_LR=0.0),
+        EATA=SimpleNamespace(MARGIN_E0=settings.e_margin),
+        TEST=SimpleNamespace(BATCH_SIZE=at.batch_size),
+    )
+    network = code.configure_model(_Zoo(at.network), cfg)
+    parameters, _ = code.collect_params(network, cfg)
+    optimizer = code.get_optimizer(cfg, parameters)
+    made = code.SVD(cfg, network, optimizer, None, parameters, at.source_data, num_classes=at.num_classes)
+    return lambda images: made(images)[0]  # type: ignore[no-any-return]
 
 
 class _Headed(nn.Module):
@@ -341,7 +405,7 @@ def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
         "MODEL": SimpleNamespace(EPISODIC=False, RESET_AFTER_NUM_UPDATES=0, ADAPTATION="", ARCH="", CKPT_PATH=""),
         "CORRUPTION": SimpleNamespace(DATASET="cifar10_c"),
         "OPTIM": SimpleNamespace(
-            STEPS=1,
+            STEPS=getattr(settings, "steps", 1),
             METHOD="Adam" if has_step and settings.optimizer == "adam" else "SGD",
             LR=settings.lr if has_step else 0,
             BETA=settings.momentum if has_step else 0,
@@ -442,6 +506,38 @@ def rmt(at: Setting) -> Predict:
     return made
 
 
+def rmt_with_warm_up_of_a_file(at: Setting) -> Predict:
+    """Make RMT as each run after the first: it reads the warm-up from the file that the first one wrote."""
+    rmt(replace(at, network=deepcopy(at.network)))
+    torch.manual_seed(at.ours.seed)
+    return rmt(at)
+
+
+def lame_of_lame(at: Setting) -> Predict:
+    """Make the affinities and the optimisation of LAME's own program."""
+    settings, folder = _any(at), at.clone / "src"
+    stand_ins = {
+        "src": package(folder),
+        "src.adaptation": package(folder / "adaptation"),
+        "src.adaptation.non_adaptive": module("src.adaptation.non_adaptive", NonAdaptiveMethod=object),
+        "src.adaptation.build": module(
+            "src.adaptation.build", ADAPTER_REGISTRY=SimpleNamespace(register=lambda: lambda made: made)
+        ),
+    }
+    code = import_from_clone(at.clone, "src.adaptation.lame", stand_ins)
+    affinity = getattr(code, f"{settings.affinity}_affinity")(sigma=1.0, knn=settings.knn)
+    features = FeaturesOf(at.network.eval())
+
+    @torch.no_grad()
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        found = features(images)
+        unary = -torch.log(features.last(found).softmax(1) + 1e-10)
+        assigned: torch.Tensor = code.laplacian_optimization(unary, affinity(nn.functional.normalize(found, dim=-1)))
+        return assigned
+
+    return predict
+
+
 def lame(at: Setting) -> Predict:
     """Make LAME; it returns assignments, not logits."""
     settings = _any(at)
@@ -465,7 +561,8 @@ def asr(at: Setting) -> Predict:
         "EATA",
         folder="",
         ASR=SimpleNamespace(
-            ON=True, M0=settings.asr_mu_0, P0=settings.asr_lambda_0, A0=settings.asr_alpha, R0=settings.asr_r_0,
+            ON=True, M0=settings.asr_mu_0, P0=settings.asr_lambda_0, A0=settings.asr_alpha,
+            R0=1 - settings.asr_r_0,  # theirs is the share that stays
             R1=settings.asr_lambda_r,
         ),
     )  # fmt: skip
@@ -493,14 +590,14 @@ def _make_adacontrast(at: Setting) -> Any:
 
 def adacontrast(at: Setting) -> Predict:
     """Make AdaContrast, and pass it the views that our method draws, in place of its loader's."""
-    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(SEED)
+    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(at.ours.seed)
     views = (weak_view, moco_view, moco_view)
     return lambda images: made([images, *(view(images, generator) for view in views)])
 
 
 def adacontrast_with_labels_later(at: Setting) -> Predict:
     """Make AdaContrast, changed so that keys and labels of a batch enter its queue after the loss."""
-    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(SEED)
+    made, generator = _make_adacontrast(at), torch.Generator().manual_seed(at.ours.seed)
     enter, waiting = made.model.update_memory, []
     made.model.update_memory = lambda *arguments: waiting.append(arguments)
 
@@ -516,7 +613,7 @@ def image_by_image(name: str, of: str) -> Callable[[Setting], Predict]:
     """Return the adapter of MEMO or TTAug, which passes each image with the views that our method draws."""
 
     def theirs(at: Setting) -> Predict:
-        settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+        settings, generator = _any(at), torch.Generator().manual_seed(at.ours.seed)
         made = _make_of_md(at, name, of, BN=SimpleNamespace(ALPHA=1 / (settings.prior_strength + 1)))
         made.episodic = hasattr(settings, "lr")
 

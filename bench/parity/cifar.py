@@ -81,6 +81,20 @@ def _network(folder: Path) -> nn.Module:
     return Normalized(network, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)).eval()
 
 
+class InBfloat16(nn.Module):
+    """A network that computes in bfloat16 as an evaluation with `precision: bf16` does: parameters stay float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) in float32."""
+        with torch.autocast("cpu", torch.bfloat16):
+            logits: torch.Tensor = self.network(images)
+        return logits.float()
+
+
 def vit(_: nn.Module) -> nn.Module:
     """Return a ViT with fixed random weights, which are large, so that it attends to some patches more than others."""
     from timm.models.vision_transformer import VisionTransformer

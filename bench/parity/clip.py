@@ -98,6 +98,52 @@ def tda(at: Setting) -> Predict:
     return predict
 
 
+def _make_bca(at: Setting) -> Any:
+    folder, settings = at.clone / "ttabc", _any(at)
+    tools = ("Summary", "AverageMeter", "ProgressMeter", "accuracy", "softmax_entropy")
+    stand_ins = {
+        "ttabc": package(folder),
+        "ttabc.model_selection": package(folder / "model_selection"),
+        "ttabc.model_selection.base_method": module("ttabc.model_selection.base_method", BaseMethod=object),
+        "ttabc.utils": module("ttabc.utils"),
+        "ttabc.utils.tools": module("ttabc.utils.tools", **dict.fromkeys(tools)),
+    }
+    code = import_from_clone(at.clone, "ttabc.model_selection.bca", stand_ins)
+    told = code.BCAConfig(
+        thr1=settings.embedding_threshold, init_count1=settings.embedding_count, thr2=settings.prior_threshold,
+        init_count2=settings.prior_count, tem=float(_tower(at).scale),
+    )  # fmt: skip
+    return code.BCAState(_text_features(at), told)
+
+
+def bca(at: Setting) -> Predict:
+    """Make BCA as TTABC has it, one image after the other; it returns probabilities."""
+    made = _make_bca(at)
+    return torch.no_grad()(
+        lambda images: torch.cat([made.step(each)[0] for each in torch.split(_image_features(at, images), 1)])
+    )
+
+
+def bca_with_nearest_embedding(at: Setting) -> Predict:
+    """Make BCA, changed so that an image enters the embedding nearest to it, and not that of the predicted class."""
+    made = _make_bca(at)
+    of_classes = made._predict_probs  # noqa: SLF001 - an experiment
+
+    class NearestFirst(torch.Tensor):
+        """Probabilities whose maximum is that of the embeddings."""
+
+    def predict_one(feature: torch.Tensor) -> torch.Tensor:
+        likelihoods = (made.cfg.tem * feature @ made.mu.T).softmax(1)
+        probabilities: torch.Tensor = of_classes(feature).as_subclass(NearestFirst)
+        with patch.object(NearestFirst, "max", lambda _, dim: likelihoods.max(dim)):
+            made._predict_probs = lambda _: probabilities  # noqa: SLF001 - an experiment
+            return made.step(feature)[0].as_subclass(torch.Tensor)  # type: ignore[no-any-return]
+
+    return torch.no_grad()(
+        lambda images: torch.cat([predict_one(each) for each in torch.split(_image_features(at, images), 1)])
+    )
+
+
 class _TowersOfZero(nn.Module):
     """The parts of CLIP that ZERO calls."""
 
@@ -117,7 +163,7 @@ class _TowersOfZero(nn.Module):
 
 def zero(at: Setting) -> Predict:
     """Make ZERO with the views that our method draws; its vote counts are converted into logits as ours are."""
-    settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+    settings, generator = _any(at), torch.Generator().manual_seed(at.ours.seed)
     names = ("caltech101", "pets", "flower102", "food101", "aircraft", "dtd", "cars", "sun397", "ucf101", "eurosat")
     stand_ins = {
         "ttas": package(at.clone / "ttas"),
@@ -159,7 +205,7 @@ class _TunedByTpt(nn.Module):
 
 def tpt(at: Setting) -> Predict:
     """Make TPT's procedure for each image, in float32, with the views that our method draws."""
-    settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+    settings, generator = _any(at), torch.Generator().manual_seed(at.ours.seed)
     contents = {
         "clip.custom_clip": ("get_coop",),
         "clip.cocoop": ("get_cocoop",),

@@ -59,3 +59,9 @@ def commit(clone: Path) -> str:
     command = ["git", "-C", str(clone), "rev-parse", "HEAD"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else "unknown"
+
+
+def check_out(repository: str, at: str) -> str:
+    """Return the command line that makes a clone of *repository*, `<owner>/<name>` on GitHub, at the commit *at*."""
+    name = repository.partition("/")[2]
+    return f"git clone https://github.com/{repository} && git -C {name} checkout {at}"

@@ -1,7 +1,10 @@
 """Compares a method with its authors' code on the same stream, with the same network, hyperparameters and draws."""
 
+import logging
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -106,6 +109,8 @@ class Comparison:
     """Number of outputs that their code expects; None: the number of classes."""
     num_images: int | None = None
     """Number of images to compare, for a slow method; None: the whole stream."""
+    draws_differ: bool = False
+    """Whether each image of a view has its own draws in ours, so that only errors over seeds can be compared."""
     within: Callable[[], AbstractContextManager[object]] = nullcontext
     """Context in which our side predicts, to show that a reason explains the whole difference."""
 
@@ -142,10 +147,11 @@ class Agreement:
         )
 
 
-def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
+def compare(comparison: Comparison, scene: Scene, clone: Path, *, seed: int = SEED) -> Agreement:
     """Run both sides over the stream of *scene*, and compare what they predict.
 
-    Both start from the same seed: our method draws from its own generator, the authors' code from the global one.
+    Both start from *seed*: our method draws from its own generator, the authors' code from the global one. What the
+    authors' code prints or logs is dropped.
     """
     scene = replace(scene, network=comparison.network(scene.network))
     if comparison.num_outputs is not None:
@@ -159,11 +165,11 @@ def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
         num_classes=scene.num_classes,
         preset="cifar",
         source_data=None if entry.source_data == "unused" else scene.source_data,
-        seed=SEED,
+        seed=seed,
         **comparison.changes,
     )
-    with TemporaryDirectory() as scratch, _without_cuda():
-        torch.manual_seed(SEED)
+    with TemporaryDirectory() as scratch, _without_cuda(), _silent():
+        torch.manual_seed(seed)
         theirs = comparison.theirs(
             Setting(
                 clone=clone,
@@ -176,7 +182,7 @@ def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
                 scratch=Path(scratch),
             )
         )
-        torch.manual_seed(SEED)
+        torch.manual_seed(seed)
         their_logits = [theirs(images).detach() for images, _ in scene.stream]
     with comparison.within():
         our_logits = [comparison.as_theirs(ours.predict(images)) for images, _ in scene.stream]
@@ -209,6 +215,23 @@ def _without_cuda() -> Iterator[None]:
     """Run code that calls `Tensor.cuda` on the CPU."""
     with patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):
         yield
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what is printed, logged or warned about; an error is raised as always."""
+    before = logging.root.manager.disable
+    with ExitStack() as stack:
+        nowhere = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123 - a device, not a path
+        stack.enter_context(redirect_stdout(nowhere))
+        stack.enter_context(redirect_stderr(nowhere))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def unexplained_titles(found: Mapping[str, Agreement], comparisons: Sequence[Comparison]) -> list[str]:

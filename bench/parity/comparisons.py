@@ -17,7 +17,9 @@ from bench.parity.adapters import (
     eta_of_eata,
     image_by_image,
     images_by_class,
+    imse,
     lame,
+    lame_of_lame,
     neo,
     of_md,
     petta,
@@ -26,22 +28,54 @@ from bench.parity.adapters import (
     rem,
     rem_of_script,
     rmt,
+    rmt_with_warm_up_of_a_file,
     rotta,
     sar_of_come,
     sar_of_sar,
+    shot_im,
+    shot_im_of_norm_layers,
     t3a,
     tent,
     tent_of_come,
     view_after_images,
     zerosiam,
 )
-from bench.parity.cifar import vit
-from bench.parity.clip import as_clip, tda, tpt, zero
+from bench.parity.cifar import InBfloat16, vit
+from bench.parity.clip import as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
 from bench.parity.comparison import Comparison
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
 
 MD = "mariodoebler/test-time-adaptation"
+COMMITS: Mapping[str, str] = {
+    "BIT-DA/RoTTA": "67e34c900cdd355fc07e55edd4c577ea7b8ebcc9",
+    "BlueWhaleLab/COME": "409a19b71f62c765b1a5be62347a9455524ec176",
+    "Cascol-Chen/ZeroSiam": "57dfceb",
+    "DequanWang/tent": "e9e926a668d85244c66a6d5c006efbd2b82e83e8",
+    "FarinaMatteo/zero": "c609f7c27bd83a9c898c5bb0256f8272e4d973e3",
+    "MotasemAlfarra/Online_Test_Time_Adaptation": "8e21fad470f6bc4cd9a55cf52e3e0adb6f78bc65",
+    "YonseiML/asr": "295718ecf5400d80b3c96b1f1e0cefbee324bcde",
+    "awesomealex1/NEO": "cd8ac01c4d981aee274b77a07ebb0712dd54db98",
+    "azshue/TPT": "63ecbace79694205d7884e63fdc3137a200f0b0e",
+    "baek85/IMSE": "b8632d6aedf966aebc334a9f1ffce85ac4844244",
+    "fiveai/LAME": "d2e5f63090bc1c8129bf7cbd781029a5955e1a67",
+    "hthieu166/petta": "5b4de7f064f00c0532b2a14faf7243d8531dfcf1",
+    "kdiAAA/TDA": "e697fb0c8078cdeff93daa56bcf8860702542069",
+    MD: "8b2ed63255d906b6b0afaefc6ae630b9ec4bdaa1",
+    "matsuolab/T3A": "ff8cde5f06f61035c957720c6275c33893e0f564",
+    "mr-eggplant/EATA": "f739b3668cc7617e9b9f1979c1a358497a3472c3",
+    "mr-eggplant/SAR": "20f6e24b17525f34503510afccedc0629b67b7c4",
+    "oripress/CCC": "656dec36b8f5b4dbf64fe44c73a9a1326b9588ff",
+    "pilsHan/rem": "d757218433944c3bd736f8d230dec6f3f29f118a",
+    "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
+}
+"""The commit of each repository with which the rows of docs/parity.md were made."""
+
+WITHOUT_CLONE: Mapping[str, str] = {
+    "Cascol-Chen/ZeroSiam": "its files without the clone",
+    "walawalagoose/TTABC": "the class `BCAState` of `bca.py` alone, without the clone",
+}
+"""What docs/parity.md was made with where no clone could be had."""
 
 
 def _of_roid(settings: Any) -> Mapping[str, object]:
@@ -56,15 +90,15 @@ ROID = of_md("roid", "ROID", ROID=_of_roid)
 CMF = of_md("cmf", "CMF", ROID=_of_roid, CMF=lambda s: {"ALPHA": s.alpha, "GAMMA": s.gamma, "Q": s.q, "TYPE": "lp"})
 COTTA = of_md("cotta", "CoTTA", COTTA=lambda s: {"RST": s.restore_probability, "AP": s.anchor_threshold})
 SAR_OF_MD = of_md("sar", "SAR", SAR=lambda s: {"RESET_CONSTANT_EM": s.reset_margin})
-_PER_IMAGE = "each image of a view has its own draws, theirs has one for a batch"
-_NOISE = (
-    "a view's noise is drawn in the order of the memory, which is that of arrival in ours, that of classes in theirs"
-)
+_PER_IMAGE = "ours draws for each image of a view, theirs once for a batch"
+_NOISE = "a view's noise is drawn in the order of the memory: by arrival in ours, by class in theirs"
 _STEPS = "the student predicts, and its steps by Adam on all parameters enlarge rounding"
+_ROUNDING = "bfloat16 has 8 bits, and Adam's steps enlarge its rounding: the first prediction is the same"
 _AS_THEIRS = {"draws": "batch"}
 _ROID_AS_THEIRS = {**_AS_THEIRS, "prior_correction": "logits"}
 _FEW_VIEWS = {"num_augmentations": 4}
 _SHORT_WARM_UP = {"num_samples_warm_up": 2000}
+_SMALL_STEPS = {**_SHORT_WARM_UP, **_AS_THEIRS, "optimizer": "sgd", "lr": 0.001}
 _DIVERGENCE = (
     "the divergence is the mean over classes, and source moments go by label; theirs takes the exponential of the mean "
     "distance, and moments by prediction"
@@ -84,20 +118,41 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="source", method="source", repository=MD, theirs=of_md("source", "Source")),
     Comparison(title="norm", method="norm", repository=MD, theirs=of_md("norm", "BNTest")),
     Comparison(
+        title="norm, bfloat16", method="norm", repository=MD, theirs=of_md("norm", "BNTest"), network=InBfloat16
+    ),
+    Comparison(
         title="bn_alpha", method="bn_alpha", repository=MD,
         theirs=of_md("norm", "BNAlpha", BN=lambda s: {"ALPHA": s.alpha}),
     ),
     Comparison(title="bn_ema", method="bn_ema", repository=MD, theirs=of_md("norm", "BNEMA")),
     Comparison(title="tent", method="tent", repository="DequanWang/tent", theirs=tent),
+    Comparison(
+        title="tent, two steps", method="tent", repository="DequanWang/tent", theirs=tent, changes={"steps": 2}
+    ),
+    Comparison(
+        title="tent, bfloat16", method="tent", repository="DequanWang/tent", theirs=tent, network=InBfloat16,
+        reason=_ROUNDING, shown_by="tent",
+    ),
     Comparison(title="rpl", method="rpl", repository=MD, theirs=of_md("rpl", "RPL", RPL=lambda s: {"Q": s.q})),
     Comparison(title="eta", method="eta", repository="mr-eggplant/EATA", theirs=eta_of_eata),
     Comparison(title="eata", method="eata", repository=MD, theirs=of_md("eata", "EATA")),
+    Comparison(
+        title="eata, two steps", method="eata", repository=MD, theirs=of_md("eata", "EATA"), changes={"steps": 2}
+    ),
+    Comparison(
+        title="eata, bfloat16", method="eata", repository=MD, theirs=of_md("eata", "EATA"), network=InBfloat16,
+        reason=_ROUNDING, shown_by="eata",
+    ),
     Comparison(
         title="rdumb", method="rdumb", repository="oripress/CCC", theirs=rdumb,
         changes={"optimizer": "sgd", "lr": 2.5e-4, "reset_every": 5},
     ),
     Comparison(
         title="asr", method="asr", repository="YonseiML/asr", theirs=asr, changes={"asr_alpha": 0.81}
+    ),
+    Comparison(
+        title="asr, another share", method="asr", repository="YonseiML/asr", theirs=asr,
+        changes={"asr_alpha": 0.81, "asr_r_0": 0.2, "asr_lambda_r": 2.0},
     ),
     Comparison(title="sar", method="sar", repository="mr-eggplant/SAR", theirs=sar_of_sar),
     Comparison(
@@ -131,10 +186,38 @@ COMPARISONS: Sequence[Comparison] = (
         shown_by="rem, not wrapped",
     ),
     Comparison(title="rem, not wrapped", method="rem", repository="pilsHan/rem", theirs=rem, network=vit),
+    Comparison(
+        title="shot_im", method="shot_im", repository="MotasemAlfarra/Online_Test_Time_Adaptation", theirs=shot_im,
+        reason="steps by Adam on all parameters enlarge rounding", shown_by="shot_im, small steps",
+    ),
+    Comparison(
+        title="shot_im, small steps", method="shot_im", repository="MotasemAlfarra/Online_Test_Time_Adaptation",
+        theirs=shot_im, changes={"optimizer": "sgd", "lr": 0.001},
+    ),
+    Comparison(
+        title="shot_im, norm layers", method="shot_im", repository="MotasemAlfarra/Online_Test_Time_Adaptation",
+        theirs=shot_im_of_norm_layers, changes={"params": "norm", "optimizer": "sgd", "lr": 0.01},
+    ),
+    Comparison(
+        title="imse", method="imse", repository="baek85/IMSE", theirs=imse, network=vit, changes={"e_margin": 0.9}
+    ),
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
+    Comparison(
+        title="lame, its own program", method="lame", repository="fiveai/LAME", theirs=lame_of_lame,
+        as_theirs=torch.exp,
+    ),
     Comparison(title="t3a", method="t3a", repository="matsuolab/T3A", theirs=t3a),
     Comparison(title="neo", method="neo", repository="awesomealex1/NEO", theirs=neo),
     Comparison(title="tda", method="tda", repository="kdiAAA/TDA", theirs=tda, network=as_clip),
+    Comparison(
+        title="bca", method="bca", repository="walawalagoose/TTABC", theirs=bca, network=as_clip, as_theirs=torch.exp,
+        reason="an image enters the embedding that is nearest to it; theirs takes that of the predicted class",
+        shown_by="bca, nearest embedding",
+    ),
+    Comparison(
+        title="bca, nearest embedding", method="bca", repository="walawalagoose/TTABC",
+        theirs=bca_with_nearest_embedding, network=as_clip, as_theirs=torch.exp,
+    ),
     Comparison(
         title="zero", method="zero", repository="FarinaMatteo/zero", theirs=zero, network=as_clip,
         num_images=400,
@@ -151,14 +234,16 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),
     Comparison(
-        title="cotta", method="cotta", repository=MD, theirs=COTTA, changes=_FEW_VIEWS, reason=_PER_IMAGE,
+        title="cotta", method="cotta", draws_differ=True,
+        repository=MD, theirs=COTTA, changes=_FEW_VIEWS, reason=_PER_IMAGE,
         shown_by="cotta, draws: batch",
     ),
     Comparison(
         title="cotta, draws: batch", method="cotta", repository=MD, theirs=COTTA, changes={**_FEW_VIEWS, **_AS_THEIRS}
     ),
     Comparison(
-        title="rotta", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta, reason=f"{_PER_IMAGE}; {_NOISE}",
+        title="rotta", method="rotta", draws_differ=True,
+        repository="BIT-DA/RoTTA", theirs=rotta, reason=f"{_PER_IMAGE}; {_NOISE}",
         shown_by="rotta, draws: batch, memory by class",
     ),
     Comparison(
@@ -170,7 +255,8 @@ COMPARISONS: Sequence[Comparison] = (
         changes=_AS_THEIRS, within=partial(patch.object, BalancedBank, "images", images_by_class),
     ),
     Comparison(
-        title="petta", method="petta", repository="hthieu166/petta", theirs=petta, changes=_ONCE_A_BATCH,
+        title="petta", method="petta", draws_differ=True,
+        repository="hthieu166/petta", theirs=petta, changes=_ONCE_A_BATCH,
         reason=f"{_PER_IMAGE}; {_NOISE}; {_DIVERGENCE}", shown_by="petta, draws: batch, memory and divergence by class",
     ),
     Comparison(
@@ -191,17 +277,35 @@ COMPARISONS: Sequence[Comparison] = (
         within=_memory_by_class_and_images_passed,
     ),
     Comparison(
-        title="roid", method="roid", repository=MD, theirs=ROID,
+        title="roid", method="roid",
+        repository=MD, theirs=ROID,
         reason=f"{_PER_IMAGE}; ours multiplies probabilities by the prior, theirs logits",
         shown_by="roid, draws: batch",
     ),
+    Comparison(
+        title="roid, prior as theirs", method="roid", draws_differ=True, repository=MD, theirs=ROID,
+        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="roid, draws: batch",
+    ),
     Comparison(title="roid, draws: batch", method="roid", repository=MD, theirs=ROID, changes=_ROID_AS_THEIRS),
     Comparison(
-        title="cmf", method="cmf", repository=MD, theirs=CMF,
+        title="cmf", method="cmf",
+        repository=MD, theirs=CMF,
         reason=f"{_PER_IMAGE}; ours multiplies probabilities by the prior, theirs logits",
         shown_by="cmf, draws: batch",
     ),
+    Comparison(
+        title="cmf, prior as theirs", method="cmf", draws_differ=True, repository=MD, theirs=CMF,
+        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="cmf, draws: batch",
+    ),
     Comparison(title="cmf, draws: batch", method="cmf", repository=MD, theirs=CMF, changes=_ROID_AS_THEIRS),
+    Comparison(
+        title="roid, three times the rate", method="roid", repository=MD, theirs=ROID,
+        changes={**_ROID_AS_THEIRS, "lr": 0.003},
+    ),
+    Comparison(
+        title="cmf, away from roid", method="cmf", repository=MD, theirs=CMF,
+        changes={**_ROID_AS_THEIRS, "lr": 0.003, "alpha": 0.5, "gamma": 0.5, "q": 5.0},
+    ),
     Comparison(
         title="adacontrast", method="adacontrast", repository=MD, theirs=adacontrast,
         reason="theirs enters the labels of a batch into its queue before the loss, and masks the keys they replace",
@@ -212,7 +316,8 @@ COMPARISONS: Sequence[Comparison] = (
         theirs=adacontrast_with_labels_later,
     ),
     Comparison(
-        title="rmt", method="rmt", repository=MD, theirs=rmt, changes=_SHORT_WARM_UP, reason=f"{_PER_IMAGE}; {_STEPS}",
+        title="rmt", method="rmt", draws_differ=True,
+        repository=MD, theirs=rmt, changes=_SHORT_WARM_UP, reason=f"{_PER_IMAGE}; {_STEPS}",
         shown_by="rmt, draws: batch, small steps",
     ),
     Comparison(
@@ -221,17 +326,34 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="rmt, draws: batch, small steps", method="rmt", repository=MD, theirs=rmt,
-        changes={**_SHORT_WARM_UP, **_AS_THEIRS, "optimizer": "sgd", "lr": 0.001},
+        changes=_SMALL_STEPS,
+    ),
+    Comparison(
+        title="rmt, part of a pass", method="rmt", repository=MD, theirs=rmt,
+        changes={**_SMALL_STEPS, "num_samples_warm_up": 2600},
+        reason=(
+            "theirs goes on with the source images where the warm-up ended; when it reads the warm-up from a file, as "
+            "in each later run, it begins with the first, as ours does always"
+        ),
+        shown_by="rmt, part of a pass, from a file",
+    ),
+    Comparison(
+        title="rmt, part of a pass, from a file", method="rmt", repository=MD, theirs=rmt_with_warm_up_of_a_file,
+        changes={**_SMALL_STEPS, "num_samples_warm_up": 2600},
     ),
 )  # fmt: skip
 """Every comparison; a comparison with a reason is followed by one in which the reason is removed."""
 
 NOT_COMPARED: Mapping[str, str] = {
     "foa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
-    "candidates: 0 of 2,560 predictions differ",
+    "candidates: 0 of 2,560 predictions differ; constants read in mr-eggplant/FOA, `004b02d`",
     "spa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
-    "draws: 0 of 640 predictions differ",
-    "bca": "needs a CLIP; held against its formula only, from summaries",
+    "draws: 0 of 640 predictions differ; constants read in mr-eggplant/SPA, `b4a66ea`",
     "zero_shot": "the model as it is",
+    "combinations": "`params` last, all, lora and adapters, `loss` gce and `reset` with another base than in the "
+    "table: no program has them; tests compare the parts with second implementations",
+    "fp16": "no program of these trains in it on a CPU; bfloat16 stands for half precision",
+    "views": "those that a loader makes in AdaContrast, MEMO, TTAug, ZERO and TPT are ours on both sides, so their "
+    "distribution is not compared here; tests hold each transform against torchvision's or the formula",
 }
-"""Methods without a comparison, and the present state of each."""
+"""What has no comparison, methods first, and the present state of each."""

@@ -1,7 +1,11 @@
 """The page docs/parity.md."""
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import mean, stdev, variance
+from types import MappingProxyType
 
+from bench.parity.clones import check_out
 from bench.parity.comparison import (
     FIRST_BATCHES,
     MOST_DIFFERING_SHARE,
@@ -9,35 +13,45 @@ from bench.parity.comparison import (
     Agreement,
     Comparison,
 )
-from bench.parity.comparisons import NOT_COMPARED
+from bench.parity.comparisons import NOT_COMPARED, WITHOUT_CLONE
 
 _HEAD = """# Parity
 
-Our methods beside the code of their authors, with the same network, pixels, order, hyperparameters and random draws.
-This page is made by
+This page compares our methods with the code of their authors, on the same network, pixels, order, hyperparameters and
+random draws. A row is repeated by one command:
 
-<!-- not run by the tests: it needs clones of the authors' repositories and CIFAR-10, and hours -->
+<!-- not run by the tests: it needs a clone of the authors' repository and CIFAR-10 -->
 ```sh
-python -m bench.parity --authors CLONES --cifar CIFAR --output docs/parity.md
+python -m bench.parity tent --clone tent --cifar CIFAR
+python -m bench.parity 'cotta, draws: batch' --clone test-time-adaptation --cifar CIFAR --images 800
 ```
+
+A name is a method or the title of a row; `--clone` is a clone of the row's repository, at the commit [below](#code).
+Nothing is fetched: without the clone, the command prints how to get it. `CIFAR` is a folder with `test.tar.gz` and
+`train.tar.gz`, whose members are `<split>/<class>/<name>.jpg`, and with `resnet.py` and `resnet20-12fca82f.th` of
+akamaster/pytorch_resnet_cifar10. The whole page is made by
+`python -m bench.parity --authors CLONES --cifar CIFAR --output docs/parity.md`, which needs every clone, and hours.
 
 {scene}
 
 Both sides have the hyperparameters of the preset `cifar`, with the changes that the table names, and start from the
-same seed. The authors' code runs as it is cloned; only what it imports to read data and to build models has a stand-in,
-RoTTA's arguments of torchvision have the names of today, and where code asks for CUDA by name it gets the CPU.
-mariodoebler/test-time-adaptation stands for repositories that cannot be imported or have no settings for CIFAR. Views
-that a loader makes there, those of AdaContrast, MEMO and TTAug, are ours on both sides. REM needs a ViT: both sides
-have a small one with random weights, whose error means nothing. Methods for a CLIP have the ResNet-20 as an image
-tower, and the rows of its last layer as text features; on both sides in float32.
+same seed. The authors' code runs unchanged, with three exceptions: the modules from which it reads data and builds
+models are replaced by stand-ins, RoTTA's torchvision arguments have their current names, and code that asks for CUDA by
+name gets the CPU. mariodoebler/test-time-adaptation replaces repositories that cannot be imported or have no settings
+for CIFAR. Where a loader makes the views there (AdaContrast, MEMO, TTAug), both sides use our views. REM and IMSE need
+a ViT: both sides have a small one with random weights, whose error means nothing. Methods for a CLIP use the ResNet-20
+as the image tower, and the rows of its last layer as text features; both sides compute in float32.
 
 *Equal*: in the first {first} batches no logit differs by more than {bound:g} of the largest, some thousand times the
 rounding of float32, and over the stream at most {share:.1%} of the predictions differ, since updates enlarge rounding.
-A difference has its reason, and the comparison without that reason must be equal; otherwise the command ends with
-status 1.
+Each difference must have a reason, and the comparison without that reason must be equal; otherwise the command exits
+with status 1.
 
 {columns}
 """
+_SEEDS = """Where each image of a view has its own draws in ours, and a whole batch has one in theirs, single
+predictions cannot agree; the errors over seeds should. By `python -m bench.parity NAME --images M --seeds N`; ± is the
+standard deviation over seeds. A row with such draws that is not listed was not run over seeds."""
 _COLUMNS = (
     "comparison",
     "code",
@@ -58,8 +72,9 @@ def document(
     *,
     commits: Mapping[str, str],
     scene: str,
+    over_seeds: Mapping[str, Sequence[Agreement]] = MappingProxyType({}),
 ) -> str:
-    """Return the page: *found* by title, *commits* by repository, and a sentence about the *scene*."""
+    """Return the page: *found* and *over_seeds* by title, *commits* by repository, and a sentence about the *scene*."""
     done = [each for each in comparisons if each.title in found]
     left_out = [f"`{each.title}` ({each.repository})" for each in comparisons if each.title not in found]
     head = _HEAD.format(
@@ -67,17 +82,50 @@ def document(
         first=FIRST_BATCHES,
         bound=MOST_RELATIVE_DIFFERENCE,
         share=MOST_DIFFERING_SHARE,
-        columns=_cells(_COLUMNS) + "\n" + _cells(["---"] * len(_COLUMNS)),
+        columns=headings(),
     )
-    rows = "\n".join(_row(each, found[each.title]) for each in done)
-    reasons = [f"- {each.title}: {each.reason}. Without: {each.shown_by}." for each in done if each.reason]
-    code = [f"- {repository}, `{commit}`" for repository, commit in sorted(commits.items())]
+    rows = "\n".join(row(each, found[each.title]) for each in done)
+    reasons = [reason_of(each) for each in done if each.reason]
+    seeds = [describe_seeds(title, agreements) for title, agreements in over_seeds.items()]
+    code = [
+        f"- {repository}: `{check_out(repository, commit)}`"
+        + (f"; the rows above were made with {WITHOUT_CLONE[repository]}" if repository in WITHOUT_CLONE else "")
+        for repository, commit in sorted(commits.items())
+    ]
     code += [f"- not compared: `{method}`, {why}" for method, why in NOT_COMPARED.items()]
     code += [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
-    return "\n".join([head + rows, "", "## Reasons", "", *reasons, "", "## Code", "", *code, ""])
+    return "\n".join(
+        [head + rows, "", "## Reasons", "", *reasons, *_seeds_section(seeds), "", "## Code", "", *code, ""]
+    )
 
 
-def _row(comparison: Comparison, found: Agreement) -> str:
+def headings() -> str:
+    """Return the head of the table."""
+    return _cells(_COLUMNS) + "\n" + _cells(["---"] * len(_COLUMNS))
+
+
+def reason_of(comparison: Comparison) -> str:
+    """Return the line that says why *comparison* differs, and which one shows it."""
+    return f"- {comparison.title}: {comparison.reason}. Without: {comparison.shown_by}."
+
+
+def describe_seeds(title: str, agreements: Sequence[Agreement]) -> str:
+    """Return the line about the errors of both sides over seeds, with the standard error of their difference."""
+    ours, theirs = ([100 * getattr(each, side) for each in agreements] for side in ("our_error", "their_error"))
+    error = math.sqrt((variance(ours) + variance(theirs)) / len(agreements))
+    return (
+        f"- {title}, {len(agreements)} seeds, {agreements[0].num_images:,} images: our error {mean(ours):.2f} ± "
+        f"{stdev(ours):.2f} %, theirs {mean(theirs):.2f} ± {stdev(theirs):.2f} %; the means differ by "
+        f"{mean(ours) - mean(theirs):+.2f}, with a standard error of {error:.2f}"
+    )
+
+
+def _seeds_section(lines: Sequence[str]) -> list[str]:
+    return ["", "## Over seeds", "", _SEEDS, "", *lines] if lines else []
+
+
+def row(comparison: Comparison, found: Agreement) -> str:
+    """Return the row of *comparison*."""
     changes = [f"`{name}` {value}" for name, value in comparison.changes.items()]
     outputs = [f"{comparison.num_outputs:,} outputs"] if comparison.num_outputs else []
     resets = [f"{found.num_resets} resets"] if found.num_resets else []

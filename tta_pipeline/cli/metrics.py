@@ -1,6 +1,7 @@
 """The verb `metrics`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.published_figures import PublishedError
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
@@ -24,6 +26,14 @@ _CORRUPTION_COLUMNS = (
     "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
     "mean_ece", "num_cells", "subset", "num_runs", "shift_set",
 )  # fmt: skip
+_AGREES = (
+    "A mean error agrees if it is no further from the published one, over the same cells, than two samples of images "
+    "of these numbers are apart in 95 % of cases (`chance_error`); on the very same images, less is to be expected."
+)
+_PUBLISHED_COLUMNS = (
+    "benchmark", "generated", "experiment", "published_as", "mean_error", "published_error", "error_change",
+    "chance_error", "agrees", "num_cells", "largest_change", "largest_at", "subset", "source", "shift_set",
+)  # fmt: skip
 
 
 @click.command(
@@ -33,28 +43,49 @@ _CORRUPTION_COLUMNS = (
         "tta-pipeline metrics --benchmark digits_c --wide",
         "tta-pipeline metrics --by corruption --format latex --output table.tex",
         "tta-pipeline metrics --format parquet --output leaderboard.parquet",
+        "tta-pipeline metrics --published figures.csv",
+        "tta-pipeline metrics --published unaggregated_results.csv --line Standard_R50",
         'tta-pipeline metrics --sql "FROM corruption_errors ORDER BY mean_error DESC"',
     ],
 )
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
 @click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
+@click.option("--published", "published_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+              metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
+@click.option("--line", metavar="NAME", help="Compare all experiments with this line of the file; else each with the "
+              "line of its name.")  # fmt: skip
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
 @with_output
 @plain_errors
-def metrics(*, by: str | None, benchmark: str | None, sql: str | None, output: Output) -> None:
+def metrics(
+    *,
+    by: str | None,
+    benchmark: str | None,
+    published_file: Path | None,
+    line: str | None,
+    sql: str | None,
+    output: Output,
+) -> None:
     """Print the leaderboard (text, LaTeX, CSV), or ask it in SQL.
 
     People get mean errors with their 95 % intervals over images, and the cost of an image; --wide and programs get all
     columns. A table is as wide as the terminal, and 80 columns elsewhere. The best of comparable results is bold.
-    Tables and views: docs/metrics.md; questions with their SQL: docs/queries.md. Damaged and foreign records count
+    --published answers whether a run agrees with a paper. Tables and views: docs/metrics.md; questions with their SQL:
+    docs/queries.md. Damaged and foreign records count
     nowhere. They are listed after the answer, and the exit status is then 1.
     """
     if sql is not None and (by or benchmark):
         raise click.UsageError("found --sql with --by or --benchmark; expected them without --sql")
+    if published_file and (by or sql is not None):
+        raise click.UsageError("found --published with --by or --sql; expected it without them")
+    if line and not published_file:
+        raise click.UsageError("found --line without --published; expected a file of published errors")
     locations = Locations.from_environment()
     with (
         current_metrics(locations) as connection,
-        _open_answer(connection, by=by, benchmark=benchmark, sql=sql) as answer,
+        _open_answer(
+            connection, by=by, benchmark=benchmark, sql=sql, published_file=published_file, line=line
+        ) as answer,
     ):
         if sql is not None:
             output.write(answer, None)
@@ -72,7 +103,9 @@ def metrics(*, by: str | None, benchmark: str | None, sql: str | None, output: O
             if output.is_for_people:
                 return
         before = output.place(honest_marks(connection, benchmark=benchmark))
-        if by or not output.is_for_people:
+        if published_file:
+            _write_agreement(answer, published_file, output, before)
+        elif by or not output.is_for_people:
             output.write(answer, _CORRUPTION_COLUMNS, before=before)
         else:
             _write_leaderboard(output.read(answer), locations, output, before)
@@ -83,13 +116,46 @@ def _evaluated_benchmarks(connection: Any) -> list[str]:
     return [name for (name,) in connection.execute(sql).fetchall()]
 
 
-def _open_answer(connection: Any, *, by: str | None, benchmark: str | None, sql: str | None) -> "Answer":
+def _open_answer(
+    connection: Any,
+    *,
+    by: str | None,
+    benchmark: str | None,
+    sql: str | None,
+    published_file: Path | None,
+    line: str | None,
+) -> "Answer":
     from tta_pipeline.report import queries
     from tta_pipeline.report.answers import Answer
 
+    if published_file is not None:
+        from tta_pipeline.report.published_figures import AGREEMENT, as_parameters
+
+        return Answer(connection, AGREEMENT, [*as_parameters(_read_lines(published_file, line)), benchmark, line])
     if sql is not None:
         return Answer(connection, sql)
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
+
+
+def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
+    """Return the published errors in *path*, which must have the *line* that was asked for."""
+    from tta_pipeline.report.published_figures import read_published
+
+    found = read_published(path)
+    if line is not None and line not in (names := {each.published_as for each in found}):
+        raise click.UsageError(f"--line is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}")
+    return found
+
+
+def _write_agreement(answer: "Answer", path: Path, output: Output, before: Sequence[str]) -> None:
+    if not output.is_for_people:
+        output.write(answer, None)
+        return
+    table = output.read(answer)
+    if not table.rows:
+        say(f"no experiment has cells and the name of a line in {path}: name the line by --line, or correct the names")
+        return
+    output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
 
 
 def _write_leaderboard(table: "Table", locations: Locations, output: Output, before: Sequence[str]) -> None:

@@ -83,6 +83,26 @@ def test_rpl_follows_its_formula(make):
     assert_follows(expected, run("rpl", make(), contrasts(), lr=LR)[0])
 
 
+@pytest.mark.parametrize("params", ["all", "norm"])
+def test_shot_im_follows_its_formula(make, params: str):
+    """All but the classifier, or the norm layers, descend the mean entropy minus the entropy of the mean prediction."""
+    model = make()
+    adapted, optimizer = trainable(model)
+    if params == "all":
+        adapted = [*model[:-1].parameters()]
+        optimizer = torch.optim.SGD(adapted, lr=LR, momentum=0.9)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        rows = expected[-1].softmax(1)
+        entropies = [-(row * (row + 1e-5).log()).sum() for row in [*rows, mean([*rows])]]
+        (mean(entropies[:-1]) - entropies[-1]).backward()
+        optimizer.step()
+        model.zero_grad()
+
+    assert_follows(expected, run("shot_im", make(), contrasts(), lr=LR, params=params)[0])
+
+
 def opinion_entropy(logits: torch.Tensor) -> torch.Tensor:
     """Return the entropy of the opinion of one sample's *logits* (K,), whose length is a constant."""
     evidence = (logits * logits.norm().item() / logits.norm()).exp()

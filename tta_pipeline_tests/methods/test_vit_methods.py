@@ -359,3 +359,121 @@ def test_a_vit_without_a_class_token_is_refused():
     )  # fmt: skip
     with pytest.raises(AdaptationError, match="no class token and patches; rem expects a ViT"):
         build("rem", model, num_classes=NUM_CLASSES)
+
+
+class PlainImse:
+    """A ViT whose weights are products of parts, which are put into it before each pass."""
+
+    def __init__(self, *, weight: float) -> None:
+        self.model = vit_model().requires_grad_(False)
+        names = ("self_attention.in_proj_weight", "self_attention.out_proj.weight", "mlp.0.weight", "mlp.3.weight")
+        places = [f"encoder.layers.encoder_layer_{block}.{name}" for block in range(3) for name in names]
+        self.parts = {name: torch.linalg.svd(self.model.get_parameter(name), full_matrices=False) for name in places}
+        self.values = {name: part.S.clone().requires_grad_(True) for name, part in self.parts.items()}
+        self.weight = weight
+        self.start_steps()
+        self.inputs: dict[str, torch.Tensor] = {}
+        top = self.model.encoder.layers[3]
+        layers = {"in_proj": top.self_attention, "mlp.0": top.mlp[0], "mlp.3": top.mlp[3]}
+        weights = {"in_proj": top.self_attention.in_proj_weight, "mlp.0": top.mlp[0].weight, "mlp.3": top.mlp[3].weight}
+        self.bases = {name: torch.linalg.svd(each, full_matrices=False).Vh for name, each in weights.items()}
+        for name, layer in layers.items():
+            layer.register_forward_pre_hook(lambda _, given, name=name: self.inputs.update({name: given[0]}))
+
+    def start_steps(self) -> None:
+        """Start the optimiser over."""
+        self.steps = torch.optim.Adam(self.values.values(), lr=0.05)
+
+    def predict(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K)."""
+        weights = {name: u @ self.values[name].diag() @ v for name, (u, _, v) in self.parts.items()}
+        return torch.func.functional_call(self.model, weights, (images,))
+
+    def descend(self, logits: torch.Tensor, chosen: list[int]) -> None:
+        """Add the gradients of the loss, whose entropies are those of the *chosen*."""
+        spreads = []
+        for name, basis in self.bases.items():
+            tokens = self.inputs[name].flatten(0, 1)
+            used = tokens / tokens.norm(dim=1, keepdim=True) @ basis.T
+            spreads.append(used.std(0).sort().values[:-1].mean())
+        entropies = [entropy(logits[number]) for number in chosen]
+        (sum(entropies) / max(len(chosen), 1) - self.weight * sum(spreads)).backward()
+
+    def copies(self) -> dict[str, torch.Tensor]:
+        """Return the singular values."""
+        return {name: values.detach().clone() for name, values in self.values.items()}
+
+    def put(self, copies: dict[str, torch.Tensor]) -> None:
+        """Set the singular values."""
+        for name, values in self.values.items():
+            values.data.copy_(copies[name])
+
+    def step(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits from before a step from above."""
+        before, logits = self.copies(), self.predict(images)
+        self.descend(logits, chosen := sure(logits))
+        length = torch.cat([values.grad for values in self.values.values()]).norm()
+        self.put({name: before[name] + 0.05 * values.grad / length for name, values in self.values.items()})
+        self.steps.zero_grad()
+        above = self.predict(images)
+        self.descend(above, [number for number in chosen if number in sure(above)])
+        self.put(before)
+        self.steps.step()
+        self.steps.zero_grad()
+        return logits.detach()
+
+    def normals(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and variance of the patches that enter the first block."""
+        patches = embedded(self.model, images)[:, 1:].flatten(0, 1)
+        return patches.mean(0), patches.var(0)
+
+
+def sure(logits: torch.Tensor) -> list[int]:
+    """Return the numbers of the rows that are sure."""
+    return [number for number, row in enumerate(logits) if entropy(row) < 0.9 * math.log(NUM_CLASSES)]
+
+
+def apart(*domains: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """Return the sum of the divergences between two domains' normal distributions, in both directions."""
+    one, other = (torch.distributions.Normal(mean, variance.sqrt()) for mean, variance in domains)
+    divergence = torch.distributions.kl_divergence
+    return float((divergence(one, other) + divergence(other, one)).mean())
+
+
+def follow(domain: tuple | None, batch: tuple) -> tuple:
+    """Return the *domain* after a *batch*."""
+    return tuple(0.8 * old + 0.2 * new for old, new in zip(domain, batch, strict=True)) if domain else batch
+
+
+def plain_imse(stream: list[torch.Tensor], *, threshold: float, weight: float) -> tuple[list[torch.Tensor], list[int]]:
+    """Return logits for each batch, and the domains that were taken up; the source is 0."""
+    plain, domain = PlainImse(weight=weight), None
+    for images, _ in source_batches():
+        domain = follow(domain, plain.normals(images))
+    stored, taken, predicted, domain = [(domain, plain.copies())], [], [], None
+    for images in stream:
+        batch = plain.normals(images)
+        if domain and apart(domain, batch) > threshold:
+            stored.append((domain, plain.copies()))
+            distances = [apart(known, batch) for known, _ in stored]
+            taken.append(distances.index(min(distances)))
+            plain.put(stored[taken[-1]][1])
+            plain.start_steps()
+            domain = None
+        domain = follow(domain, batch)
+        predicted.append(plain.step(images))
+    return predicted, taken
+
+
+def test_imse_follows_its_formula():
+    """Singular values adapt; where the images change, those of the domain most like them are taken up again."""
+    dark, bright = contrasts(num_batches=2, batch_size=8), [b + 0.5 for b in contrasts(num_batches=2, batch_size=8)]
+    stream = [*dark, *bright, *dark]
+    method = build(
+        "imse", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), lr=0.05, e_margin=0.9,
+        diversity_weight=2.0, shift_threshold=0.4,
+    )  # fmt: skip
+    expected, taken = plain_imse(stream, threshold=0.4, weight=2.0)
+
+    torch.testing.assert_close(expected, predictions(method, stream), rtol=0, atol=1e-4)
+    assert [0, 1] == sorted(taken)

@@ -223,6 +223,7 @@ RESULTS = (
     step("tta-pipeline metrics --sql 'FROM corruption_errors ORDER BY ALL' --rows 5"),
     *(step(f"tta-pipeline metrics --format {form} --output out/leaderboard.{form}") for form in (*FORMATS, "parquet")),
     step("tta-pipeline metrics --json"),
+    step("tta-pipeline metrics --published published.csv --line tent"),
     step("tta-pipeline metrics --sql \"FROM mce_against('source') ORDER BY ALL\""),
     step("tta-pipeline metrics --sql 'FROM progress_by(20) ORDER BY ALL' --format csv"),
     *(step(f"tta-pipeline results rebuild {option}") for option in ("", *QUIET)),

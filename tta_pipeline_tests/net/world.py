@@ -60,7 +60,7 @@ def complete_project(root: Path, *, web: str, examples: Path) -> None:
         "@@sha256_of_10": _write_weights(project / "own.safetensors", num_classes=10),
         "@@md5": md5(root / "web" / "weather.tar"),
     }
-    for path in sorted(path for path in OWN_FILES.rglob("*") if path.suffix in (".py", ".yaml")):
+    for path in sorted(path for path in OWN_FILES.rglob("*") if path.suffix in (".py", ".yaml", ".csv")):
         text = path.read_text()
         for name, value in facts.items():
             text = text.replace(name, value)

@@ -6,9 +6,9 @@ the class embeddings m, which start as the text features. The prior P(y|m) start
 is probable enough, the image enters the running mean of this embedding, and the prediction enters the running mean of
 its prior.
 
-The paper was not at hand. This file follows the points on which public summaries and an implementation by others agree,
-and takes the constants of that implementation. Images are processed in order, so the batch size does not change the
-predictions.
+The authors' program was not found. This file follows the paper's equations as two public readings quote them, and takes
+the constants of TTABC's program (walawalagoose/TTABC), which uses the predicted class in place of the most probable
+embedding. Images are processed in order, so the batch size does not change the predictions.
 """
 
 from typing import Any

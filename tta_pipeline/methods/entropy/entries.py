@@ -168,6 +168,28 @@ class RemHyperparameters(TopHyperparameters):
         return self
 
 
+class ShotImHyperparameters(GradientHyperparameters):
+    """Hyperparameters of SHOT-IM."""
+
+    params: Literal["all", "norm"] = "all"
+    """Parameters that adapt: all except the classifier's, or weight and bias of the norm layers."""
+
+
+class ImseHyperparameters(GradientHyperparameters):
+    """Hyperparameters of IMSE."""
+
+    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
+    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Distance of the ascent step, after which the second gradient is computed."""
+    diversity_weight: float = Field(default=50.0, ge=0, allow_inf_nan=False)
+    """Weight of the diversity with which the top's inputs use its singular vectors."""
+    shift_threshold: float = Field(default=0.05, ge=0, allow_inf_nan=False)
+    """Divergence between the tokens of a batch and the domain's above which another domain begins."""
+    source_size: int = Field(default=2000, ge=1, le=MAX_COUNT)
+    """Number of clean images that describe the source domain."""
+
+
 def _vit_lr(batch_size: int) -> float:
     """Return the learning rate of SAR's and DeYO's authors for a ViT-B: 1e-3 for batches of 64, and in proportion.
 
@@ -386,5 +408,39 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Ranked Entropy Minimization for Continual Test-Time Adaptation",
         ),
         passes=9,
+    ),
+    "shot_im": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.shot_im:ShotIm",
+        summary="Information maximisation over all parameters except the classifier: sure predictions of many classes.",
+        presets={
+            "imagenet": ShotImHyperparameters(lr=1e-2),
+            "cifar": ShotImHyperparameters(lr=1e-3, optimizer="adam"),
+        },
+        paper=Paper(
+            authors="Liang, Jian and others",
+            venue="ICML",
+            year=2020,
+            arxiv="2002.08546",
+            title=(
+                "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for Unsupervised Domain "
+                "Adaptation"
+            ),
+        ),
+        passes=3,
+    ),
+    "imse": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.imse:Imse",
+        summary="The singular values of a ViT's linear layers adapt, and earlier ones return with a similar domain.",
+        presets=dict.fromkeys(PRESETS, ImseHyperparameters(lr=7e-3, optimizer="adam")),
+        source_data="required",
+        needs="vit",
+        paper=Paper(
+            authors="Baek, Sunghyun and others",
+            venue="ICLR",
+            year=2026,
+            arxiv="2603.07926",
+            title="IMSE: Intrinsic Mixture of Spectral Experts Fine-tuning for Test-Time Adaptation",
+        ),
+        passes=7,
     ),
 }

@@ -76,6 +76,62 @@ def test_a_rebuild_counts_records(locations: Locations):
     assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
 
 
+PUBLISHED = """experiment,corruption,severity,error,source
+tent,fog,5,0.24,"Someone 2026, table 2"
+tent,snow,5,0.30,"Someone 2026, table 2"
+tent,frost,5,0.90,"Someone 2026, table 2"
+source,fog,5,0.8,"Someone 2026, table 2"
+"""
+ROBUSTBENCH = ",fog,fog,snow\n,1,5,5\nAlexNet,0.3,0.06,0.05\nStandard_R50,0.9,0.52,0.44\n"
+
+
+def test_a_run_is_compared_with_a_published_table(ask, tmp_path: Path):
+    """On the cells of both: tent is within chance of 80 images a cell, and source is not."""
+    (tmp_path / "published.csv").write_text(PUBLISHED)
+    source, tent = json.loads(ask("--published", str(tmp_path / "published.csv"), "--json").stdout)
+
+    assert ("tent", 2, True, "snow|5", "Someone 2026, table 2") == tuple(
+        tent[name] for name in ("published_as", "num_cells", "agrees", "largest_at", "source")
+    )
+    assert [0.25, 0.27, -0.02, -0.05] == pytest.approx(
+        [tent[name] for name in ("mean_error", "published_error", "error_change", "largest_change")]
+    )
+    # Two samples of 80 images with errors of 24 and of 30 %, in each of two cells.
+    assert 1.96 * (2 * (0.24 * 0.76 + 0.3 * 0.7) / 80) ** 0.5 / 2 == pytest.approx(tent["chance_error"])
+    assert (1, False) == (source["num_cells"], source["agrees"])
+    assert "no further from the published one" in ask("--published", str(tmp_path / "published.csv")).stdout
+
+
+def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
+    """Its accuracies become errors, and every experiment is compared with the line that is asked for."""
+    (tmp_path / "table.csv").write_text(ROBUSTBENCH)
+    path = str(tmp_path / "table.csv")
+    found = json.loads(ask("--published", path, "--line", "Standard_R50", "--benchmark", "made", "--json").stdout)
+
+    assert [("source", True), ("tent", False)] == [(row["experiment"], row["agrees"]) for row in found]
+    assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
+    assert "no experiment has cells and the name of a line" in ask("--published", path).output
+    assert "expected one of Standard_R50, AlexNet" in ask("--published", path, "--line", "R50").output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "begins with a, b; expected the columns experiment, corruption, severity, error, source"),
+        (PUBLISHED.replace("0.24", "24"), "row 2, has 24; expected a fraction from 0 to 1: divide percents by 100"),
+        (PUBLISHED.replace("0.24", "-"), "row 2, has severity '5' and error '-'; expected a whole number"),
+        (PUBLISHED.partition("\n")[0], "has no error"),
+    ],
+)
+def test_a_faulty_table_is_refused(ask, tmp_path: Path, text: str, message: str):
+    """With the row, what stands there and what was expected."""
+    (tmp_path / "published.csv").write_text(text)
+    refused = ask("--published", str(tmp_path / "published.csv"))
+
+    assert refused.exit_code != 0
+    assert message in " ".join(refused.output.split())
+
+
 def test_programs_get_every_column_and_digit(ask):
     """CSV and JSON have the same rows, numbers in full, and nothing where there is none."""
     rows = json.loads(ask("--json").stdout)

@@ -238,6 +238,26 @@ def test_mce_by_hand(locations: Locations, ask: Ask):
     assert 100 * fmean(5 * 0.25 / (s - 5 * 0.43478) for s in sums.values()) == pytest.approx(found[1])
 
 
+def test_mce_follows_from_counts(locations: Locations, ask: Ask):
+    """Wrong images are counted by hand, other ones in each cell, and divided by AlexNet's share of as many images."""
+    constants = {(c, s): e for c, s, e in ask("SELECT corruption, severity, error FROM mce_baselines "
+                                              "WHERE baseline = 'alexnet-full'")}  # fmt: skip
+    wrong = {
+        (corruption, severity): 7 * number % 60 + 5 * severity
+        for number, corruption in enumerate(COMMON_CORRUPTIONS)
+        for severity in range(1, 6)
+    }
+    for (corruption, severity), count in wrong.items():
+        record(locations, corruption=corruption, severity=severity, num_samples=200, error=count / 200)
+    by_hand = [
+        sum(wrong[corruption, s] for s in range(1, 6)) / sum(200 * constants[corruption, s] for s in range(1, 6))
+        for corruption in COMMON_CORRUPTIONS
+    ]
+
+    ((found,),) = ask("SELECT mce FROM mce WHERE normaliser = 'alexnet-full'")
+    assert 100 * fmean(by_hand) == pytest.approx(found)
+
+
 def test_relative_mce_needs_clean_images(locations: Locations, ask: Ask):
     """Without them it is NULL, and mCE is not."""
     record_grid(locations)

@@ -1,0 +1,108 @@
+"""Tables of published errors, which a user has as a CSV file, to stand beside errors measured here."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.errors import QuestionError
+
+COLUMNS = ("experiment", "corruption", "severity", "error", "source")
+ROBUSTBENCH = "RobustBench's layout: accuracies by corruption and severity"
+AGREEMENT = """
+WITH published AS (
+    SELECT unnest(?::VARCHAR[]) AS published_as, unnest(?::VARCHAR[]) AS corruption, unnest(?::INTEGER[]) AS severity,
+           unnest(?::DOUBLE[]) AS published_error, unnest(?::VARCHAR[]) AS source
+),
+seeds AS (
+    SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity, seed,
+           avg(error) AS error, max(num_samples) AS num_images
+    FROM latest_evaluations WHERE benchmark = coalesce(?, benchmark) GROUP BY ALL
+),
+cells AS (
+    SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity,
+           avg(error) AS error, max(num_images) AS num_images
+    FROM seeds GROUP BY ALL
+)
+SELECT benchmark, shift_set, generated, experiment, published_as, subset, count(*) AS num_cells,
+       avg(error) AS mean_error, avg(published_error) AS published_error, avg(error - published_error) AS error_change,
+       1.96 * sqrt(sum(2 * published_error * (1 - published_error) / num_images)) / count(*) AS chance_error,
+       abs(avg(error - published_error)) <= chance_error AS agrees,
+       arg_max(error - published_error, abs(error - published_error)) AS largest_change,
+       arg_max(corruption || '|' || severity, abs(error - published_error)) AS largest_at,
+       any_value(source) AS source
+FROM cells JOIN published USING (corruption, severity)
+WHERE published_as = coalesce(?, experiment)
+GROUP BY ALL ORDER BY benchmark, shift_set, subset, published_as, experiment
+"""
+"""Each experiment beside the published line of its name, or of the name in the last parameter, on the cells of both."""
+
+
+class PublishedError(NamedTuple):
+    """A published top-1 error in [0, 1] of one cell."""
+
+    published_as: str
+    corruption: str
+    severity: int
+    error: float
+    source: str
+
+
+def read_published(path: Path) -> list[PublishedError]:
+    """Return the errors in *path*: a row for each cell with `COLUMNS`, or RobustBench's layout.
+
+    RobustBench's layout has a column for each cell; its first row is the corruption, its second the severity, and each
+    further row the name of a model and its accuracies in [0, 1].
+
+    Raises:
+        QuestionError: the file has neither layout, or a value is no number in its range.
+    """
+    try:
+        rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise QuestionError(f"--published {path} cannot be read: {error}; expected a CSV file") from error
+    if len(rows) > 1 and not rows[0][0] and not rows[1][0]:
+        found = list(_cells_of_columns(path, rows))
+    elif rows and set(COLUMNS) <= set(rows[0]):
+        found = [
+            _cell_of(path, dict(zip(rows[0], row, strict=False)), number) for number, row in enumerate(rows[1:], 2)
+        ]
+    else:
+        head = ", ".join(rows[0][:6]) if rows else "nothing"
+        raise QuestionError(
+            f"--published {path} begins with {head}; expected the columns {', '.join(COLUMNS)}, or {ROBUSTBENCH}"
+        )
+    if not found:
+        raise QuestionError(f"--published {path} has no error; expected a row for each cell")
+    return found
+
+
+def as_parameters(found: Sequence[PublishedError]) -> list[list[object]]:
+    """Return the columns of *found*, for `AGREEMENT`."""
+    return [list(column) for column in zip(*found, strict=True)]
+
+
+def _cells_of_columns(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[PublishedError]:
+    (_, *corruptions), (_, *severities), *models = rows
+    for number, (name, *accuracies) in enumerate(models, 3):
+        for corruption, severity, accuracy in zip_longest(corruptions, severities, accuracies, fillvalue=""):
+            cell = {"experiment": name, "corruption": corruption, "severity": severity, "source": ROBUSTBENCH}
+            found = _cell_of(path, {**cell, "error": accuracy}, number)
+            yield found._replace(error=1 - found.error)
+
+
+def _cell_of(path: Path, row: dict[str, str], number: int) -> PublishedError:
+    """Return the error in the row *number* of the file, whose value must be in [0, 1]."""
+    try:
+        error, severity = float(row["error"]), int(row["severity"])
+    except (KeyError, ValueError) as raised:
+        raise QuestionError(
+            f"--published {path}, row {number}, has severity {row.get('severity')!r} and error {row.get('error')!r}; "
+            "expected a whole number and a fraction"
+        ) from raised
+    if not 0 <= error <= 1:
+        raise QuestionError(
+            f"--published {path}, row {number}, has {error:g}; expected a fraction from 0 to 1: divide percents by 100"
+        )
+    return PublishedError(row["experiment"], row["corruption"], severity, error, row.get("source", ""))
