@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,15 @@ class LoadedBenchmarks:
             f"found no benchmark {name!r} in {where}; expected one of {known}: correct the name, work in the folder of "
             "the project, or set TTA_DATA_ROOT"
         )
+
+    def only(self, names: Sequence[str]) -> "LoadedBenchmarks":
+        """Return the benchmarks *names* with their faults.
+
+        Raises:
+            BenchmarkFileError: see `benchmark`.
+        """
+        faults = tuple(fault for fault in self.faults if fault.benchmark in names)
+        return replace(self, benchmarks={name: self.benchmark(name) for name in names}, faults=faults)
 
     def experiment(self, benchmark_name: str, name: str) -> Experiment:
         """Return the experiment *name* of *benchmark_name*.

@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
-from dagster._check import CheckError
-from dagster._cli.utils import get_possibly_temporary_instance_for_cli
-from dagster._core.scheduler.instigation import InstigatorType
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRun, DagsterRunStatus, RunsFilter
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
+from tta_pipeline.defs.run_tags import AUTO_RETRY_RUN_ID, WILL_RETRY
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 
@@ -23,12 +18,15 @@ SENSOR = "submissions"
 SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _CANCEL_BATCH = 50
-_CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
-    DagsterRunStatus.STARTED: "running",
-    DagsterRunStatus.CANCELING: "running",
-    DagsterRunStatus.SUCCESS: "done",
-    DagsterRunStatus.FAILURE: "failed",
-    DagsterRunStatus.CANCELED: "cancelled",
+_ACTIVE_STATUSES = [
+    each for each in dg.DagsterRunStatus if each not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED)
+]
+_CONDITIONS: Mapping[dg.DagsterRunStatus, Condition] = {
+    dg.DagsterRunStatus.STARTED: "running",
+    dg.DagsterRunStatus.CANCELING: "running",
+    dg.DagsterRunStatus.SUCCESS: "done",
+    dg.DagsterRunStatus.FAILURE: "failed",
+    dg.DagsterRunStatus.CANCELED: "cancelled",
 }
 
 
@@ -45,6 +43,8 @@ class QueuedRuns:
 
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
+        from tta_pipeline.defs.dagster_private import CheckError
+
         with persistent_instance() as instance:
             try:
                 launcher = instance.run_launcher
@@ -115,6 +115,8 @@ class QueuedRuns:
 
 def history_id(instance: dg.DagsterInstance) -> str:
     """Return a unique ID of the history of *instance*, different even from the ID of a copy of its folder."""
+    from tta_pipeline.defs.dagster_private import SqlRunStorage
+
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return type(storage).__name__
@@ -126,19 +128,17 @@ def history_id(instance: dg.DagsterInstance) -> str:
     return storage.get_run_storage_id() + (f" in {Path(url.database or '').resolve()}" if is_file else "")
 
 
-def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, DagsterRun]:
+def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, dg.DagsterRun]:
     """Return the newest run of each piece of *submission* by the piece's number, for the pieces that have runs."""
-    newest: dict[int, DagsterRun] = {}
-    for run in instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # newest first
+    newest: dict[int, dg.DagsterRun] = {}
+    for run in instance.get_runs(filters=dg.RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # newest first
         newest.setdefault(int(run.tags[PIECE_TAG]), run)
     return newest
 
 
-def is_active(run: DagsterRun, *, retries: bool) -> bool:
+def is_active(run: dg.DagsterRun, *, retries: bool) -> bool:
     """Return whether *run* waits, runs, or has failed and will be retried; *retries*: the instance allows that."""
-    return run.status in NOT_FINISHED_STATUSES or (
-        run.status is DagsterRunStatus.FAILURE and _may_be_retried(run, retries=retries)
-    )
+    return not run.is_finished or (run.status is dg.DagsterRunStatus.FAILURE and _may_be_retried(run, retries=retries))
 
 
 def has_ended(instance: dg.DagsterInstance, submission: Submission) -> bool:
@@ -151,38 +151,36 @@ def cancel_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
     asked = set[str]()
     while left := [run for run in _active_runs(instance, submission) if run.run_id not in asked]:
         # Active runs go first, and are looked up again after each batch: waiting runs may have begun meanwhile.
-        left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
+        left.sort(key=lambda run: run.status is dg.DagsterRunStatus.QUEUED)
         for run in left[:_CANCEL_BATCH]:
             asked.add(run.run_id)
-            if run.status is DagsterRunStatus.FAILURE:
-                instance.add_run_tags(run.run_id, {WILL_RETRY_TAG: "false"})
-            elif run.status is not DagsterRunStatus.CANCELING:
+            if run.status is dg.DagsterRunStatus.FAILURE:
+                instance.add_run_tags(run.run_id, {WILL_RETRY: "false"})
+            elif run.status is not dg.DagsterRunStatus.CANCELING:
                 instance.run_coordinator.cancel_run(run.run_id)
 
 
-def _active_runs(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
+def _active_runs(instance: dg.DagsterInstance, submission: Submission) -> list[dg.DagsterRun]:
     # One query: between two queries, a failed run could get its retry.
-    found = RunsFilter(
-        tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
-    )
+    found = dg.RunsFilter(tags={SUBMISSION_TAG: submission.key}, statuses=_ACTIVE_STATUSES)
     retries = instance.run_retries_enabled
     return [run for run in instance.get_runs(filters=found) if is_active(run, retries=retries)]
 
 
-def _state(run: DagsterRun, *, retries: bool) -> State:
+def _state(run: dg.DagsterRun, *, retries: bool) -> State:
     condition = _CONDITIONS.get(run.status, "waiting")
     if condition == "failed" and _may_be_retried(run, retries=retries):
         condition = "waiting"
     return State(condition=condition, log=f"run {run.run_id}")
 
 
-def _may_be_retried(run: DagsterRun, *, retries: bool) -> bool:
+def _may_be_retried(run: dg.DagsterRun, *, retries: bool) -> bool:
     """Return whether a failed run may still get a retry, for which no run exists yet.
 
     Dagster decides on the retry a moment after the failure, if the instance allows *retries*.
     """
     undecided = "true" if retries else "false"
-    return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
+    return run.tags.get(WILL_RETRY, undecided) == "true" and AUTO_RETRY_RUN_ID not in run.tags
 
 
 def _other_owner_message(submission: Submission) -> str:
@@ -203,6 +201,8 @@ def _daemon_problem(instance: dg.DagsterInstance) -> str:
 
 def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str:
     """Return a message if the sensor is turned off; empty if it is on, which is the default."""
+    from tta_pipeline.defs.dagster_private import InstigatorType
+
     location = submission.claimed_by
     known = [
         state
@@ -224,6 +224,8 @@ def persistent_instance() -> Iterator[dg.DagsterInstance]:
     Raises:
         SubmissionError: no persistent instance is configured.
     """
+    from tta_pipeline.defs.dagster_private import get_possibly_temporary_instance_for_cli
+
     if not os.environ.get("DAGSTER_HOME") and not Path("dagster.yaml").exists():
         raise SubmissionError(
             f"found neither DAGSTER_HOME nor {Path('dagster.yaml').absolute()}; expected one of them: work in the "
