@@ -21,7 +21,7 @@ def find_home(locations: Locations) -> Path:
 
 def open_history(locations: Locations) -> dg.DagsterInstance:
     """Return the instance of `find_home`, the same wherever a command is typed; use it as a context manager."""
-    from tta_pipeline.defs.dagster_private import InstanceRef
+    from tta_pipeline.defs.private_dagster import InstanceRef
 
     home = find_home(locations)
     home.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from tta_pipeline.defs.scope import StreamScope, asset_key, evaluated_scopes, ex
 from tta_pipeline.util.partitions import WHOLE, StreamKey
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import AssetGraph, UnresolvedAssetJobDefinition
+    from tta_pipeline.defs.private_dagster import AssetGraph, UnresolvedAssetJobDefinition
 
 
 @cache
@@ -25,7 +25,7 @@ def _job_class() -> "type[UnresolvedAssetJobDefinition]":
 
     By default Dagster searches all assets for every job, which takes half of the load time of thirty benchmarks.
     """
-    from tta_pipeline.defs.dagster_private import UnresolvedAssetJobDefinition
+    from tta_pipeline.defs.private_dagster import UnresolvedAssetJobDefinition
 
     class BenchmarkJob(UnresolvedAssetJobDefinition):
         def resolve(self, asset_graph: "AssetGraph", *args: Any, **kwargs: Any) -> dg.JobDefinition:

@@ -21,7 +21,7 @@ from tta_pipeline.util.partitions import Cell, PartitionKey
 from tta_pipeline.util.progress import SweepProgress
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import (
+    from tta_pipeline.defs.private_dagster import (
         AssetCheckEvaluationTargetMaterializationData,
         AssetGraph,
         RawMetadataValue,
@@ -219,7 +219,7 @@ def _checked_materialization(
     instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
 ) -> "AssetCheckEvaluationTargetMaterializationData | None":
     """Return the materialization that a check targets; without it, Dagster shows the partition as unchecked."""
-    from tta_pipeline.defs.dagster_private import AssetCheckEvaluationTargetMaterializationData
+    from tta_pipeline.defs.private_dagster import AssetCheckEvaluationTargetMaterializationData
 
     record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
     return record and AssetCheckEvaluationTargetMaterializationData(

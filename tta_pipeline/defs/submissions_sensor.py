@@ -32,15 +32,15 @@ _MAX_LAUNCHES = 50
 def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefinition:
     """Return the sensor that launches submissions made with `tta-pipeline submit`.
 
-    It is on by default, and does nothing until the user submits. It keeps no cursor: it launches every piece that has
-    no run, including a piece whose run was deleted.
+    It is off until the first submission turns it on; see `QueuedRuns.start`. It keeps no cursor: it launches every
+    piece that has no run, including a piece whose run was deleted.
     """
 
     @dg.sensor(
         name=SENSOR,
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.STOPPED,
         description="Launches submissions made with `tta-pipeline submit`, one run for each piece, stage by stage.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:

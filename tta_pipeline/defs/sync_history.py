@@ -24,7 +24,7 @@ from tta_pipeline.util.partitions import Cell, parse_key
 from tta_pipeline.util.progress import Progress
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import AssetGraph, RawMetadataValue
+    from tta_pipeline.defs.private_dagster import AssetGraph, RawMetadataValue
 
 
 class _Output(NamedTuple):

@@ -15,7 +15,7 @@ import dagster as dg
 from tta_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import RawMetadataValue
+    from tta_pipeline.defs.private_dagster import RawMetadataValue
 
 
 def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:

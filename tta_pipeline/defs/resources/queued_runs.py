@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import dagster as dg
 
@@ -13,8 +13,13 @@ from tta_pipeline.defs.run_tags import AUTO_RETRY_RUN_ID, WILL_RETRY
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import InstigatorState
+
 SENSOR = "submissions"
 """Name of the sensor that launches the pieces."""
+_LOCATION = "tta_pipeline.definitions"
+"""Name of the code location, as `workspace.yaml` and `pyproject.toml` have it."""
 SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _CANCEL_BATCH = 50
@@ -43,7 +48,7 @@ class QueuedRuns:
 
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
-        from tta_pipeline.defs.dagster_private import CheckError
+        from tta_pipeline.defs.private_dagster import CheckError
 
         with persistent_instance() as instance:
             try:
@@ -77,8 +82,14 @@ class QueuedRuns:
             return history_id(instance)
 
     def start(self, submission: Submission, *, num_devices: int) -> None:
-        """Do nothing: the sensor reads the file of the submission and starts it; `dagster.yaml` limits its runs."""
+        """Turn the sensor on at the first submission: it reads the file of each, and `dagster.yaml` limits its runs.
+
+        A sensor that the user has turned off stays off.
+        """
         del submission, num_devices
+        with persistent_instance() as instance:
+            if not _sensor_states(instance, _LOCATION):
+                _turn_on(instance)
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
@@ -115,7 +126,7 @@ class QueuedRuns:
 
 def history_id(instance: dg.DagsterInstance) -> str:
     """Return a unique ID of the history of *instance*, different even from the ID of a copy of its folder."""
-    from tta_pipeline.defs.dagster_private import SqlRunStorage
+    from tta_pipeline.defs.private_dagster import SqlRunStorage
 
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
@@ -200,20 +211,34 @@ def _daemon_problem(instance: dg.DagsterInstance) -> str:
 
 
 def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str:
-    """Return a message if the sensor is turned off; empty if it is on, which is the default."""
-    from tta_pipeline.defs.dagster_private import InstigatorType
-
-    location = submission.claimed_by
-    known = [
-        state
-        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-        if state.name == SENSOR and location in ("", state.repository_selector.location_name)
-    ]
-    if not known or any(state.is_running for state in known):
+    """Return a message if the sensor of the submission's code location is off; empty if it is on."""
+    if any(state.is_running for state in _sensor_states(instance, submission.claimed_by)):
         return ""
     return (
         f"the sensor `{SENSOR}` is turned off: nothing more of submission {submission.number} starts until you turn it "
         f"on, in the web UI under Automation, or by `dagster sensor start {SENSOR} -w workspace.yaml`"
+    )
+
+
+def _sensor_states(instance: dg.DagsterInstance, location: str) -> "list[InstigatorState]":
+    """Return what the history says of the sensor in the code location, or in any if *location* is empty."""
+    from tta_pipeline.defs.private_dagster import InstigatorType
+
+    return [
+        state
+        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        if state.name == SENSOR and location in ("", state.repository_selector.location_name)
+    ]
+
+
+def _turn_on(instance: dg.DagsterInstance) -> None:
+    """Tell the history that the sensor is on, as `dagster sensor start` does after it has loaded everything."""
+    from tta_pipeline.defs import private_dagster as private
+
+    location = private.RegisteredCodeLocationOrigin(_LOCATION)
+    sensor = private.RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin(SENSOR)
+    instance.add_instigator_state(
+        private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)
     )
 
 
@@ -224,7 +249,7 @@ def persistent_instance() -> Iterator[dg.DagsterInstance]:
     Raises:
         SubmissionError: no persistent instance is configured.
     """
-    from tta_pipeline.defs.dagster_private import get_possibly_temporary_instance_for_cli
+    from tta_pipeline.defs.private_dagster import get_possibly_temporary_instance_for_cli
 
     if not os.environ.get("DAGSTER_HOME") and not Path("dagster.yaml").exists():
         raise SubmissionError(

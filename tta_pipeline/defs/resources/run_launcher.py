@@ -12,7 +12,7 @@ import dagster as dg
 from tta_pipeline.defs.run_tags import GRPC_INFO
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import CheckRunHealthResult
+    from tta_pipeline.defs.private_dagster import CheckRunHealthResult
 
 _STARTED = re.compile(r"Started process for run \(pid: (\d+)\)")
 _CLOCKS_AGREE_WITHIN_S = 60.0
@@ -34,7 +34,7 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> "CheckRunHealthResult":
         """Return that *run* is running, unless the process in its log no longer exists on this machine."""
-        from tta_pipeline.defs.dagster_private import CheckRunHealthResult, WorkerStatus
+        from tta_pipeline.defs.private_dagster import CheckRunHealthResult, WorkerStatus
 
         process = self._find_process(run)
         if process is None or _is_running(*process):

@@ -10,7 +10,7 @@ from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device.count import concurrent_runs
 
 if TYPE_CHECKING:
-    from tta_pipeline.defs.dagster_private import RunQueueConfig
+    from tta_pipeline.defs.private_dagster import RunQueueConfig
 
 
 class DeviceRunCoordinator(dg.QueuedRunCoordinator[dg.DagsterInstance]):
@@ -36,7 +36,7 @@ def queue_limit(home: Path) -> int | None:
     Raises:
         SettingsError: Dagster rejects the file.
     """
-    from tta_pipeline.defs.dagster_private import CheckError, ConcurrencyConfig, InstanceRef
+    from tta_pipeline.defs.private_dagster import CheckError, ConcurrencyConfig, InstanceRef
 
     try:
         instance = InstanceRef.from_dir(str(home))

@@ -8,14 +8,14 @@ import dagster as dg
 import pytest
 
 import tta_pipeline
-from tta_pipeline.defs import dagster_private, run_tags
+from tta_pipeline.defs import private_dagster, run_tags
 from tta_pipeline.errors import DagsterVersionError
 from tta_pipeline_tests.conftest import run_python
 
 PACKAGE = Path(tta_pipeline.__file__).parent
 WITHOUT_PRIVATE_NAMES = """
-from tta_pipeline.defs import dagster_private
-dagster_private._MODULES = dict.fromkeys(dagster_private._MODULES, "_core.moved")
+from tta_pipeline.defs import private_dagster
+private_dagster._MODULES = dict.fromkeys(private_dagster._MODULES, "_core.moved")
 from tta_pipeline.definitions import assets_only
 assets_only().resolve_asset_graph()
 from tta_pipeline.definitions import defs
@@ -37,13 +37,13 @@ def test_one_file_names_private_modules_of_dagster():
     code = [path.name for path in PACKAGE.rglob("*.py") if names_private_modules(path)]
     settings = [path.name for path in PACKAGE.rglob("*.yaml") if "dagster._" in path.read_text()]
 
-    assert (["dagster_private.py"], []) == (code, settings)
+    assert (["private_dagster.py"], []) == (code, settings)
 
 
-@pytest.mark.parametrize("name", dagster_private._MODULES)
+@pytest.mark.parametrize("name", private_dagster._MODULES)
 def test_the_installed_dagster_has_every_private_name(name: str):
     """This is what fails first with a new version of Dagster."""
-    assert getattr(dagster_private, name).__name__ == name
+    assert getattr(private_dagster, name).__name__ == name
 
 
 def test_tags_are_those_of_the_installed_dagster():
@@ -66,4 +66,4 @@ def test_a_private_name_that_was_never_taken_is_an_ordinary_mistake():
     """An error of the version is for names in the table only."""
     assert not issubclass(DagsterVersionError, AttributeError)
     with pytest.raises(AttributeError, match="no attribute 'Anything'"):
-        dagster_private.Anything  # noqa: B018
+        private_dagster.Anything  # noqa: B018

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from dagster._core.instance.ref import InstanceRef as InstanceRef
     from dagster._core.launcher import CheckRunHealthResult as CheckRunHealthResult
     from dagster._core.launcher import WorkerStatus as WorkerStatus
+    from dagster._core.remote_origin import RegisteredCodeLocationOrigin as RegisteredCodeLocationOrigin
+    from dagster._core.remote_origin import RemoteRepositoryOrigin as RemoteRepositoryOrigin
     from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig as RunQueueConfig
+    from dagster._core.scheduler.instigation import InstigatorState as InstigatorState
+    from dagster._core.scheduler.instigation import InstigatorStatus as InstigatorStatus
     from dagster._core.scheduler.instigation import InstigatorType as InstigatorType
     from dagster._core.storage.runs.sql_run_storage import SqlRunStorage as SqlRunStorage
 
@@ -38,9 +42,13 @@ _MODULES = {
     "CheckRunHealthResult": "_core.launcher",
     "ConcurrencyConfig": "_core.instance.config",
     "InstanceRef": "_core.instance.ref",
+    "InstigatorState": "_core.scheduler.instigation",
+    "InstigatorStatus": "_core.scheduler.instigation",
     "InstigatorType": "_core.scheduler.instigation",
     "LocalArtifactStorage": "_core.storage.root",
     "LocalComputeLogManager": "_core.storage.local_compute_log_manager",
+    "RegisteredCodeLocationOrigin": "_core.remote_origin",
+    "RemoteRepositoryOrigin": "_core.remote_origin",
     "SqlRunStorage": "_core.storage.runs.sql_run_storage",
     "UnresolvedAssetJobDefinition": "_core.definitions.unresolved_asset_job_definition",
     "WorkerStatus": "_core.launcher",
@@ -58,7 +66,7 @@ def __getattr__(name: str) -> object:
     except (ImportError, AttributeError) as error:
         raise DagsterVersionError(
             f"Dagster {dg.__version__} has no {module}.{name}; expected a version that pyproject.toml allows: "
-            "install one of them, or correct defs/dagster_private.py"
+            "install one of them, or correct defs/private_dagster.py"
         ) from error
     globals()[name] = found
     return found
