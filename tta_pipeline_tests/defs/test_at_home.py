@@ -123,6 +123,7 @@ def test_a_finished_cell_is_finished_there_too(definitions: dg.Definitions):
     assert made.metadata["was_evaluated"].value is False
 
 
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # Dagster's own tags for two dimensions
 def test_a_schedule_asks_for_the_cells_without_results(definitions: dg.Definitions, project: Project):
     """At night, for a cell with shards that an experiment has not seen, and for no other."""
     repository = definitions.get_repository_def()
