@@ -105,6 +105,18 @@ def test_images_that_lie_there_are_observed(project: Project):
     assert before["contrast|5"] != after["contrast|5"]
 
 
+def test_nothing_that_dagster_loads_for_users_benchmarks_warns(project: Project):
+    """Jobs of sensors are resolved too; a warning is an error in these tests."""
+    text = SMALL.replace(
+        "{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", "{kind: folder, root: /x}"
+    )
+    text = text.replace("kind: trained, epochs: 4, width: 8", "kind: torchvision, architecture: resnet18")
+    for name in ("one", "other"):
+        project.add_benchmark(name, text)
+
+    build_definitions(project.locations).get_repository_def().load_all_definitions()
+
+
 def test_what_a_benchmark_costs_to_load_does_not_grow_with_the_others(project: Project):
     """A job is made by a look through its own benchmark's assets, and signatures are made once for all experiments."""
     for name in ("one", "other"):
