@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -88,8 +88,7 @@ class QueuedRuns:
         """
         del submission, num_devices
         with persistent_instance() as instance:
-            if not _sensor_states(instance, _LOCATION):
-                _turn_on(instance)
+            _turn_on(instance)
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
@@ -212,7 +211,10 @@ def _daemon_problem(instance: dg.DagsterInstance) -> str:
 
 def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str:
     """Return a message if the sensor of the submission's code location is off; empty if it is on."""
-    if any(state.is_running for state in _sensor_states(instance, submission.claimed_by)):
+    from tta_pipeline.defs.private_dagster import InstigatorStatus
+
+    states = _sensor_states(instance, submission.claimed_by)
+    if any(state.status is InstigatorStatus.RUNNING for state in states):
         return ""
     return (
         f"the sensor `{SENSOR}` is turned off: nothing more of submission {submission.number} starts until you turn it "
@@ -232,14 +234,23 @@ def _sensor_states(instance: dg.DagsterInstance, location: str) -> "list[Instiga
 
 
 def _turn_on(instance: dg.DagsterInstance) -> None:
-    """Tell the history that the sensor is on, as `dagster sensor start` does after it has loaded everything."""
+    """Tell the history that the sensor is on, as `dagster sensor start` does after it has loaded everything.
+
+    A state that is neither on nor off is from when the sensor was on by default.
+    """
     from tta_pipeline.defs import private_dagster as private
 
+    known = _sensor_states(instance, _LOCATION)
+    for state in known:
+        if state.status is private.InstigatorStatus.DECLARED_IN_CODE:
+            instance.update_instigator_state(state.with_status(private.InstigatorStatus.RUNNING))
+    if known:
+        return
     location = private.RegisteredCodeLocationOrigin(_LOCATION)
     sensor = private.RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin(SENSOR)
-    instance.add_instigator_state(
-        private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)
-    )
+    state = private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)
+    with suppress(dg.DagsterInvariantViolationError):  # another submission has just done so
+        instance.add_instigator_state(state)
 
 
 @contextmanager
