@@ -8,12 +8,13 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 __all__ = [
-    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards",
-    "predictions", "query", "shard", "verify",
+    "Evaluation", "PipelineError", "RobustnessBenchmark", "Shards", "__version__", "build", "evaluate", "load_model",
+    "open_shards", "predictions", "query", "shard", "verify",
 ]  # fmt: skip
 _HOME = {
     "Evaluation": "results.evaluation_record",
     "PipelineError": "errors",
+    "RobustnessBenchmark": "defs.component",
     "Shards": "loading.dataset",
     "build": "methods",
     "evaluate": "evaluation.evaluate_shards",

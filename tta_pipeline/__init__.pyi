@@ -1,5 +1,6 @@
 from tta_pipeline.api import shard as shard
 from tta_pipeline.api import verify as verify
+from tta_pipeline.defs.component import RobustnessBenchmark as RobustnessBenchmark
 from tta_pipeline.errors import PipelineError as PipelineError
 from tta_pipeline.evaluation.evaluate_shards import evaluate as evaluate
 from tta_pipeline.loading.dataset import Shards as Shards
@@ -11,7 +12,7 @@ from tta_pipeline.report.kept_predictions import predictions as predictions
 from tta_pipeline.results.evaluation_record import Evaluation as Evaluation
 
 __all__ = [
-    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards",
-    "predictions", "query", "shard", "verify",
+    "Evaluation", "PipelineError", "RobustnessBenchmark", "Shards", "__version__", "build", "evaluate", "load_model",
+    "open_shards", "predictions", "query", "shard", "verify",
 ]  # fmt: skip
 __version__: str

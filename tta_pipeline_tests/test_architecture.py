@@ -119,7 +119,7 @@ def test_the_picture_is_that_of_the_code():
 
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
-    "util/yaml_document.py: read_document",
+    "util/yaml_document.py: read_document", "benchmarks/load_files.py: validate_content",
     "benchmarks/experiment_specs.py: Experiment", "results/records.py: Record",
     "results/evaluation_record.py: from_facts", "results/training_record.py: from_facts",
     "results/tuning_record.py: from_facts",

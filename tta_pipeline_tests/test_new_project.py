@@ -24,11 +24,13 @@ def test_a_new_project_says_what_ours_says(tmp_path: Path):
     assert done.exit_code == 0
     assert set(done.output.split()) >= {str(path) for path in folder.rglob("*") if path.is_file()}
     assert (ROOT / "dagster.yaml").read_text() == (folder / "dagster.yaml").read_text()
-    assert yaml.safe_load((ROOT / "workspace.yaml").read_text()) == yaml.safe_load(
-        (folder / "workspace.yaml").read_text()
-    )
+    (code,) = yaml.safe_load((folder / "workspace.yaml").read_text())["load_from"]
+    names = {"module_name": "project.definitions", "location_name": "tta_pipeline.definitions"}
+    assert {**names, "working_directory": "."} == code["python_module"]
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())
     its = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert "project" == its["tool"]["dg"]["project"].pop("root_module")
+    assert "tta_pipeline" == ours["tool"]["dg"]["project"].pop("root_module")
     assert ours["tool"]["dg"] == its["tool"]["dg"]
     assert [f"tta_pipeline=={__version__}"] == its["project"]["dependencies"]
     assert ours["project"]["requires-python"] == its["project"]["requires-python"]

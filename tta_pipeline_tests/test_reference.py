@@ -30,8 +30,8 @@ def test_the_reference_says_which_sensors_run_at_first(tmp_path: Path):
     sensors = build_definitions(Locations(root=tmp_path)).get_repository_def().sensor_defs
     text = (DOCS / "reference" / "dagster.md").read_text()
 
-    assert {"submissions"} == {each.name for each in sensors if each.default_status is DefaultSensorStatus.RUNNING}
-    assert "| `submissions` | on |" in text
+    assert set() == {each.name for each in sensors if each.default_status is DefaultSensorStatus.RUNNING}
+    assert "| `submissions` | off |" in text
     assert "| `make_what_is_out_of_date` | off |" in text
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,15 @@ class LoadedBenchmarks:
             f"found no benchmark {name!r} in {where}; expected one of {known}: correct the name, work in the folder of "
             "the project, or set TTA_DATA_ROOT"
         )
+
+    def only(self, names: Sequence[str]) -> "LoadedBenchmarks":
+        """Return the benchmarks *names* with their faults.
+
+        Raises:
+            BenchmarkFileError: see `benchmark`.
+        """
+        faults = tuple(fault for fault in self.faults if fault.benchmark in names)
+        return replace(self, benchmarks={name: self.benchmark(name) for name in names}, faults=faults)
 
     def experiment(self, benchmark_name: str, name: str) -> Experiment:
         """Return the experiment *name* of *benchmark_name*.
@@ -216,6 +225,21 @@ def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
     return parts[part].validate()
 
 
+def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple[Benchmark, ...]:
+    """Return the benchmark *name* of *content*, or one for each of its sets; all of it must be valid.
+
+    Args:
+        path: The file that has the content, as errors name it; shift sets in files are looked for beside it.
+        content: What a benchmark file says.
+        name: Name in place of the file's.
+
+    Raises:
+        BenchmarkFileError: see `load_benchmark`.
+    """
+    with _named(path):
+        return tuple(replace(part, file=name).validate() for part in _split_sets(path, content))
+
+
 def load_valid_parts(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, ...]]:
     """Read one benchmark file, with one benchmark for each of its sets, and leave out faulty sets and experiments.
 
@@ -263,6 +287,8 @@ class _Part:
     """The content of a benchmark file for one shift set."""
 
     path: Path
+    file: str
+    """Name of the benchmark, or what stands before the set in it."""
     name: str | None
     """Name of the set; None if the file has one set only."""
     content: dict[str, Any]
@@ -275,10 +301,9 @@ class _Part:
         Raises:
             BenchmarkFileError: the content is faulty; the message lists all mistakes.
         """
-        stem = self.path.stem
-        name = f"{stem}/{self.name}" if self.name else stem
+        name = f"{self.file}/{self.name}" if self.name else self.file
         where = f"{self.path}, set {self.name}" if self.name else f"{self.path}"
-        if self.content.get("name", stem) != stem:
+        if self.content.get("name", self.file) != self.file:
             raise BenchmarkFileError(
                 f"{where}: name is {short_repr(self.content['name'])}; expected no name: the file name is used"
             )
@@ -339,7 +364,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     expanded, origins = _expand_matrices(path, content)
     content = dict(expanded)
     if "sets" not in content:
-        yield _Part(path=path, name=None, content=content, origins=origins)
+        yield _Part(path=path, file=path.stem, name=None, content=content, origins=origins)
         return
     sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
@@ -356,7 +381,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         if twice := sorted({"source", "shift_set", "own"} & set(shared)):
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
         of_a_set = section if "own" in section else {**section, "shift_set": name}
-        yield _Part(path=path, name=name, content={**shared, **of_a_set}, origins=origins)
+        yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
 
 
 def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, str]]:

@@ -22,8 +22,8 @@ def init(*, folder: Path) -> None:
     r"""Create a project of your own in a new folder.
 
     It needs an installation, not a clone. The project has a first benchmark of digits that takes a few minutes,
-    pyproject.toml, workspace.yaml and dagster.yaml for dg and the web UI, a Makefile, a README and .gitignore. It is
-    named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
+    pyproject.toml, workspace.yaml, dagster.yaml and project/ for dg and the web UI, a Makefile, a README and
+    .gitignore. It is named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
     """
     from tta_pipeline.extras.new_project import create_project
 

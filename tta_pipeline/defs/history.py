@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 import yaml
-from dagster._core.instance.ref import InstanceRef
 
 from tta_pipeline.util.locations import DAGSTER_SETTINGS, Locations, find_project
 
@@ -25,6 +24,8 @@ def find_home(locations: Locations) -> Path:
 
 def open_history(locations: Locations) -> dg.DagsterInstance:
     """Return the instance of `find_home`, the same wherever a command is typed; use it as a context manager."""
+    from tta_pipeline.defs.private_dagster import InstanceRef
+
     home = find_home(locations)
     home.mkdir(parents=True, exist_ok=True)
     path = home / DAGSTER_SETTINGS

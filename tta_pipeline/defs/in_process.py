@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 
 from tta_pipeline.util.json_values import JsonObject
 
@@ -27,4 +26,6 @@ def materialize_in_process(
 def was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
     """Return whether SIGTERM or SIGINT ended the run: Dagster makes an error of them."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
-    return any(error is not None and DagsterExecutionInterruptedError.__name__ in error.to_string() for error in errors)
+    return any(
+        error is not None and dg.DagsterExecutionInterruptedError.__name__ in error.to_string() for error in errors
+    )

@@ -5,42 +5,47 @@ All assets of a job must have the same partitions, so streams over several cells
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.scope import StreamScope, asset_key, evaluated_scopes, experiment_scopes, shard_scopes
 from tta_pipeline.util.partitions import WHOLE, StreamKey
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import AssetGraph, UnresolvedAssetJobDefinition
 
-class BenchmarkJob(UnresolvedAssetJobDefinition):
-    """A job whose assets Dagster looks up among those of one benchmark only.
+
+@cache
+def _job_class() -> "type[UnresolvedAssetJobDefinition]":
+    """Return the class of jobs whose assets Dagster looks up among those of one benchmark only.
 
     By default Dagster searches all assets for every job, which takes half of the load time of thirty benchmarks.
     """
+    from tta_pipeline.defs.private_dagster import UnresolvedAssetJobDefinition
 
-    def resolve(self, asset_graph: AssetGraph, *args: Any, **kwargs: Any) -> dg.JobDefinition:
-        """Return the job, made from the benchmark's part of *asset_graph*."""
-        benchmark = self.name.partition("__")[0]
-        return super().resolve(_assets_by_benchmark(asset_graph)[benchmark], *args, **kwargs)
+    class BenchmarkJob(UnresolvedAssetJobDefinition):
+        def resolve(self, asset_graph: "AssetGraph", *args: Any, **kwargs: Any) -> dg.JobDefinition:
+            benchmark = self.name.partition("__")[0]
+            return super().resolve(_assets_by_benchmark(asset_graph)[benchmark], *args, **kwargs)
+
+    return BenchmarkJob
 
 
 @lru_cache(maxsize=1)
-def _assets_by_benchmark(asset_graph: AssetGraph) -> dict[str, AssetGraph]:
+def _assets_by_benchmark(asset_graph: "AssetGraph") -> "dict[str, AssetGraph]":
     """Return the assets by benchmark; no benchmark depends on the assets of another."""
     found = defaultdict(list)
     for definition in asset_graph.assets_defs:
         keys = definition.keys or {check.asset_key for check in definition.check_keys}
         found[next(iter(keys)).path[0]].append(definition)
-    return {benchmark: AssetGraph.from_assets(definitions) for benchmark, definitions in found.items()}
+    return {benchmark: type(asset_graph).from_assets(definitions) for benchmark, definitions in found.items()}
 
 
-def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Iterator[BenchmarkJob]:
+def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> "Iterator[UnresolvedAssetJobDefinition]":
     """Yield the jobs of *benchmark*; `evaluate_everything` includes the *faulty* experiments."""
     yield _job(
         benchmark,
@@ -59,8 +64,8 @@ def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Itera
         yield _job(benchmark, name, keys, "Every experiment over streams of several cells; the shards must exist.")
 
 
-def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> BenchmarkJob:
-    return BenchmarkJob(
+def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> "UnresolvedAssetJobDefinition":
+    return _job_class()(
         f"{benchmark.dagster_name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description
     )
 

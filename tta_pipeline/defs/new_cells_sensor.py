@@ -29,7 +29,8 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=f"{benchmark.dagster_name}__new_cells",
-        target=dg.AssetSelection.assets(source, *shards),
+        # Not `target`: for the job that it makes, Dagster warns that an observed asset has no backfill policy.
+        asset_selection=dg.AssetSelection.assets(source, *shards),
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Observes the source and makes the shards of cells whose folder or archive is new.",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.in_process import materialize_in_process
+from tta_pipeline.defs.run_tags import RANGE_END, RANGE_START
 from tta_pipeline.defs.scope import asset_key
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
@@ -20,7 +20,7 @@ def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
 
 def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
     """Return the run tags with the partition range from the first to the last of *keys*; empty if there are none."""
-    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
+    return {RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {}
 
 
 def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:

@@ -9,23 +9,27 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.data_version import extract_data_version_from_entry
-from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.defs.history import keep_history_open
-from tta_pipeline.defs.scope import Scope, attach_signature, partition_of
-from tta_pipeline.defs.user_errors import as_failure, with_one_line_errors
+from tta_pipeline.defs.scope import Scope, partition_of
+from tta_pipeline.defs.user_errors import as_failure
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import Cell, PartitionKey
 from tta_pipeline.util.progress import SweepProgress
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import (
+        AssetCheckEvaluationTargetMaterializationData,
+        AssetGraph,
+        RawMetadataValue,
+    )
+
 K = TypeVar("K", bound=PartitionKey)
+_DATA_VERSION = "dagster/data_version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,7 @@ class PartitionReport:
 
     summary: str
     """A few words for the log."""
-    metadata: Mapping[str, RawMetadataValue]
+    metadata: "Mapping[str, RawMetadataValue]"
     data_version: str
 
 
@@ -46,7 +50,7 @@ class CheckReport:
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
     """Severity of the finding if the check has not passed."""
-    metadata: Mapping[str, RawMetadataValue] = field(default_factory=dict)
+    metadata: "Mapping[str, RawMetadataValue]" = field(default_factory=dict)
 
 
 class PartitionRun(Generic[K]):
@@ -131,7 +135,7 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
         dg.Failure: see `as_failure`.
     """
 
-    def describe(error: PipelineError) -> tuple[str, dict[str, RawMetadataValue]]:
+    def describe(error: PipelineError) -> "tuple[str, dict[str, RawMetadataValue]]":
         command = _repeat_command(scope, asset_key, key, error)
         return f"{key.key}: {error}", {"cell": key.key, "then_type": dg.MetadataValue.md(f"`{command}`")}
 
@@ -161,7 +165,7 @@ def define_checks(
         ],
         can_subset=True,  # else the web UI starts no check without the asset
     )
-    return lambda function: decorator(with_one_line_errors(attach_signature(function)))
+    return lambda function: decorator(scope.body(function))
 
 
 class CheckRun(Generic[K]):
@@ -229,8 +233,10 @@ class CheckRun(Generic[K]):
 
 def _checked_materialization(
     instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
-) -> AssetCheckEvaluationTargetMaterializationData | None:
+) -> "AssetCheckEvaluationTargetMaterializationData | None":
     """Return the materialization that a check targets; without it, Dagster shows the partition as unchecked."""
+    from tta_pipeline.defs.private_dagster import AssetCheckEvaluationTargetMaterializationData
+
     record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
     return record and AssetCheckEvaluationTargetMaterializationData(
         storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
@@ -263,13 +269,13 @@ def picture(what: str, png: bytes) -> dg.MarkdownMetadataValue:
 
 def known_version(record: dg.EventLogRecord | None) -> str | None:
     """Return the data version in *record* of a history; None if there is none."""
-    version = extract_data_version_from_entry(record.event_log_entry) if record else None
-    return version and version.value
+    tags = record.event_log_entry.tags if record else None
+    return (tags or {}).get(_DATA_VERSION)
 
 
 def version_tags(
     instance: dg.DagsterInstance,
-    graph: AssetGraph,
+    graph: "AssetGraph",
     asset_key: dg.AssetKey,
     partition: str | None,
     data_version: str,
@@ -278,7 +284,7 @@ def version_tags(
     asset = graph.get(asset_key)
     tags = {
         "dagster/code_version": asset.code_version or "",
-        "dagster/data_version": data_version,
+        _DATA_VERSION: data_version,
         "dagster/data_version_is_user_provided": "true",
     }
     for dependency in asset.parent_keys:

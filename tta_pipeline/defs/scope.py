@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import CodeType
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,8 @@ class Scope(ABC, Generic[K_co]):
     """The part of a benchmark that an asset covers, with one partition for each key in it."""
 
     benchmark: Benchmark
+    resource_prefix: str = ""
+    """Prefix of the keys of the resources that its assets and checks ask for."""
 
     @property
     @abstractmethod
@@ -72,7 +74,11 @@ class Scope(ABC, Generic[K_co]):
         decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             key=self.key(*parts), partitions_def=partitions, **{**defaults, **options}
         )
-        return lambda function: decorator(with_one_line_errors(attach_signature(function)))
+        return lambda function: decorator(self.body(function))
+
+    def body(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return *function* as the body of an asset or of checks: one-line errors, resources by their prefixed keys."""
+        return with_one_line_errors(_with_prefixed_resources(_attach_signature(function), self.resource_prefix))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +260,36 @@ def partition_of(key: PartitionKey) -> str | None:
     return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 
 
-def attach_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+def _attach_signature(function: Callable[..., Any]) -> Callable[..., Any]:
     """Attach the signature of *function* to it, where `inspect` finds it, and return the function.
 
     Dagster reads the signature 17 times for each asset, and the functions of all experiments have the same signature.
     """
     function.__signature__ = _cached_signature(function.__code__, function)  # type: ignore[attr-defined]
     return function
+
+
+def _with_prefixed_resources(function: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+    """Return *function* with *prefix* before its parameters for resources: Dagster takes their names for the keys."""
+    if not prefix:
+        return function
+    kinds = function.__annotations__
+    own_names = {f"{prefix}{name}": name for name, kind in kinds.items() if _is_resource(kind)}
+    keys = {name: key for key, name in own_names.items()}
+
+    @wraps(function)
+    def body(*args: Any, **given: Any) -> Any:
+        return function(*args, **{own_names.get(name, name): value for name, value in given.items()})
+
+    signature = inspect.signature(function)
+    parameters = [each.replace(name=keys.get(each.name, each.name)) for each in signature.parameters.values()]
+    body.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    body.__annotations__ = {keys.get(name, name): kind for name, kind in kinds.items()}
+    return body
+
+
+def _is_resource(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, dg.ConfigurableResource)
 
 
 _SIGNATURES: dict[CodeType, inspect.Signature] = {}

@@ -63,6 +63,7 @@ def _observed_asset(scope: Scope[Cell]) -> dg.SourceAsset:
         description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "
         "of names, sizes and modification times, so that shards made from other files show as stale.",
     )
+    @scope.body
     def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
         return _observe(scope, store.locations)
 

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
-from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
-from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.piece_runs import asset_keys, range_tags, submitted_config
@@ -19,6 +17,7 @@ from tta_pipeline.defs.resources.queued_runs import (
     is_active,
     newest_runs,
 )
+from tta_pipeline.defs.run_tags import MAX_RETRIES, RETRY_ON_FAILURE
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import STAGES
@@ -33,15 +32,15 @@ _MAX_LAUNCHES = 50
 def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefinition:
     """Return the sensor that launches submissions made with `tta-pipeline submit`.
 
-    It is on by default, and does nothing until the user submits. It keeps no cursor: it launches every piece that has
-    no run, including a piece whose run was deleted.
+    It is off until the first submission turns it on; see `QueuedRuns.start`. It keeps no cursor: it launches every
+    piece that has no run, including a piece whose run was deleted.
     """
 
     @dg.sensor(
         name=SENSOR,
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.STOPPED,
         description="Launches submissions made with `tta-pipeline submit`, one run for each piece, stage by stage.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
@@ -118,12 +117,12 @@ def _pieces_to_launch(instance: dg.DagsterInstance, submission: Submission) -> S
     return ()
 
 
-def _needs_launch(run: DagsterRun | None) -> bool:
+def _needs_launch(run: dg.DagsterRun | None) -> bool:
     """Return whether a piece has no *run*, or has one that a daemon created and died before queueing.
 
     Dagster finds such a run again by its run key.
     """
-    return run is None or run.status is DagsterRunStatus.NOT_STARTED
+    return run is None or run.status is dg.DagsterRunStatus.NOT_STARTED
 
 
 def _request(benchmark: Benchmark, submission: Submission, number: int) -> dg.RunRequest:
@@ -136,7 +135,7 @@ def _request(benchmark: Benchmark, submission: Submission, number: int) -> dg.Ru
             **range_tags(piece.keys),
             SUBMISSION_TAG: submission.key,
             PIECE_TAG: str(number),
-            MAX_RETRIES_TAG: str(NUM_TRIES - 1),
-            RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "true",
+            MAX_RETRIES: str(NUM_TRIES - 1),
+            RETRY_ON_FAILURE: "true",
         },
     )

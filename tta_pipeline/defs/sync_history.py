@@ -5,11 +5,9 @@ The files are the source of truth: manifests, weights and result records.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.evaluation import data_version_of
@@ -25,17 +23,20 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell, parse_key
 from tta_pipeline.util.progress import Progress
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import AssetGraph, RawMetadataValue
+
 
 class _Output(NamedTuple):
     """The output of one partition of an asset, as found on disk."""
 
     data_version: str
-    metadata: Mapping[str, RawMetadataValue]
+    metadata: "Mapping[str, RawMetadataValue]"
 
 
 def sync_history(
     instance: dg.DagsterInstance,
-    graph: AssetGraph,
+    graph: "AssetGraph",
     benchmark: Benchmark,
     locations: Locations,
     *,
@@ -64,7 +65,7 @@ def sync_history(
     return num_new
 
 
-def covered_places(graph: AssetGraph, benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
+def covered_places(graph: "AssetGraph", benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
     """Yield every place that a run of *piece* covered; its range may hold more keys than the piece names.
 
     Assets and keys that the benchmark file no longer defines are left out.
@@ -153,7 +154,7 @@ def _report_output(page: Path) -> _Output | None:
 
 
 def _report_if_new(
-    instance: dg.DagsterInstance, graph: AssetGraph, key: dg.AssetKey, partition: str | None, made: _Output
+    instance: dg.DagsterInstance, graph: "AssetGraph", key: dg.AssetKey, partition: str | None, made: _Output
 ) -> bool:
     """Report *made* unless the newest data version in *instance* is the same; return whether it was reported."""
     record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)

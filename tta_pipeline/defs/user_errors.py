@@ -8,12 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import RawMetadataValue
 
 
 def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,11 +31,11 @@ def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         with _without_traceback():
             yield from function(*args, **kwargs)
 
-    return yielding if inspect.isgeneratorfunction(function) else returning
+    return yielding if inspect.isgeneratorfunction(inspect.unwrap(function)) else returning
 
 
 @contextmanager
-def as_failure(describe: Callable[[PipelineError], tuple[str, dict[str, RawMetadataValue]]]) -> Iterator[None]:
+def as_failure(describe: "Callable[[PipelineError], tuple[str, dict[str, RawMetadataValue]]]") -> Iterator[None]:
     """Turn a `PipelineError` in the block into a failure with the description and metadata that *describe* returns.
 
     Raises:

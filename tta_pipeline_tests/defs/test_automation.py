@@ -107,10 +107,10 @@ def test_cells_without_shards_wait(project: Project):
 
 
 def test_nothing_goes_on_by_itself_until_it_is_turned_on(project: Project):
-    """Every sensor is stopped at first but that of submissions, and what is due at one moment is one backfill."""
+    """Every sensor is stopped at first, and what is due at one moment is one backfill."""
     sensors = build_definitions(project.locations).get_repository_def().sensor_defs
     running = [sensor.name for sensor in sensors if sensor.default_status == dg.DefaultSensorStatus.RUNNING]
 
-    assert ["submissions"] == running
+    assert [] == running
     (automation,) = [each for each in sensors if isinstance(each, dg.AutomationConditionSensorDefinition)]
     assert automation.emit_backfills

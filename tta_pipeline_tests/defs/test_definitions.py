@@ -41,7 +41,8 @@ def test_definitions_load():
 def test_loading_imports_nothing_heavy():
     """The code location imports neither torch nor what only computing needs."""
     heavy = ("torch", "torchvision", "webdataset", "pyarrow", "duckdb", "matplotlib", "sklearn", "scipy")
-    program = f"import sys, tta_pipeline.definitions; print([name for name in {heavy} if name in sys.modules])"
+    program = f"""import sys; from tta_pipeline.definitions import defs
+print([name for name in {heavy} if name in sys.modules])"""
 
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
@@ -102,6 +103,18 @@ def test_images_that_lie_there_are_observed(project: Project):
     assert {"contrast|3", "contrast|5"} == set(before)
     assert before["contrast|3"] == after["contrast|3"]
     assert before["contrast|5"] != after["contrast|5"]
+
+
+def test_nothing_that_dagster_loads_for_users_benchmarks_warns(project: Project):
+    """Jobs of sensors are resolved too; a warning is an error in these tests."""
+    text = SMALL.replace(
+        "{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", "{kind: folder, root: /x}"
+    )
+    text = text.replace("kind: trained, epochs: 4, width: 8", "kind: torchvision, architecture: resnet18")
+    for name in ("one", "other"):
+        project.add_benchmark(name, text)
+
+    build_definitions(project.locations).get_repository_def().load_all_definitions()
 
 
 def test_what_a_benchmark_costs_to_load_does_not_grow_with_the_others(project: Project):

@@ -78,3 +78,5 @@ def test_a_project_of_its_own_evaluates_and_has_a_page(bare: Path, tmp_path: Pat
     assert "fog" in versus.stdout
     listed = run(bare, tmp_path / "my-project", "dg", "list", "defs")
     assert "first/evaluation/tent" in listed.stdout
+    components = run(bare, tmp_path / "my-project", "dg", "list", "components")
+    assert "tta_pipeline.RobustnessBenchmark" in components.stdout

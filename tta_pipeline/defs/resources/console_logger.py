@@ -3,7 +3,6 @@
 import logging
 
 import dagster as dg
-from dagster._core.execution.plan.objects import ErrorSource
 
 
 @dg.logger(None, description="Short lines of information, warnings and errors on standard error")
@@ -44,5 +43,5 @@ def _cause(event: dg.DagsterEvent | None) -> str | None:
     error = data.error
     while error.cause:
         error = error.cause
-    is_unexpected = data.error_source is ErrorSource.USER_CODE_ERROR
+    is_unexpected = data.error_source is not None and data.error_source.name == "USER_CODE_ERROR"
     return (error.to_string() if is_unexpected else error.message).strip()

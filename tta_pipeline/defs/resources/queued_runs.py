@@ -2,33 +2,36 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import dagster as dg
-from dagster._check import CheckError
-from dagster._cli.utils import get_possibly_temporary_instance_for_cli
-from dagster._core.scheduler.instigation import InstigatorType
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRun, DagsterRunStatus, RunsFilter
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
+from tta_pipeline.defs.run_tags import AUTO_RETRY_RUN_ID, WILL_RETRY
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import InstigatorState
+
 SENSOR = "submissions"
 """Name of the sensor that launches the pieces."""
+_LOCATION = "tta_pipeline.definitions"
+"""Name of the code location, as `workspace.yaml` and `pyproject.toml` have it."""
 SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _CANCEL_BATCH = 50
-_CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
-    DagsterRunStatus.STARTED: "running",
-    DagsterRunStatus.CANCELING: "running",
-    DagsterRunStatus.SUCCESS: "done",
-    DagsterRunStatus.FAILURE: "failed",
-    DagsterRunStatus.CANCELED: "cancelled",
+_ACTIVE_STATUSES = [
+    each for each in dg.DagsterRunStatus if each not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED)
+]
+_CONDITIONS: Mapping[dg.DagsterRunStatus, Condition] = {
+    dg.DagsterRunStatus.STARTED: "running",
+    dg.DagsterRunStatus.CANCELING: "running",
+    dg.DagsterRunStatus.SUCCESS: "done",
+    dg.DagsterRunStatus.FAILURE: "failed",
+    dg.DagsterRunStatus.CANCELED: "cancelled",
 }
 
 
@@ -45,6 +48,8 @@ class QueuedRuns:
 
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
+        from tta_pipeline.defs.private_dagster import CheckError
+
         with persistent_instance() as instance:
             try:
                 launcher = instance.run_launcher
@@ -77,8 +82,13 @@ class QueuedRuns:
             return history_id(instance)
 
     def start(self, submission: Submission, *, num_devices: int) -> None:
-        """Do nothing: the sensor reads the file of the submission and starts it; `dagster.yaml` limits its runs."""
+        """Turn the sensor on at the first submission: it reads the file of each, and `dagster.yaml` limits its runs.
+
+        A sensor that the user has turned off stays off.
+        """
         del submission, num_devices
+        with persistent_instance() as instance:
+            _turn_on(instance)
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of the newest run of each piece; a piece whose runs were deleted waits to be launched."""
@@ -115,6 +125,8 @@ class QueuedRuns:
 
 def history_id(instance: dg.DagsterInstance) -> str:
     """Return a unique ID of the history of *instance*, different even from the ID of a copy of its folder."""
+    from tta_pipeline.defs.private_dagster import SqlRunStorage
+
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return type(storage).__name__
@@ -126,19 +138,17 @@ def history_id(instance: dg.DagsterInstance) -> str:
     return storage.get_run_storage_id() + (f" in {Path(url.database or '').resolve()}" if is_file else "")
 
 
-def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, DagsterRun]:
+def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, dg.DagsterRun]:
     """Return the newest run of each piece of *submission* by the piece's number, for the pieces that have runs."""
-    newest: dict[int, DagsterRun] = {}
-    for run in instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # newest first
+    newest: dict[int, dg.DagsterRun] = {}
+    for run in instance.get_runs(filters=dg.RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # newest first
         newest.setdefault(int(run.tags[PIECE_TAG]), run)
     return newest
 
 
-def is_active(run: DagsterRun, *, retries: bool) -> bool:
+def is_active(run: dg.DagsterRun, *, retries: bool) -> bool:
     """Return whether *run* waits, runs, or has failed and will be retried; *retries*: the instance allows that."""
-    return run.status in NOT_FINISHED_STATUSES or (
-        run.status is DagsterRunStatus.FAILURE and _may_be_retried(run, retries=retries)
-    )
+    return not run.is_finished or (run.status is dg.DagsterRunStatus.FAILURE and _may_be_retried(run, retries=retries))
 
 
 def has_ended(instance: dg.DagsterInstance, submission: Submission) -> bool:
@@ -151,38 +161,36 @@ def cancel_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
     asked = set[str]()
     while left := [run for run in _active_runs(instance, submission) if run.run_id not in asked]:
         # Active runs go first, and are looked up again after each batch: waiting runs may have begun meanwhile.
-        left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
+        left.sort(key=lambda run: run.status is dg.DagsterRunStatus.QUEUED)
         for run in left[:_CANCEL_BATCH]:
             asked.add(run.run_id)
-            if run.status is DagsterRunStatus.FAILURE:
-                instance.add_run_tags(run.run_id, {WILL_RETRY_TAG: "false"})
-            elif run.status is not DagsterRunStatus.CANCELING:
+            if run.status is dg.DagsterRunStatus.FAILURE:
+                instance.add_run_tags(run.run_id, {WILL_RETRY: "false"})
+            elif run.status is not dg.DagsterRunStatus.CANCELING:
                 instance.run_coordinator.cancel_run(run.run_id)
 
 
-def _active_runs(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
+def _active_runs(instance: dg.DagsterInstance, submission: Submission) -> list[dg.DagsterRun]:
     # One query: between two queries, a failed run could get its retry.
-    found = RunsFilter(
-        tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
-    )
+    found = dg.RunsFilter(tags={SUBMISSION_TAG: submission.key}, statuses=_ACTIVE_STATUSES)
     retries = instance.run_retries_enabled
     return [run for run in instance.get_runs(filters=found) if is_active(run, retries=retries)]
 
 
-def _state(run: DagsterRun, *, retries: bool) -> State:
+def _state(run: dg.DagsterRun, *, retries: bool) -> State:
     condition = _CONDITIONS.get(run.status, "waiting")
     if condition == "failed" and _may_be_retried(run, retries=retries):
         condition = "waiting"
     return State(condition=condition, log=f"run {run.run_id}")
 
 
-def _may_be_retried(run: DagsterRun, *, retries: bool) -> bool:
+def _may_be_retried(run: dg.DagsterRun, *, retries: bool) -> bool:
     """Return whether a failed run may still get a retry, for which no run exists yet.
 
     Dagster decides on the retry a moment after the failure, if the instance allows *retries*.
     """
     undecided = "true" if retries else "false"
-    return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
+    return run.tags.get(WILL_RETRY, undecided) == "true" and AUTO_RETRY_RUN_ID not in run.tags
 
 
 def _other_owner_message(submission: Submission) -> str:
@@ -202,19 +210,47 @@ def _daemon_problem(instance: dg.DagsterInstance) -> str:
 
 
 def _sensor_problem(instance: dg.DagsterInstance, submission: Submission) -> str:
-    """Return a message if the sensor is turned off; empty if it is on, which is the default."""
-    location = submission.claimed_by
-    known = [
-        state
-        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-        if state.name == SENSOR and location in ("", state.repository_selector.location_name)
-    ]
-    if not known or any(state.is_running for state in known):
+    """Return a message if the sensor of the submission's code location is off; empty if it is on."""
+    from tta_pipeline.defs.private_dagster import InstigatorStatus
+
+    states = _sensor_states(instance, submission.claimed_by)
+    if any(state.status is InstigatorStatus.RUNNING for state in states):
         return ""
     return (
         f"the sensor `{SENSOR}` is turned off: nothing more of submission {submission.number} starts until you turn it "
         f"on, in the web UI under Automation, or by `dagster sensor start {SENSOR} -w workspace.yaml`"
     )
+
+
+def _sensor_states(instance: dg.DagsterInstance, location: str) -> "list[InstigatorState]":
+    """Return what the history says of the sensor in the code location, or in any if *location* is empty."""
+    from tta_pipeline.defs.private_dagster import InstigatorType
+
+    return [
+        state
+        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        if state.name == SENSOR and location in ("", state.repository_selector.location_name)
+    ]
+
+
+def _turn_on(instance: dg.DagsterInstance) -> None:
+    """Tell the history that the sensor is on, as `dagster sensor start` does after it has loaded everything.
+
+    A state that is neither on nor off is from when the sensor was on by default.
+    """
+    from tta_pipeline.defs import private_dagster as private
+
+    known = _sensor_states(instance, _LOCATION)
+    for state in known:
+        if state.status is private.InstigatorStatus.DECLARED_IN_CODE:
+            instance.update_instigator_state(state.with_status(private.InstigatorStatus.RUNNING))
+    if known:
+        return
+    location = private.RegisteredCodeLocationOrigin(_LOCATION)
+    sensor = private.RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin(SENSOR)
+    state = private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)
+    with suppress(dg.DagsterInvariantViolationError):  # another submission has just done so
+        instance.add_instigator_state(state)
 
 
 @contextmanager
@@ -224,6 +260,8 @@ def persistent_instance() -> Iterator[dg.DagsterInstance]:
     Raises:
         SubmissionError: no persistent instance is configured.
     """
+    from tta_pipeline.defs.private_dagster import get_possibly_temporary_instance_for_cli
+
     if not os.environ.get("DAGSTER_HOME") and not Path("dagster.yaml").exists():
         raise SubmissionError(
             f"found neither DAGSTER_HOME nor {Path('dagster.yaml').absolute()}; expected one of them: work in the "

@@ -5,17 +5,21 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
-from dagster._core.storage.tags import GRPC_INFO_TAG
+
+from tta_pipeline.defs.run_tags import GRPC_INFO
+
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import CheckRunHealthResult
 
 _STARTED = re.compile(r"Started process for run \(pid: (\d+)\)")
 _CLOCKS_AGREE_WITHIN_S = 60.0
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-class WatchfulRunLauncher(DefaultRunLauncher):
+class WatchfulRunLauncher(dg.DefaultRunLauncher):
     """Dagster's launcher for one machine, to be named in `dagster.yaml`, with a health check of its runs.
 
     The code server that started a run reports when the run's process dies. If the server dies too, as in a crash of the
@@ -28,8 +32,10 @@ class WatchfulRunLauncher(DefaultRunLauncher):
         """True."""
         return True
 
-    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
+    def check_run_worker_health(self, run: dg.DagsterRun) -> "CheckRunHealthResult":
         """Return that *run* is running, unless the process in its log no longer exists on this machine."""
+        from tta_pipeline.defs.private_dagster import CheckRunHealthResult, WorkerStatus
+
         process = self._find_process(run)
         if process is None or _is_running(*process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -37,7 +43,7 @@ class WatchfulRunLauncher(DefaultRunLauncher):
 
     def _find_process(self, run: dg.DagsterRun) -> tuple[int, float] | None:
         """Return the process ID of *run* and the time of its start event; None if unknown or on another machine."""
-        server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
+        server = json.loads(run.tags.get(GRPC_INFO, "{}"))
         if not server.get("socket") and server.get("host") not in _LOCAL_HOSTS:
             return None
         told = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)

@@ -1,21 +1,19 @@
 """Limit of the runs that Dagster's queue starts at once: the number of devices."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import yaml
-from dagster._check import CheckError
-from dagster._core.instance.config import ConcurrencyConfig
-from dagster._core.instance.ref import InstanceRef
-from dagster._core.run_coordinator import QueuedRunCoordinator
-from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device.count import concurrent_runs
 
+if TYPE_CHECKING:
+    from tta_pipeline.defs.private_dagster import RunQueueConfig
 
-class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):
+
+class DeviceRunCoordinator(dg.QueuedRunCoordinator[dg.DagsterInstance]):
     """Dagster's queue, to be named in `dagster.yaml`, with a limit that fits the machine of the daemon.
 
     By Dagster's own rule, `max_concurrent_runs` in the section `concurrency` of `dagster.yaml` overrides this limit.
@@ -27,7 +25,7 @@ class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):
         settings: Any = super().config_type()
         return {name: field for name, field in settings.items() if name != "max_concurrent_runs"}
 
-    def get_run_queue_config(self) -> RunQueueConfig:
+    def get_run_queue_config(self) -> "RunQueueConfig":
         """Return the settings of the queue with the limit of this machine."""
         return super().get_run_queue_config()._replace(max_concurrent_runs=concurrent_runs())
 
@@ -38,10 +36,12 @@ def queue_limit(home: Path) -> int | None:
     Raises:
         SettingsError: Dagster rejects the file.
     """
+    from tta_pipeline.defs.private_dagster import CheckError, ConcurrencyConfig, InstanceRef
+
     try:
         instance = InstanceRef.from_dir(str(home))
         queue = instance.run_coordinator
-        if not isinstance(queue, QueuedRunCoordinator):
+        if not isinstance(queue, dg.QueuedRunCoordinator):
             return None
         settings: Any = instance.settings.get("concurrency") or {}
         concurrency = ConcurrencyConfig.from_concurrency_settings(settings, queue.get_run_queue_config())

@@ -13,6 +13,9 @@ __all__ = ["create_project"]
 _FILES = Path(__file__).parent / "files"
 _PLACES = {
     "pyproject.template": "pyproject.toml",
+    "package.template": "project/__init__.py",
+    "definitions.template": "project/definitions.py",
+    "defs.template": "project/defs/__init__.py",
     "workspace.yaml": "workspace.yaml",
     "dagster.yaml": "dagster.yaml",
     "Makefile": "Makefile",

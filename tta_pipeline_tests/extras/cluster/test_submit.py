@@ -70,17 +70,32 @@ def type_switch(project: SubmittingProject, *, on: bool) -> None:
 
 def note_switch(project: SubmittingProject, *, on: bool) -> None:
     """Put into the history what Dagster's command puts there."""
-    status = InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED
+    note_state(project, InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED, is_new=False)
+
+
+def note_state(project: SubmittingProject, status: InstigatorStatus, *, is_new: bool) -> None:
+    """Put a state of the sensor into the history."""
     code = RegisteredCodeLocationOrigin("tta_pipeline.definitions")
     sensor = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin(SENSOR)
     state = InstigatorState(sensor, InstigatorType.SENSOR, status)
     with project.instance() as instance:
-        (instance.update_instigator_state if on else instance.add_instigator_state)(state)
+        (instance.add_instigator_state if is_new else instance.update_instigator_state)(state)
+
+
+def test_a_sensor_that_was_on_by_default_goes_on(project: SubmittingProject):
+    """A history from before the sensor was off at first has a state that is neither on nor off."""
+    note_state(project, InstigatorStatus.DECLARED_IN_CODE, is_new=True)
+    project.submit("--experiment", "source", "--device", "cpu")
+
+    with project.instance() as instance:
+        (state,) = instance.all_instigator_state()
+    assert InstigatorStatus.RUNNING is state.status
 
 
 @pytest.mark.parametrize("switch", [note_switch, pytest.param(type_switch, marks=pytest.mark.slow)])
 def test_a_sensor_that_is_off_is_named(project: SubmittingProject, switch: Callable[..., None]):
     """When the user submits, asks, or submits again; with what to do, which helps."""
+    project.submit("--experiment", "source", "--device", "cpu")  # the first one turns it on
     for is_off in (True, False):
         switch(project, on=not is_off)
         told = [project.submit("--experiment", "source", "--device", "cpu"), project.submit("--status")]
