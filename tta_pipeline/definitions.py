@@ -19,7 +19,6 @@ from tta_pipeline.defs.jobs import benchmark_jobs
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
 from tta_pipeline.defs.resources import console
 from tta_pipeline.defs.submissions_sensor import submissions_sensor
-from tta_pipeline.util.environment import let_idle_threads_sleep
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
@@ -82,7 +81,6 @@ def __getattr__(name: str) -> object:
     if name != "defs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_from_here()
-    let_idle_threads_sleep()
     globals()["defs"] = found = build_definitions(Locations.from_environment())
     return found
 

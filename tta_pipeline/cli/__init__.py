@@ -31,7 +31,6 @@ from tta_pipeline.cli.tune import tune
 from tta_pipeline.cli.verbs import Group
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
-from tta_pipeline.util.environment import let_idle_threads_sleep
 from tta_pipeline.util.source_code import import_from_here
 
 _SHARDS = Group(
@@ -108,4 +107,3 @@ def main() -> None:
     $TTA_SHARDS_ROOT.
     """
     import_from_here()
-    let_idle_threads_sleep()

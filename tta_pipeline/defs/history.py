@@ -9,6 +9,8 @@ from typing import Any
 
 import dagster as dg
 import yaml
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from tta_pipeline.util.locations import DAGSTER_SETTINGS, Locations, find_project
 
@@ -37,18 +39,36 @@ def open_history(locations: Locations) -> dg.DagsterInstance:
 
 @contextmanager
 def keep_history_open(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """Keep the SQLite files of the history open while the run *run_id* reports its partitions.
+    """Let the run *run_id* report its partitions fast where the history is in SQLite files.
 
-    Dagster opens a file anew for each event, and SQLite merges the journal of a file when its last connection closes.
-    With a connection that stays, reports of 75 cells took 20 s in place of 35. Other storages have no such files.
+    Dagster opens a file anew for each event, and SQLite merges the journal of a file when its last connection closes,
+    so a connection stays open. And no event waits for the disk: what a power cut takes is in our own files, from which
+    Dagster's history can be told again. Reports of 75 finished cells took 35 s before, and 15 s so.
     """
     path_of = getattr(instance.event_log_storage, "path_for_shard", None)
     paths = [Path(path_of(shard)) for shard in ("index", run_id)] if path_of else []
-    with ExitStack() as files:
+    with ExitStack() as open_files:
         for path in filter(Path.exists, paths):
-            connection = files.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
+            connection = open_files.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens a file when it is asked
+        if paths:
+            open_files.enter_context(_commits_without_waiting())
         yield
+
+
+@contextmanager
+def _commits_without_waiting() -> Iterator[None]:
+    """Let SQLite commit in the mode in which a power cut may take the last events, and damages nothing."""
+
+    def relax(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = NORMAL")
+
+    event.listen(Engine, "connect", relax)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", relax)
 
 
 def _with_absolute_folders(settings: Any, home: Path) -> Any:

@@ -77,7 +77,8 @@ def foreign(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Foreign
 
 def test_an_asset_downstream_of_the_leaderboard_in_its_own_executor(foreign: Foreign):
     """Each step is a process, and the asset of the project has the first line of the leaderboard."""
-    foreign.dg("launch", "--assets", "small/robustness_report,winner")
+    config = {"execution": {"config": {"start_method": {"forkserver": {}}}}}  # processes that import nothing again
+    foreign.dg("launch", "--assets", "small/robustness_report,winner", "--config-json", json.dumps(config))
 
     with dg.DagsterInstance.from_config(str(foreign.home)) as instance:
         (run,) = instance.get_runs()

@@ -1,9 +1,12 @@
 """The checks that compare an evaluation with those before it, on real record files."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.history_checks import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.defs.reporting import CheckReport
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
@@ -110,3 +113,24 @@ def test_both_warn_and_stop_nothing(own: ExperimentResults):
     """Integrity is an error; speed and drift are for a person to look at."""
     assert {dg.AssetCheckSeverity.WARN} == {report.severity for report in checked(own, {}).values()}
     assert dg.AssetCheckSeverity.ERROR == CheckReport(check="any", passed=False).severity
+
+
+def test_a_run_that_reports_keeps_the_history_open_and_waits_for_no_disk(project: Project):
+    """SQLite merges no journal after each event, and writes as always when the run has reported."""
+    (project.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        storage = instance.event_log_storage
+        journal = Path(storage.path_for_shard("index") + "-wal")
+
+        def synchronous() -> int:
+            with storage.index_connection() as connection:
+                return connection.exec_driver_sql("PRAGMA synchronous").scalar()
+
+        full = synchronous()
+        with keep_history_open(instance, "a run"):
+            normal = synchronous()
+            was_kept = journal.exists()
+
+        assert (full, normal, synchronous()) == (2, 1, 2)
+        assert was_kept
+        assert not journal.exists()
