@@ -76,31 +76,31 @@ def foreign(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Foreign
 
 
 def test_an_asset_downstream_of_the_leaderboard_in_its_own_executor(foreign: Foreign):
-    """Each step is a process, and the asset of the project has the first line of the leaderboard."""
+    """Each step is a process, the component's too, and the project's asset has the leaderboard's first line."""
     config = {"execution": {"config": {"start_method": {"forkserver": {}}}}}  # processes that import nothing again
-    foreign.dg("launch", "--assets", "small/robustness_report,winner", "--config-json", json.dumps(config))
+    assets = "small/robustness_report,winner,digits/clean/source_split"
+    foreign.dg("launch", "--assets", assets, "--config-json", json.dumps(config))
 
     with dg.DagsterInstance.from_config(str(foreign.home)) as instance:
         (run,) = instance.get_runs()
         entries = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTED)
         shown = instance.get_latest_materialization_event(dg.AssetKey("winner")).asset_materialization.metadata
     assert run.status is dg.DagsterRunStatus.SUCCESS
-    assert 2 == len(entries)
+    assert 3 == len(entries)
     assert shown["experiment"].value in ("source", "norm", "tent")
+    assert (foreign.folder / "data" / "digits" / "source" / "clean" / "0").is_dir(), "in the data of the project"
 
 
-def test_a_component_is_checked_listed_and_launched(foreign: Foreign):
-    """Its defs.yaml is as `dg scaffold` wrote it, and its data lie in the project."""
+def test_a_component_is_checked_and_listed(foreign: Foreign):
+    """Its defs.yaml is as `dg scaffold` wrote it."""
     checked = foreign.dg("check", "defs")
     listed = json.loads(foreign.dg("list", "defs", "--json").stdout)
-    foreign.dg("launch", "--assets", "digits/source_split", "--partition", "fog|3")
 
     assert "All definitions loaded successfully" in checked.stdout + checked.stderr
     assert {"winner", "small/evaluation/tent", "digits/evaluation/tent"} <= {
         each["asset_key"] for each in listed["assets"]
     }
     assert ["new_cells", "report"] == sorted(each["name"] for each in listed["schedules"])
-    assert (foreign.folder / "data" / "digits" / "source" / "fog" / "3").is_dir()
 
 
 @pytest.fixture
