@@ -142,7 +142,8 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
     from tta_pipeline.report.published_figures import read_published
 
     found = read_published(path)
-    if line is not None and line not in (names := {each.published_as for each in found}):
+    names = dict.fromkeys(each.published_as for each in found)  # in the order of the file
+    if line is not None and line not in names:
         raise click.UsageError(f"--line is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}")
     return found
 
