@@ -111,7 +111,7 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
     assert [("source", True), ("tent", False)] == [(row["experiment"], row["agrees"]) for row in found]
     assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
     assert "no experiment has cells and the name of a line" in ask("--published", path).output
-    assert "expected one of Standard_R50, AlexNet" in ask("--published", path, "--line", "R50").output
+    assert "expected one of AlexNet, Standard_R50" in ask("--published", path, "--line", "R50").output
 
 
 @pytest.mark.parametrize(
