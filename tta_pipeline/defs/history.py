@@ -43,7 +43,8 @@ def keep_history_open(instance: dg.DagsterInstance, run_id: str) -> Iterator[Non
 
     Dagster opens a file anew for each event, and SQLite merges the journal of a file when its last connection closes,
     so a connection stays open. And no event waits for the disk: what a power cut takes is in our own files, from which
-    Dagster's history can be told again. Reports of 75 finished cells took 35 s before, and 15 s so.
+    Dagster's history can be told again. Beside other work, reports of 75 finished cells took 35 s, and 20 s with open
+    files; on an idle machine 9.5 s, and 8.3 s without the waits.
     """
     path_of = getattr(instance.event_log_storage, "path_for_shard", None)
     paths = [Path(path_of(shard)) for shard in ("index", run_id)] if path_of else []

@@ -53,7 +53,23 @@ class CheckReport:
     metadata: "Mapping[str, RawMetadataValue]" = field(default_factory=dict)
 
 
-class PartitionRun(Generic[K]):
+class _OpenHistory:
+    """A run that reports partition by partition, and keeps Dagster's history open meanwhile."""
+
+    def __init__(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> None:
+        self._history = keep_history_open(context.instance, context.run.run_id)
+
+    def __enter__(self) -> Self:
+        self._history.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._history.__exit__(None, None, None)
+
+
+class PartitionRun(_OpenHistory, Generic[K]):
     """A run over one or several partitions, which reports each finished partition even if another one fails.
 
     ::
@@ -64,6 +80,7 @@ class PartitionRun(Generic[K]):
     """
 
     def __init__(self, context: dg.AssetExecutionContext, scope: Scope[K]) -> None:
+        super().__init__(context)
         self.keys: Sequence[K] = scope.keys(context)
         """Keys of the partitions that the run covers.
 
@@ -74,11 +91,6 @@ class PartitionRun(Generic[K]):
         self._scope = scope
         self._pace = SweepProgress(context.log.info, num_cells=len(self.keys))
         self._reports: dict[K, PartitionReport] = {}
-        self._history = keep_history_open(context.instance, context.run.run_id)
-
-    def __enter__(self) -> Self:
-        self._history.__enter__()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -88,7 +100,7 @@ class PartitionRun(Generic[K]):
             for key, report in self._reports.items() if len(self.keys) > 1 else ():
                 _log_materialization(self._context, partition_of(key), report)
         finally:
-            self._history.__exit__(None, None, None)
+            super().__exit__(kind, error, traceback)
 
     def report_each(self, work: Callable[[K], PartitionReport]) -> None:
         """Do *work* in each partition, and report it; see `reporting`."""
@@ -168,7 +180,7 @@ def define_checks(
     return lambda function: decorator(scope.body(function))
 
 
-class CheckRun(Generic[K]):
+class CheckRun(_OpenHistory, Generic[K]):
     """A run of checks over one or several partitions, which reports the findings for each partition.
 
     ::
@@ -182,21 +194,12 @@ class CheckRun(Generic[K]):
     """
 
     def __init__(self, context: dg.AssetCheckExecutionContext, scope: Scope[K], asset_key: dg.AssetKey) -> None:
+        super().__init__(context)
         self.keys: Sequence[K] = scope.keys(context)
         self._context = context
         self._scope = scope
         self._asset_key = asset_key
         self._selected = context.selected_asset_check_keys
-        self._history = keep_history_open(context.instance, context.run.run_id)
-
-    def __enter__(self) -> Self:
-        self._history.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._history.__exit__(None, None, None)
 
     def hinting(self, key: K) -> AbstractContextManager[None]:
         """Return the context manager that adds a hint to a failure at *key*; see `failure_hint`."""

@@ -1,7 +1,7 @@
 """Pieces of a benchmark: the work of one run on one device, cut so that no piece takes much longer than the others."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import product
@@ -53,32 +53,25 @@ def join_pieces(benchmark: Benchmark, pieces: Sequence[Piece]) -> tuple[Piece, .
     Each piece is a run of Dagster, which costs about a second; a joined one materializes each asset at all its cells.
     Streams over several cells are not joined.
     """
-    joined: list[Piece] = []
     cells = {cell.key: cell for cell in benchmark.cells}
-    for group in _group_pieces(pieces, is_joinable=lambda piece: any(key in cells for key in piece.keys)):
-        together = {cells[key]: None for piece in group for key in piece.keys if key in cells}
-        if not together:
-            joined += group
-            continue
-        times_s = [piece.expected_s for piece in group]
-        known_s = sum(each for each in times_s if each is not None) / len(together)
-        joined += [
-            replace(
-                group[0],
-                keys=tuple(cell.key for cell in own),
-                expected_s=None if None in times_s else known_s * len(own),
-            )
-            for own in cell_ranges(benchmark, together)
-        ]
+    groups: dict[object, list[Piece]] = {}
+    for piece in pieces:
+        is_of_cells = bool(piece.keys) and piece.keys[0] in cells
+        groups.setdefault((piece.stage, piece.assets) if is_of_cells else piece, []).append(piece)
+    joined: list[Piece] = []
+    for key, group in groups.items():
+        joined += group if isinstance(key, Piece) else _join_ranges(benchmark, cells, group)
     return tuple(joined)
 
 
-def _group_pieces(pieces: Sequence[Piece], *, is_joinable: Callable[[Piece], bool]) -> Iterable[list[Piece]]:
-    """Return the pieces in groups of equal stage and assets, in the order of their first; others are alone."""
-    groups: dict[object, list[Piece]] = {}
-    for piece in pieces:
-        groups.setdefault((piece.stage, piece.assets) if is_joinable(piece) else piece, []).append(piece)
-    return groups.values()
+def _join_ranges(benchmark: Benchmark, cells: Mapping[str, Cell], pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Yield a piece for each range of the cells of *pieces*, whose stage and assets are equal."""
+    together = {cells[key]: None for piece in pieces for key in piece.keys}
+    times_s = [piece.expected_s for piece in pieces]
+    of_a_cell_s = sum(each for each in times_s if each is not None) / len(together)
+    for own in cell_ranges(benchmark, together):
+        expected_s = None if None in times_s else of_a_cell_s * len(own)
+        yield replace(pieces[0], keys=tuple(cell.key for cell in own), expected_s=expected_s)
 
 
 SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
