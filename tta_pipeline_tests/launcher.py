@@ -2,8 +2,7 @@
 
 A Dagster command spends four seconds on imports, and the tests run hundreds of commands. Each command is still a
 process of its own, with its own environment, standard streams, exit status and end, but it need not import Dagster,
-torch, DuckDB, Arrow and this project again. `tta_pipeline.definitions` is imported after the fork, since it reads the
-environment.
+torch, DuckDB, Arrow and this project again.
 
 This file is also the program that forks: it is run by its path, so that it imports no package.
 """
@@ -19,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -49,8 +49,8 @@ _LIBRARIES = (
     "upath.core",
 )
 _PROJECT = "tta_pipeline"
-_AFTER_THE_FORK = frozenset({f"{_PROJECT}.definitions", f"{_PROJECT}.loading.baselines.litdata_loader"})
-"""The first reads the environment; tests install another package in place of that which the second imports."""
+_AFTER_THE_FORK = f"{_PROJECT}.loading.baselines.litdata_loader"
+"""Tests put another package in place of the one that this module imports."""
 _HEADER_BYTES = 2**20
 
 
@@ -152,7 +152,7 @@ def _import_everything() -> None:
         with suppress(ImportError):
             import_module(library)
     for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
-        if module.name not in _AFTER_THE_FORK:
+        if module.name != _AFTER_THE_FORK:
             with suppress(ImportError):
                 import_module(module.name)
 
@@ -169,32 +169,68 @@ def _serve(address: str) -> None:
         sys.stdin.buffer.read()
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
-    signal.signal(signal.SIGCHLD, _reap)
     _import_everything()
+    _forget_ends()
     gc.freeze()  # so that forked processes share the memory of these objects
+    some_ended, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _wake)
+    running: dict[int, socket.socket] = {}
     while True:
-        connection, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return _answer(connection)
-        connection.close()
+        ready, _, _ = select.select([listener, some_ended], [], [])
+        if some_ended in ready:
+            some_ended.recv(_HEADER_BYTES)
+            _send_statuses(running)
+        if listener in ready and _starts_command(listener.accept()[0], running, unneeded=(listener, some_ended, wakes)):
+            return
 
 
-def _answer(connection: socket.socket) -> None:
-    """Fork once more, wait, and send the exit status; return only in the process that becomes the command."""
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Do nothing, but be a handler: only then does the signal write to the socket that `_serve` waits for."""
+    del number, frame
+
+
+def _forget_ends() -> None:
+    """Keep forked processes from undoing at their end what was imported here: it takes 0.1 s of each, for nothing."""
+    for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined] # there is no public list
+        finalizer.atexit = False
+    with suppress(ImportError, AttributeError):
+        atexit.unregister(import_module("torch._dynamo.utils").dump_compile_times)
+
+
+def _send_statuses(running: dict[int, socket.socket]) -> None:
+    """Send the exit status of each command that has ended to who waits for it."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            connection = running.pop(ended[0], None)
+            if connection is None:
+                continue
+            with connection, suppress(BrokenPipeError):  # nobody waits any more
+                connection.sendall(f"{os.waitstatus_to_exitcode(ended[1])}\n".encode())
+
+
+def _starts_command(
+    connection: socket.socket, running: dict[int, socket.socket], *, unneeded: Sequence[socket.socket]
+) -> bool:
+    """Fork for the request on *connection*; return whether this is the process that becomes the command."""
     request, descriptors, *_ = socket.recv_fds(connection, _HEADER_BYTES, 3)
     while more := connection.recv(_HEADER_BYTES):
         request += more
     pid = os.fork()
     if pid == 0:
-        connection.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in (connection, *running.values(), *unneeded):
+            each.close()
         _become(descriptors, **json.loads(request))
-        return
-    connection.sendall(f"{pid}\n".encode())
-    _, status = os.waitpid(pid, 0)
-    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    os._exit(0)
+        return True
+    running[pid] = connection
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with suppress(BrokenPipeError):
+        connection.sendall(f"{pid}\n".encode())
+    return False
 
 
 def _become(
@@ -227,13 +263,6 @@ def _find_program() -> Callable[[], object]:
     (entry,) = entry_points(group="console_scripts", name=name)
     program: Callable[[], object] = entry.load()
     return program
-
-
-def _reap(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _end(program: Callable[[], object]) -> NoReturn:

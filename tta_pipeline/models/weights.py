@@ -35,9 +35,11 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of any kind: bytes that are not a pickle can make any pickle instruction fail
+        with path.open("rb") as file:
+            start = file.read(16)
         raise EvaluationError(
-            f"{path} cannot be read as weights ({first_line(error)}); expected safetensors or a saved state dict, "
-            "without code"
+            f"{path} cannot be read as weights: it begins with {start!r} ({first_line(error)}); expected safetensors "
+            "or a saved state dict, without code"
         ) from error
     return _select_state(content, path, key)
 

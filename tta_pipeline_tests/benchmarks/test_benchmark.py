@@ -163,7 +163,9 @@ def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_p
     with pytest.raises(BenchmarkFileError) as caught:
         load_benchmark(written(tmp_path, text))
 
-    assert all(f"{field} is" in str(caught.value) for field in ("mean.0", "mean.2", "std.0", "std.1"))
+    assert all(f"{field} is" in str(caught.value) for field in ("mean.2", "std.0", "std.1"))
+    assert "mean.0: found 123.7; expected at most 1" in str(caught.value)
+    assert "by 255" in str(caught.value)
     assert "mean.1 is" not in str(caught.value)
 
 
