@@ -24,8 +24,8 @@ class Experiment(ConfigModel):
     """Name of the transform whose shards are evaluated; None: the original shards."""
     group: Name | None = None
     """Group of the experiment's asset, `<benchmark>_<group>`, for assets that are materialized together; None:
-    `<benchmark>`. Streams over several cells have other partitions, and so other groups: `<benchmark>_<group>_streams`
-    and `<benchmark>_streams`."""
+    `<benchmark>`. Streams over several cells and clean images have other partitions, and so groups of their own, with
+    `_streams` and `_clean` at the end."""
     method: str
     """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. A method can also be made of pieces, such
     as `{base: tent, loss: come, reset: asr}`: `base` is the name, and the rest are hyperparameters."""

@@ -58,7 +58,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
     @scope.asset(
         "evaluation",
         experiment_name,
-        group_name=scope.benchmark.group_of(experiment_name),
+        group_name=f"{scope.benchmark.group_of(experiment_name)}{'_clean' if isinstance(scope, SetScope) else ''}",
         deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
         code_version="1",

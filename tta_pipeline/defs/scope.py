@@ -48,8 +48,8 @@ class Scope(ABC, Generic[K_co]):
         return asset_key(self.benchmark, *parts)
 
     def group(self) -> str:
-        """Return the group of its assets; see `Benchmark.group_of` for the groups of experiments."""
-        return self.benchmark.dagster_name
+        """Return the group of its images and shards; see `Benchmark.group_of` for the groups of experiments."""
+        return f"{self.benchmark.dagster_name}_images"
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on all parts of the asset *key* that a partition of this scope needs."""
@@ -156,6 +156,10 @@ class SetScope(Scope[Cell]):
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/clean/<parts>`."""
         return asset_key(self.benchmark, self.cell.corruption, *parts)
+
+    def group(self) -> str:
+        """Return the group `<benchmark>_clean_images`, or `<benchmark>_training` with the models trained there."""
+        return f"{self.benchmark.dagster_name}_{'training' if self.cell == TRAIN else 'clean_images'}"
 
 
 @dataclass(frozen=True, kw_only=True)

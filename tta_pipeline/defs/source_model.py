@@ -31,6 +31,7 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
     @scope.asset(
         benchmark.source_model_asset(model),
         is_whole=True,
+        group_name=train.group(),
         deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",

@@ -12,6 +12,7 @@ from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFi
 from dagster_dg_core.context import DgContext
 
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.defs import code_location
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project, launcher
 
@@ -31,7 +32,7 @@ def environment(project: Project) -> dict[str, str]:
     return {**project.environment, "HOME": str(project.home.parent), "PATH": os.defpath}
 
 
-def code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Path]:
+def find_code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Path]:
     """Return name, module and folder of the only code location of a file that `dagster dev` reads."""
     (origin,) = target.create_origins()
     loaded = origin.loadable_target_origin
@@ -41,13 +42,13 @@ def code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Path]:
 def test_whatever_starts_dagster_finds_the_same_code_location(monkeypatch):
     """`dg dev`, `dagster dev` and `-w workspace.yaml` give it one name, so that they share the history of sensors."""
     monkeypatch.chdir(ROOT)
-    expected = ("tta_pipeline.definitions", "tta_pipeline.definitions", ROOT)
+    expected = (code_location.NAME, "tta_pipeline.definitions", ROOT)
 
     found = DgContext.for_project_environment(ROOT, {})
 
     assert expected == (found.code_location_name, found.code_location_target_module_name, found.root_path)
-    assert expected == code_location(PyProjectFileTarget("pyproject.toml"))
-    assert expected == code_location(WorkspaceFileTarget(["workspace.yaml"]))
+    assert expected == find_code_location(PyProjectFileTarget("pyproject.toml"))
+    assert expected == find_code_location(WorkspaceFileTarget(["workspace.yaml"]))
 
 
 def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Project):
@@ -67,7 +68,9 @@ def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Pr
     assert ["contrast|5"] == [each.key for each in SMALL_CELLS if project.locations.shards("small", each).exists()]
     assert not (project.home.parent / ".dagster").exists()
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        assert 1 == instance.get_runs_count()
+        (run,) = instance.get_runs()
+    assert run.remote_job_origin
+    assert code_location.NAME == run.remote_job_origin.location_name
 
 
 @pytest.mark.slow

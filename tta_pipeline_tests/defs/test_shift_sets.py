@@ -62,7 +62,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("imagenet_r", "imagenet_r|0...imagenet_r|0"),
         ("bar", "blue_noise_sample|3...caustic_refraction|7"),
     ):
-        done = project.materialize(f"group:several__{name}", "--partition-range", cells)
+        group = f"several__{name}"
+        done = project.materialize(f"+group:{group} or +group:{group}_clean", "--partition-range", cells)
         assert 0 == done.returncode, done.stderr[-3000:]
     return project
 

@@ -84,8 +84,8 @@ OWN = (
     launch('key:"own/source_model/*"'),
     step("tta-pipeline tune own tent"),
     step("tta-pipeline tune own tent --grid lr=0.001,0.01 --grid momentum=0.8,0.9 --budget 3 --device cpu --json"),
-    launch("group:own or group:own_report", "--partition-range 'gaussian_noise|3...fog|5'"),
-    launch("group:own_methods or group:own_protocols", "--partition-range 'fog|5...fog|5'"),
+    launch("group:own or group:own_clean or group:own_report", "--partition-range 'gaussian_noise|3...fog|5'"),
+    launch("group:own_methods or group:own_methods_clean or group:own_protocols", "--partition-range 'fog|5...fog|5'"),
     launch("group:own_streams or group:own_protocols_streams", "--partition 5"),
     step(
         "dg launch --assets 'first/loader_benchmark,own/loader_benchmark' --partition 'fog|5' "
@@ -97,7 +97,10 @@ OWN = (
 
 EMBEDDED = (
     step("tta-pipeline new-benchmark digits_methods --like digits_methods"),
-    launch("group:digits_c or group:digits_methods or group:digits_c_report", "--partition 'gaussian_noise|5'"),
+    launch(
+        "+group:digits_c or +group:digits_methods or group:digits_methods_clean or group:digits_c_report",
+        "--partition 'gaussian_noise|5'",
+    ),
 )
 
 RUN = (

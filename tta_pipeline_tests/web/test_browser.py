@@ -4,6 +4,7 @@ import io
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,33 @@ def test_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdrive
     )
     browser.save_screenshot(str(tmp_path / "picture.png"))
     assert int(picture.get_property("naturalWidth")) > 0
+
+
+def test_the_lineage_of_a_group_fits_one_screen(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
+    """At 1600 x 860 nothing of the group of the cells is cut: its experiments, what they need, and the report."""
+    size = {"width": 1600, "height": 860, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(f"{server.url}/locations/tta_pipeline.definitions/asset-groups/small/lineage")
+        columns = [
+            [seen(browser, name).rect for name in names]
+            for names in (("shard_manifest", "source_model"), ("source", "norm", "tent"), ("robustness_report",))
+        ]
+        browser.save_screenshot(str(tmp_path / "lineage.png"))
+        above = seen(browser, "Search and filter assets").rect
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    assert all(above["y"] + above["height"] < each["y"] < 860 for column in columns for each in column)
+    for left, right in pairwise(columns):
+        assert max(each["x"] for each in left) < min(each["x"] for each in right)
+
+
+def test_runs_of_commands_are_on_the_timeline(server: WebServer, browser: webdriver.Chrome):
+    """Those that a command made, not the web server: here, the run that made the sweep."""
+    browser.get(f"{server.url}/overview/activity/timeline")
+
+    assert seen(browser, "Jobless asset materializations").is_displayed()
 
 
 @pytest.mark.parametrize("across", ["Partitions", pytest.param("Events", marks=pytest.mark.slow)])

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from PIL import Image
 
@@ -46,7 +47,8 @@ def assets(server: WebServer) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("benchmark", GRIDS)
 def test_every_asset_of_a_benchmark_is_listed(assets: dict[str, dict[str, Any]], benchmark: str):
     """Its groups have the assets of its cells, its clean and its training images, its model, and its report."""
-    listed = {key for key, node in assets.items() if node["groupName"] in (benchmark, f"{benchmark}_report")}
+    kinds = ("", "_images", "_clean", "_clean_images", "_training", "_report")
+    listed = {key for key, node in assets.items() if node["groupName"] in {f"{benchmark}{kind}" for kind in kinds}}
 
     assert {f"{benchmark}/{name}" for name in (*CELL_ASSETS, *SINGLE_ASSETS)} == listed
 
@@ -71,6 +73,22 @@ def test_every_asset_says_what_it_is(assets: dict[str, dict[str, Any]]):
         assert node["description"], key
         assert node["kinds"], key
         assert node["groupName"].startswith(key.split("/")[0])
+
+
+def test_runs_of_commands_belong_to_the_code_location(server: WebServer, sweep: Project):
+    """Where Dagster knows no origin of a run, its timeline leaves it out, and its server refuses to run it again."""
+    with dg.DagsterInstance.from_config(str(sweep.home)) as instance:
+        (run,) = instance.get_runs()
+
+    found = server.ask(
+        """query ($run: ID!) { runOrError(runId: $run) { ... on Run {
+          jobName repositoryOrigin { repositoryName repositoryLocationName }
+        } } }""",
+        run=run.run_id,
+    )["runOrError"]
+
+    origin = {"repositoryName": "__repository__", "repositoryLocationName": "tta_pipeline.definitions"}
+    assert {"jobName": "__ASSET_JOB", "repositoryOrigin": origin} == found
 
 
 def test_every_cell_of_the_sweep_shows_as_materialized(server: WebServer):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import dagster as dg
 
+from tta_pipeline.defs import code_location
 from tta_pipeline.defs.run_tags import AUTO_RETRY_RUN_ID, WILL_RETRY
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 SENSOR = "submissions"
 """Name of the sensor that launches the pieces."""
-_LOCATION = "tta_pipeline.definitions"
-"""Name of the code location, as `workspace.yaml` and `pyproject.toml` have it."""
 SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _CANCEL_BATCH = 50
@@ -240,14 +239,13 @@ def _turn_on(instance: dg.DagsterInstance) -> None:
     """
     from tta_pipeline.defs import private_dagster as private
 
-    known = _sensor_states(instance, _LOCATION)
+    known = _sensor_states(instance, code_location.NAME)
     for state in known:
         if state.status is private.InstigatorStatus.DECLARED_IN_CODE:
             instance.update_instigator_state(state.with_status(private.InstigatorStatus.RUNNING))
     if known:
         return
-    location = private.RegisteredCodeLocationOrigin(_LOCATION)
-    sensor = private.RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin(SENSOR)
+    sensor = code_location.repository_origin().get_instigator_origin(SENSOR)
     state = private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)
     with suppress(dg.DagsterInvariantViolationError):  # another submission has just done so
         instance.add_instigator_state(state)

@@ -68,7 +68,7 @@ def test_predictions_are_those_of_a_run_on_this_machine(project: SubmittingProje
     local = new_project(tmp_path)
     local.add_benchmark("few", FEW)
     here = SubmittingProject(engine="local", locations=local.locations, home=local.home)
-    finished = here.materialize("group:few", "--partition-range", "gaussian_noise|3...contrast|5")
+    finished = here.materialize("+group:few", "--partition-range", "gaussian_noise|3...contrast|5")
     expected = {name: here.records(name) for name in EXPERIMENTS}
 
     assert 0 == finished.returncode, finished.stderr[-3000:]

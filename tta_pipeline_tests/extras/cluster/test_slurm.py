@@ -209,8 +209,8 @@ def test_slurm_predicts_what_a_local_run_does(finished: Cluster, tmp_path: Path)
     os.chdir(alone.folder)
     try:
         done = launcher().run(
-            ["dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", "group:mine",
-             "--partition-range", f"{CELLS[0]}...{CELLS[-1]}"],
+            ["dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select",
+             "+group:mine or +group:mine_clean", "--partition-range", f"{CELLS[0]}...{CELLS[-1]}"],
             alone.environment, timeout_s=600,
         )  # fmt: skip
     finally:
