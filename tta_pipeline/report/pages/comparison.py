@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tta_pipeline.report.pages.collected_results import CollectedResults, PhotographsOfCell, unit_name
 from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
@@ -42,11 +42,14 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
-def verdict_on(names: tuple[str, str], pair: Pair) -> str | None:
-    """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean."""
+def verdict_on(names: tuple[str, str], pair: Pair, *, p_value: float | None = None) -> str | None:
+    """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean.
+
+    *p_value* stands in place of the pair's own where the pair was chosen among several.
+    """
     if pair.change is None or pair.means is None:
         return None
-    return say_verdict(names, pair.means, pair.change)
+    return say_verdict(names, pair.means, pair.change if p_value is None else replace(pair.change, p_value=p_value))
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:
@@ -83,15 +86,21 @@ def _known(estimates: Mapping[str, Estimate | None]) -> Mapping[str, Estimate]:
     return {name: each for name, each in estimates.items() if each is not None}
 
 
-def not_significantly_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
-    """Return the experiments among *others* that are not significantly worse than *best*, by Holm's correction.
+def p_values_beside(best: str, others: Sequence[str], pairs: Pairs) -> Mapping[str, float]:
+    """Return the p-value, by Holm's correction over all of them, of each of *others* against *best*.
 
     Experiments that cannot be compared with *best* are left out: those on another stream, without predictions, or whose
-    mean covers cells that the two do not share. None: no experiment can be compared with *best*.
+    mean covers cells that the two do not share.
     """
     found = {name: pairs.get((best, name)) or pairs.get((name, best)) for name in others}
     p_values = {name: pair.change.p_value for name, pair in found.items() if pair and pair.change and pair.covers_both}
-    if not p_values:
-        return None
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    return frozenset(name for name, p_value in corrected.items() if p_value > LEVEL)
+    return dict(zip(p_values, holm(list(p_values.values())), strict=True))
+
+
+def not_significantly_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
+    """Return the experiments among *others* that are not significantly worse than *best*; see `p_values_beside`.
+
+    None: no experiment can be compared with *best*.
+    """
+    corrected = p_values_beside(best, others, pairs)
+    return frozenset(name for name, p_value in corrected.items() if p_value > LEVEL) if corrected else None

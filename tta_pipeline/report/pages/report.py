@@ -30,6 +30,7 @@ from tta_pipeline.report.pages.comparison import (
     comparison_script,
     corruption_errors,
     mean_errors,
+    p_values_beside,
     verdict_on,
 )
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
@@ -427,16 +428,20 @@ def _headline(found: Findings, compared: Pairs) -> str:
 
 
 def _verdict_on_best(found: Findings, compared: Pairs) -> str:
-    """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given."""
+    """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given.
+
+    Its p-value is corrected for all experiments beside the best, as the marks of the leaderboard are.
+    """
     best, cells = found.best, found.in_mean(found.best).keys()
     others = [name for name in found.errors if name != best and found.in_mean(name).keys() == cells]
     if not others:
         return ""
     second = min(others, key=found.means.__getitem__)
-    for names in ((best, second), (second, best)):
-        if names in compared and compared[names].covers_both:
-            return f"{verdict_on(names, compared[names])} "
-    return ""
+    corrected = p_values_beside(best, others, compared)
+    if second not in corrected:
+        return ""
+    names = (best, second) if (best, second) in compared else (second, best)
+    return f"{verdict_on(names, compared[names], p_value=corrected[second])} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import ReportError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.formats import as_csv
+from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.report import (
     SECTIONS,
     _read_findings,
@@ -28,6 +30,8 @@ from tta_pipeline.report.pages.report import (
     sections,
     write_report,
 )
+from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.significance.pairwise import Pair
 from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -394,3 +398,14 @@ def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[
             known = [getattr(each, f"{part}_{quantity}") for each in epochs]
             assert [value for value in known if value is not None] == drawn.get(label, [])
         assert all(value < axis.get_ylim()[1] for values in drawn.values() for value in values)
+
+
+def test_the_headline_corrects_for_all_experiments_beside_the_best():
+    """The next best is chosen after a look at all of them: a p-value of 0.03 among three is no more than chance."""
+    change = Estimate(mean=0.01, low=0.001, high=0.02, p_value=0.03)
+    pair = Pair(cells={"fog": (1, 2, 1.0)}, change=change, means=(0.1, 0.11), covers_both=True)
+    pairs = {("tent", "norm"): pair, ("eata", "tent"): pair, ("tent", "sar"): replace(pair, covers_both=False)}
+
+    assert {"norm": 0.06, "eata": 0.06} == pytest.approx(p_values_beside("tent", ["norm", "eata", "sar"], pairs))
+    assert "more than chance" in (verdict_on(("tent", "norm"), pair) or "")
+    assert "not shown to be better" in (verdict_on(("tent", "norm"), pair, p_value=0.06) or "")
