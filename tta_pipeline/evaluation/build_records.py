@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from tta_pipeline.evaluation.scores import (
     SampleScores,
     count_classes,
     finite_mean,
+    label_free_scores,
 )
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
@@ -66,6 +67,7 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
         **_metrics(own, num_classes=len(manifest.classes)),
+        **_label_free(own),
         first_samples=_first_samples(own, cell.positions),
         **_time_facts(measurement.measured.collected, share),
         **_counter_shares(counters, share),
@@ -173,6 +175,12 @@ def _metrics(samples: SampleScores[npt.NDArray[Any]], *, num_classes: int) -> di
     }
 
 
+def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the scores of one cell that need no labels."""
+    found = label_free_scores(samples, [len(samples.labels)])
+    return {name: None if values is None else float(values[0]) for name, values in found.items()}
+
+
 def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
     """Return whether nearly all samples of the second half got the same prediction, although their labels vary."""
     later = slice(len(own.labels) // 2, None)
@@ -217,7 +225,14 @@ def _batch_columns(collected: Pass) -> Batches:
         num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
         num_unadapted=num_unadapted if any(num_unadapted) else None,
         num_resets=num_resets if any(num_resets) else None, **times,
+        **_label_free_columns(collected, sizes),
     )  # fmt: skip
+
+
+def _label_free_columns(collected: Pass, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of each batch that need no labels; six digits of a mean over a batch are enough."""
+    found = label_free_scores(collected.samples, sizes)
+    return {name: None if values is None else tuple(values.round(6).tolist()) for name, values in found.items()}
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:

@@ -128,8 +128,30 @@ class Batches:
         tuple[int, ...] | None,
         Column("Resets of the method at the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
     ] = None
+    mean_entropy: Annotated[
+        tuple[float, ...] | None,
+        Column(
+            "Mean entropy of the predictions, in nats; NULL in older records, and if a logit is not finite", at_least=0
+        ),
+    ] = None
+    mean_confidence: Annotated[
+        tuple[float, ...] | None,
+        Column("Mean maximum softmax; NULL in older records, and if a logit is not finite", at_least=0, at_most=1.001),
+    ] = None
+    predicted_class_entropy: Annotated[
+        tuple[float, ...] | None,
+        Column("Entropy of the shares of the predicted classes, in nats; NULL in older records", at_least=0),
+    ] = None
+    source_agreement: Annotated[
+        tuple[float, ...] | None,
+        Column(
+            "Share of predictions that the source model shares; NULL if the method has not both", at_least=0, at_most=1
+        ),
+    ] = None
 
 
+LABEL_FREE = ("mean_entropy", "mean_confidence", "predicted_class_entropy", "source_agreement")
+"""Scores that need no labels; each is a field of a cell and of its batches."""
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
 """Value of `batches` in every cell of a stream except the first."""
 _BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
@@ -314,6 +336,30 @@ class Evaluation:
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
     class_counts: Annotated[ClassCounts, SeparatePart()]
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
+    mean_entropy: Annotated[
+        float | None,
+        Column(
+            "Mean entropy of the predictions, in nats, by no label; NULL in older records and if a logit is not finite",
+            at_least=0,
+        ),
+    ] = None
+    mean_confidence: Annotated[
+        float | None,
+        Column(
+            "Mean maximum softmax, by no label; NULL in older records, and if a logit is not finite",
+            at_least=0, at_most=1.001,
+        ),
+    ] = None  # fmt: skip
+    predicted_class_entropy: Annotated[
+        float | None,
+        Column(
+            "Entropy of the shares of the predicted classes, in nats, by no label; NULL in older records", at_least=0
+        ),
+    ] = None
+    source_agreement: Annotated[
+        float | None,
+        _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
+    ] = None
     diverged: Annotated[
         bool,
         Column(

@@ -413,7 +413,11 @@ SELECT
     unnest(b.compute_s) AS compute_s,
     unnest(b.num_correct) AS num_correct,
     coalesce(unnest(b.num_unadapted), 0) AS num_unadapted,
-    coalesce(unnest(b.num_resets), 0) AS num_resets
+    coalesce(unnest(b.num_resets), 0) AS num_resets,
+    unnest(b.mean_entropy) AS mean_entropy,
+    unnest(b.mean_confidence) AS mean_confidence,
+    unnest(b.predicted_class_entropy) AS predicted_class_entropy,
+    unnest(b.source_agreement) AS source_agreement
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -425,6 +429,10 @@ COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation o
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch';
 COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
 COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch';
+COMMENT ON COLUMN evaluation_batches.mean_entropy IS 'Mean entropy of the predictions of the batch, in nats';
+COMMENT ON COLUMN evaluation_batches.mean_confidence IS 'Mean maximum softmax of the batch';
+COMMENT ON COLUMN evaluation_batches.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of the batch, in nats';
+COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictions of the batch that the source model shares; NULL if the method has not both';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
