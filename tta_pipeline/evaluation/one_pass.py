@@ -103,6 +103,8 @@ class _Prediction(NamedTuple):
     """Log-softmax of the method's logits, float32 (B, K)."""
     source_logits: torch.Tensor | None
     """The source model's logits (B, K), if the method has them."""
+    known_scores: torch.Tensor | None
+    """The method's score that each image is known, (B,); None: the maximum softmax."""
 
 
 def _predict(
@@ -110,12 +112,14 @@ def _predict(
 ) -> _Prediction:
     """Return the prediction for *images* in pixels, or for features."""
     # Code is compiled for one shape, from which the last batch may differ.
-    with eager_unless(len(images) == stream.batch_size), _autocast(images.device, precision):
+    with eager_unless(len(images) == stream.batch_size), autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
-        return _Prediction(driver.predict(inputs).float().log_softmax(1), driver.source_logits())
+        logits = driver.predict(inputs).float()
+        return _Prediction(logits.log_softmax(1), driver.source_logits(), driver.confidence(logits))
 
 
-def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    """Return the context of forward passes in *precision*."""
     if precision not in _AUTOCAST_DTYPES:
         return nullcontext()
     # With its cache, autocast would predict after a step with casts of the weights from before the step.
@@ -154,7 +158,7 @@ class _Recorder:
         self._samples.append(
             score_samples(
                 predicted.log_probabilities, batch.labels, torch.tensor(batch.indices),
-                source_logits=predicted.source_logits,
+                source_logits=predicted.source_logits, known_scores=predicted.known_scores,
             )
         )  # fmt: skip
         scored = self._clock.mark()

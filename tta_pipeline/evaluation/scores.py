@@ -29,7 +29,7 @@ class SampleScores(NamedTuple, Generic[Column]):
     indices: Column
     """int64: position in the sample index of the stream."""
     labels: Column
-    """int64."""
+    """int64; `UNKNOWN_LABEL` for a sample that belongs to no class, whose scores by label mean nothing."""
     predictions: Column
     """int64: the predicted label."""
     confidences: Column
@@ -44,6 +44,8 @@ class SampleScores(NamedTuple, Generic[Column]):
     """float in [0, ln K]: entropy of the probabilities, in nats."""
     source_predictions: Column
     """int64: the label that the source model predicts, or `UNKNOWN_PREDICTION` where the method does not have it."""
+    known_scores: Column
+    """float: how sure it is that the sample belongs to a known class; the confidence unless the method has a score."""
 
 
 def score_samples(
@@ -52,27 +54,30 @@ def score_samples(
     indices: torch.Tensor,
     *,
     source_logits: torch.Tensor | None = None,
+    known_scores: torch.Tensor | None = None,
 ) -> SampleScores[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
     *source_logits*, (B, K), are the source model's for the same samples; None: the method does not have them.
+    *known_scores*, (B,), are the method's own that samples are known; None: the confidences.
 
     Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
     For NaN logits, scores are NaN and the label has the last rank.
     """
-    column = labels.to(log_probabilities.device, non_blocking=True)[:, None]
+    column = labels.to(log_probabilities.device, non_blocking=True)[:, None].clamp(min=0)
     best, predictions = log_probabilities.max(1)
     of_label = log_probabilities.gather(1, column)
-    probabilities = log_probabilities.exp()
+    probabilities, confidences = log_probabilities.exp(), best.exp()
     distances = probabilities.scatter(1, column, of_label.exp() - 1)
     return SampleScores(
         indices=indices,
         labels=labels,
         predictions=predictions,
-        confidences=best.exp(),
+        confidences=confidences,
         label_ranks=(~(log_probabilities <= of_label)).sum(1),
         log_likelihoods=of_label[:, 0],
         brier_scores=distances.square().sum(1),
+        known_scores=confidences if known_scores is None else known_scores,
         entropies=torch.special.entr(probabilities).sum(1),
         source_predictions=(
             torch.full_like(indices, UNKNOWN_PREDICTION) if source_logits is None else source_logits.argmax(1)

@@ -9,6 +9,14 @@ import torch
 
 
 @runtime_checkable
+class HasConfidence(Protocol):
+    """A method that says by its own score how sure it is that an image belongs to a known class."""
+
+    def confidence(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the score, (B,), of the images with *logits*, (B, K): the higher, the surer. It changes nothing."""
+
+
+@runtime_checkable
 class HasSourceLogits(Protocol):
     """A method that computes the source model's logits for each batch anyway."""
 

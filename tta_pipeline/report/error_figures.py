@@ -22,6 +22,7 @@ from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
 
 _MAPS_IN_A_ROW = 5
+_ERROR_COLOUR, _AUROC_COLOUR = pick_colours(2)
 _CURVES_IN_A_ROW = 3
 _MAX_DOTS = 6
 _TOLERANCE = 1e-9
@@ -181,6 +182,31 @@ def _prepare_accuracy_panel(
 
 def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(np.log(shares / (1 - shares)))
+
+
+def open_set_dots(table: Table) -> Figure | None:
+    """Return the error of each experiment in the closed and in the open stream, beside its AUROC; None without any."""
+    columns = ("experiment", "closed_error", "error", "auroc")
+    rows = list(zip(*map(table.column, columns), strict=True))
+    if not rows:
+        return None
+    figure = Figure(figsize=(WIDTH_IN, 1.0 + 0.3 * len(rows)), layout="constrained")
+    errors, separation = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for place, (_, closed, error, auroc) in enumerate(rows):
+        if closed is not None:
+            errors.annotate("", (error, place), (closed, place), arrowprops={"arrowstyle": "->", "color": "0.5"})
+            errors.plot(closed, place, "o", markerfacecolor="none", color=_ERROR_COLOUR)
+        errors.plot(error, place, "o", color=_ERROR_COLOUR)
+        separation.plot(auroc, place, "s", color=_AUROC_COLOUR)
+    errors.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    errors.set_ylim(len(rows) - 0.5, -0.5)
+    errors.set_xlabel("error on known images: closed (ring), with unknown ones (dot)")
+    errors.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    separation.axvline(0.5, color="0.5", linewidth=0.6)
+    separation.set_xlabel("AUROC; 0.5 is chance")
+    for axis in (errors, separation):
+        hide_frame(axis)
+    return figure
 
 
 def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:

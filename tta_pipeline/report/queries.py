@@ -53,6 +53,12 @@ WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
+OPEN_SET = """
+SELECT experiment, subset, error, sd_error, closed_error, error_change, auroc, fpr95, aupr, h_score, num_cells,
+       num_runs, unknown_share, closed_experiment, generated
+FROM open_set WHERE benchmark = ? AND shift_set = ?
+"""
+
 STREAM_PROGRESS = """
 WITH long AS (
     SELECT benchmark, shift_set, experiment, subset, seed, stream FROM stream_progress

@@ -29,7 +29,7 @@ _TIMES = pa.schema(
     [
         ("num_samples", pa.list_(pa.int32())),
         *((name, pa.list_(pa.float64())) for name in ("data_wait_s", "host_to_device_s", "compute_s")),
-        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted", "num_resets")),
+        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted", "num_resets", "num_unknown")),
         *((name, pa.list_(pa.float64())) for name in LABEL_FREE),
     ]
 )
