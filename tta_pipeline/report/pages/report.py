@@ -18,6 +18,7 @@ from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_dots,
     error_against_cost,
+    estimated_dots,
     heat_maps,
     open_set_dots,
     reliability,
@@ -214,6 +215,16 @@ SECTIONS = (
         sql=queries.CALIBRATION,
         has_table=False,
         draw=lambda found, table: reliability(table, tuple(found.errors)),
+    ),
+    ReportSection(
+        name="estimated_errors",
+        title="Error estimated without labels",
+        text="A point for each cell: 1 minus its mean confidence, over its true error; on the diagonal the estimate is "
+        "right. If the source model was evaluated on clean images, the estimate is calibrated: its clean error plus "
+        "its clean confidence minus 1 is added (difference of confidences, Guillory et al. 2021).",
+        sql=queries.ESTIMATED_ERRORS,
+        has_table=False,
+        draw=lambda _, table: estimated_dots(table),
     ),
     ReportSection(
         name="open_set",

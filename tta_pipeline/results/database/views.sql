@@ -436,6 +436,49 @@ COMMENT ON COLUMN evaluation_batches.mean_confidence IS 'Mean maximum softmax of
 COMMENT ON COLUMN evaluation_batches.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of the batch, in nats';
 COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictions of the batch that the source model shares; NULL if the method has not both';
 
+CREATE VIEW estimated_errors AS
+WITH clean AS (
+    SELECT
+        benchmark, shift_set, subset, weights_sha256,
+        avg(error) AS clean_error, avg(mean_confidence) AS clean_confidence
+    FROM latest_evaluations
+    WHERE method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
+    GROUP BY ALL
+),
+bins AS (
+    SELECT folder, sequence, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences FROM latest_evaluations
+),
+chance AS ( -- in a bin, the sum of c (1 - c) is at most that of equal confidences
+    SELECT folder, sequence, sum(confidences * greatest(0, 1 - confidences / size)) AS variance
+    FROM bins WHERE size > 0
+    GROUP BY ALL
+),
+estimates AS (
+    SELECT
+        e.*,
+        clean_error IS NOT NULL AS is_calibrated,
+        least(1, greatest(0, coalesce(clean_error + clean_confidence, 1) - mean_confidence)) AS estimate,
+        1.96 * sqrt(variance) / num_samples AS half_width
+    FROM latest_evaluations AS e
+    JOIN chance USING (folder, sequence)
+    LEFT JOIN clean USING (benchmark, shift_set, subset, weights_sha256)
+    WHERE mean_confidence IS NOT NULL
+)
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
+    is_calibrated, estimate AS estimated_error, greatest(0, estimate - half_width) AS estimated_low,
+    least(1, estimate + half_width) AS estimated_high, error, estimate - error AS estimation_gap,
+    1 - source_agreement AS disagreement, generated
+FROM estimates
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position, shift_position, severity;
+COMMENT ON VIEW estimated_errors IS 'One row for each latest evaluation: its error as estimated without labels, beside the true one';
+COMMENT ON COLUMN estimated_errors.is_calibrated IS 'Whether clean images say by how much the source model with these weights is overconfident: its clean error + clean confidence - 1 is added';
+COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, calibrated if is_calibrated, within [0, 1]';
+COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of the interval that has the error of so many images in 95 % of cases if each is right with the probability of its confidence, around the estimate';
+COMMENT ON COLUMN estimated_errors.estimated_high IS 'Upper end of this interval';
+COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: below 0, the model is worse than its confidence says';
+COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
+
 CREATE VIEW open_set_cells AS
 WITH closed AS (
     SELECT

@@ -285,6 +285,24 @@ def test_what_is_forgotten_is_told_at_each_return_to_clean_images(locations: Loc
     assert [pytest.approx((0.3, 0.1, 0.2)), pytest.approx((0.55, 0.1, 0.45))] == [row[3:] for row in found]
 
 
+def test_errors_are_estimated_from_confidences(locations: Locations, ask: Ask):
+    """1 minus the confidence; with clean images of the source model shifted by what is wrong there; never below 0."""
+    sure = {"mean_confidence": 0.75, "source_agreement": 0.5}
+    record(locations, experiment="tent", error=0.5, **sure)
+    question = "SELECT is_calibrated, estimated_error, estimation_gap, disagreement FROM estimated_errors"
+    assert [(False, 0.25, -0.25, 0.5)] == ask(question)
+
+    clean = {"corruption": "clean", "severity": 0, "method": "source", "experiment": "source"}
+    record(locations, error=0.25, mean_confidence=0.875, **clean)
+    record(locations, experiment="certain", error=0.5, mean_confidence=1.0, corruption="frost")
+
+    found = ask(f"{question} WHERE corruption <> 'clean' ORDER BY experiment")
+    assert [(True, 0.125, -0.375, None), (True, 0.375, -0.125, 0.5)] == found
+    low, high = ask("SELECT estimated_low, estimated_high FROM estimated_errors WHERE experiment = 'tent'")[0]
+    chance = 1.96 * (0.5 * 0.5 / 80) ** 0.5  # all 80 images are in the bin of confidence one half
+    assert pytest.approx((0.375 - chance, 0.375 + chance)) == (low, high)
+
+
 def test_an_open_stream_stands_beside_its_closed_one(locations: Locations, ask: Ask):
     """Of the same seed, cell and settings; other settings are another stream, and clean images do not count."""
     kept = {"fingerprint_parts": json.dumps({"method": {"lr": 1}})}
