@@ -136,6 +136,8 @@ class Benchmark(ConfigModel):
         yield from self._loader_problems(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
+        if experiment.protocol.unknown is not None and experiment.protocol.unknown.source == self.name:
+            yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
 

@@ -88,6 +88,11 @@ class Experiment(ConfigModel):
                 f"found loader webdataset with samples in the order {self.stream_order}; expected loader indexed or "
                 "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
             )
+        if self.protocol.unknown is not None and (self.loader != "indexed" or self.shards is not None):
+            raise ValueError(
+                f"found loader {self.loader} and shards {self.shards} with unknown images; expected loader indexed and "
+                "no shards, since these images have shards of their own"
+            )
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
                 raise ValueError(

@@ -10,6 +10,19 @@ from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
 SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet"]
 _CORRELATED = "correlated"
+_OPEN = "_open"
+"""Ending of the name of a protocol with unknown images."""
+
+
+class Unknown(ConfigModel):
+    """Images in a stream that belong to none of the benchmark's classes."""
+
+    source: str
+    """Name of the benchmark whose images they are: its shards of the same cell, so under the same shift and severity.
+    None of its classes may be a class of this benchmark."""
+    share: float = Field(gt=0, lt=1)
+    """Share of the unknown images in the whole stream, above 0 and below 1. Each is in the stream of a cell at most
+    once; if there are too few, a `subset` leaves out known ones."""
 
 
 class Protocol(ConfigModel):
@@ -39,6 +52,11 @@ class Protocol(ConfigModel):
     """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
     TTA: Hoang et al. 2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn anew
     for each visit, as in the authors' code."""
+    unknown: Unknown | None = None
+    """Unknown images among the known ones, at positions drawn with the seed, such as `{source: letters_c, share: 0.2}`;
+    None: a closed stream. The known images keep the order that they have without (open-set TTA: Lee et al. 2023,
+    "Towards open-set test-time adaptation utilizing the wisdom of crowds in entropy minimization"; Gao et al. 2024,
+    "Unified entropy optimization for open-set test-time adaptation")."""
     window: int = Field(default=1, ge=1, le=100_000)
     """Number of newest images, at most 100,000, that the method gets at batch size 1; only the prediction for the last
     of them counts."""
@@ -75,6 +93,8 @@ class Protocol(ConfigModel):
         others = [f"window {self.window}"] * (self.window > 1) + ["shift episodic"] * (self.shift == "episodic")
         if limits and len(limits + others) > 1:
             raise ValueError(f"found {' with '.join(limits + others)}; expected one of them")
+        if self.shift == "slow" and self.unknown is not None:
+            raise ValueError("found unknown with shift slow; expected another shift, whose cells each have all images")
         if self.shift == "slow" and self.order != "stored":
             raise ValueError(
                 f"found order {self.order} with shift slow; expected stored, since the severities define the order"
@@ -83,11 +103,11 @@ class Protocol(ConfigModel):
 
     @property
     def name(self) -> str:
-        """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring."""
-        recurring = "recurring_" if self.recurring > 1 else ""
+        """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring or open."""
+        recurring, is_open = "recurring_" if self.recurring > 1 else "", "" if self.unknown is None else _OPEN
         if self.order not in ("by_class", "dirichlet"):
-            return recurring + self.shift
-        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}")
+            return recurring + self.shift + is_open
+        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}") + is_open
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:

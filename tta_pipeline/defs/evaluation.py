@@ -277,7 +277,10 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     if tuned_as := spec.tuned_as(experiment_name):
         others.append(asset_key(benchmark, "tuning", tuned_as))
-    return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
+    found = [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
+    if unknown := spec.protocol.unknown:
+        found.append(scope.depends_on_other(unknown.source, "shard_manifest"))
+    return found
 
 
 def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckReport:

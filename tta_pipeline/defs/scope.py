@@ -55,6 +55,10 @@ class Scope(ABC, Generic[K_co]):
         """Return the dependency on all parts of the asset *key* that a partition of this scope needs."""
         return dg.AssetDep(key)
 
+    def depends_on_other(self, benchmark_name: str, *parts: str) -> dg.AssetDep:
+        """Return the dependency on the asset *parts* of another benchmark, for the same cells."""
+        return dg.AssetDep(_key_of(benchmark_name, *parts))
+
     def asset(
         self, *parts: str, is_whole: bool = False, **options: Any
     ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -161,6 +165,10 @@ class SetScope(Scope[Cell]):
         """Return the group `<benchmark>_clean_images`, or `<benchmark>_training` with the models trained there."""
         return f"{self.benchmark.dagster_name}_{'training' if self.cell == TRAIN else 'clean_images'}"
 
+    def depends_on_other(self, benchmark_name: str, *parts: str) -> dg.AssetDep:
+        """Return the dependency on the same set of another benchmark."""
+        return dg.AssetDep(_key_of(benchmark_name, self.cell.corruption, *parts))
+
 
 @dataclass(frozen=True, kw_only=True)
 class StreamScope(Scope[StreamKey]):
@@ -193,6 +201,11 @@ class StreamScope(Scope[StreamKey]):
         """Return the dependency on all cells that a stream is made of."""
         return dg.AssetDep(key, partition_mapping=self._mapping if self.partitions else None)
 
+    def depends_on_other(self, benchmark_name: str, *parts: str) -> dg.AssetDep:
+        """Return the dependency on all cells of another benchmark, whose grid may be another one."""
+        mapping = dg.AllPartitionMapping() if self.partitions else None
+        return dg.AssetDep(_key_of(benchmark_name, *parts), partition_mapping=mapping)
+
     @property
     def _mapping(self) -> dg.PartitionMapping:
         """Which cells a stream needs; Dagster cannot map a grid to some of its severities one by one."""
@@ -223,7 +236,11 @@ def backfill_policy() -> dg.BackfillPolicy:
 
 def asset_key(benchmark: Benchmark, *parts: str) -> dg.AssetKey:
     """Return the full key of an asset of *benchmark*; *parts* lie below the benchmark's, and may hold slashes."""
-    return dg.AssetKey("/".join((benchmark.name, *parts)).split("/"))
+    return _key_of(benchmark.name, *parts)
+
+
+def _key_of(benchmark_name: str, *parts: str) -> dg.AssetKey:
+    return dg.AssetKey("/".join((benchmark_name, *parts)).split("/"))
 
 
 def evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:

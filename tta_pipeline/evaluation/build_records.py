@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.one_pass import Pass
+from tta_pipeline.evaluation.open_set import open_set_columns
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.evaluation.scores import (
@@ -23,10 +24,12 @@ from tta_pipeline.evaluation.scores import (
     SampleScores,
     count_classes,
     finite_mean,
+    label_free_scores,
 )
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.set_facts import Manifest
 
@@ -66,6 +69,8 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
         **_metrics(own, num_classes=len(manifest.classes)),
+        **_label_free(own),
+        **_open_set(cell, measurement.known_threshold),
         first_samples=_first_samples(own, cell.positions),
         **_time_facts(measurement.measured.collected, share),
         **_counter_shares(counters, share),
@@ -173,6 +178,17 @@ def _metrics(samples: SampleScores[npt.NDArray[Any]], *, num_classes: int) -> di
     }
 
 
+def _open_set(cell: CellOfPass, threshold: float | None) -> dict[str, Any]:
+    """Return the columns about the unknown images of *cell*; none in a closed stream."""
+    return {} if cell.unknown is None else dict(open_set_columns(cell.scores, cell.unknown, threshold))
+
+
+def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the scores of one cell that need no labels."""
+    found = label_free_scores(samples, [len(samples.labels)])
+    return {name: None if values is None else float(values[0]) for name, values in found.items()}
+
+
 def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
     """Return whether nearly all samples of the second half got the same prediction, although their labels vary."""
     later = slice(len(own.labels) // 2, None)
@@ -211,13 +227,23 @@ def _batch_columns(collected: Pass) -> Batches:
     sizes = [batch.num_samples for batch in collected.batches]
     correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
     num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
+    is_unknown = (collected.samples.labels == UNKNOWN_LABEL).astype(np.int64)
+    num_unknown = tuple(np.add.reduceat(is_unknown, np.cumsum([0, *sizes[:-1]])).tolist())
     num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
     num_resets = tuple(batch.num_resets for batch in collected.batches)
     return Batches(
         num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
         num_unadapted=num_unadapted if any(num_unadapted) else None,
-        num_resets=num_resets if any(num_resets) else None, **times,
+        num_resets=num_resets if any(num_resets) else None,
+        num_unknown=num_unknown if any(num_unknown) else None, **times,
+        **_label_free_columns(collected, sizes),
     )  # fmt: skip
+
+
+def _label_free_columns(collected: Pass, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of each batch that need no labels; six digits of a mean over a batch are enough."""
+    found = label_free_scores(collected.samples, sizes)
+    return {name: None if values is None else tuple(values.round(6).tolist()) for name, values in found.items()}
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:

@@ -38,6 +38,8 @@ class CellOfPass:
     scores: SampleScores[npt.NDArray[Any]]
     positions: npt.NDArray[np.int64]
     """Positions of the samples in the cell, shape (M,)."""
+    unknown: SampleScores[npt.NDArray[Any]] | None = None
+    """Scores of the unknown samples among them; None in a closed stream."""
     share: CellShare
 
 
@@ -46,11 +48,19 @@ def cells_of_pass(measurement: Measurement) -> Iterator[CellOfPass]:
     opened, scores = measurement.opened, measurement.measured.collected.samples
     set_numbers = opened.joined.set_numbers(scores.indices)
     num_before = 0
-    for number in range(len(opened.manifests)):
-        is_in = set_numbers == number
+    num_cells, is_open = len(opened.manifests), bool(opened.unknown_manifests)
+    for number in range(num_cells):
+        is_in, is_unknown = set_numbers == number, set_numbers == number + num_cells
         if not is_in.any():
             continue  # a slow stream did not reach the cell
         own = select_samples(scores, is_in)
-        share = CellShare(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
+        num_own = int(is_in.sum()) + int(is_unknown.sum())
+        share = CellShare(num_before=num_before, num_own=num_own, num_all=len(is_in))
         num_before += share.num_own
-        yield CellOfPass(number=number, scores=own, positions=own.indices - opened.joined.starts[number], share=share)
+        yield CellOfPass(
+            number=number,
+            scores=own,
+            positions=own.indices - opened.joined.starts[number],
+            share=share,
+            unknown=select_samples(scores, is_unknown) if is_open else None,
+        )

@@ -18,6 +18,7 @@ from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import load_average
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
 from tta_pipeline.evaluation.network_maker import NetworkMaker
+from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
 from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
@@ -75,8 +76,11 @@ class Evaluator:
         kept_in: DecodedCache | None = None,
         ranks: Ranks = SINGLE_RANK,
         source: OpenStream | None = None,
+        known_clean: OpenStream | None = None,
     ) -> None:
         self._source = source
+        self._known_clean = known_clean
+        self._known_threshold: float | None = None
         self._experiment = experiment
         self._networks = NetworkMaker(model=model, device=device, compile=experiment.compile)
         self._device = device
@@ -176,6 +180,7 @@ class Evaluator:
         self._ranks.require_stateless(driver)
         if num_done:
             advance(num_done)
+        threshold = self._find_known_threshold(driver) if opened.unknown_manifests else None
         measured = list(done)
         # Features that an earlier process captured are lost, so a resumed pass cannot capture all of them.
         with self._arithmetic(), sharing_features(driver.method, None if done and features is None else kept, features):
@@ -196,7 +201,22 @@ class Evaluator:
             frozen_layers=describe_frozen_layers(driver.method),
             pipeline_setup_s=setup.wall_s,
             load_average=load,
+            known_threshold=threshold,
         )
+
+    def _find_known_threshold(self, driver: ProtocolDriver) -> float | None:
+        """Return the threshold between known and unknown images, found once; None without clean images."""
+        clean = self._known_clean
+        if self._known_threshold is None and clean is not None:
+            with self._arithmetic():
+                self._known_threshold = threshold_of_clean(
+                    self._networks.make(),
+                    self._loaders.stream(clean, clean.order),
+                    driver,
+                    device=self._device,
+                    precision=self._experiment.precision,
+                )
+        return self._known_threshold
 
     def _measure_part(
         self, driver: ProtocolDriver, stream: Stream | BatchLoader, advance: Callable[[int], None]

@@ -25,7 +25,7 @@ from tta_pipeline.results.records import (
 )
 from tta_pipeline.results.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
+from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
@@ -86,6 +86,27 @@ class ExperimentResults:
             ManifestError: see `expected_for_benchmark`.
         """
         return expected_for_benchmark(self.benchmark, self.locations, cell, self.spec.shards)
+
+    def unknown_folder(self, cell: Cell) -> Path | None:
+        """Return the folder of the unknown images in the stream of *cell*; None if there are none."""
+        unknown = self.spec.protocol.unknown
+        return None if unknown is None else self.locations.shards(unknown.source, cell)
+
+    def expected_unknown(self, cell: Cell) -> ExpectedShardSet:
+        """Return what is expected of the shards of the unknown images in the stream of *cell*, if there are any.
+
+        Raises:
+            ClassMapError: the pinned class map of their benchmark is damaged.
+        """
+        unknown = self.spec.protocol.unknown
+        return ANYTHING if unknown is None else expected_for_cell(self.locations, unknown.source, cell)
+
+    @property
+    def clean_folder(self) -> Path | None:
+        """Folder of the clean images whose confidences set the threshold for unknown ones; None if there is none."""
+        if self.spec.protocol.unknown is None or not self.benchmark.has_clean:
+            return None
+        return self.locations.shards(self.benchmark.name, CLEAN)
 
     @property
     def keys(self) -> tuple[PartitionKey, ...]:

@@ -61,7 +61,7 @@ class FeatureSharing:
             device=self.device.type,
             arithmetic=arithmetic_flags(),
             image_size=self.image_size,
-            manifests=opened.manifests,
+            manifests=(*opened.manifests, *opened.unknown_manifests),
             machine=dict[str, Any](machine_facts(self.device)),
             stream=[*segment, seed],  # of a network that draws
             batch_size=self.experiment.batch_size,

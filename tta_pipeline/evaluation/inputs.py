@@ -1,12 +1,13 @@
 """Everything that decides the predictions of an experiment, each part read once: model, data, code, arithmetic."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
@@ -14,11 +15,13 @@ from tta_pipeline.evaluation.device.devices import device_type
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint, StreamSoFar, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream, order_sets
 from tta_pipeline.methods import import_implementation
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
+from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN, Cell
 
@@ -36,6 +39,13 @@ class SharedCache:
         if folder not in self._manifests:
             self._manifests[folder] = experiment.manifest(cell)
         return self._manifests[folder]
+
+    def unknown_manifest(self, experiment: ExperimentResults, cell: Cell) -> Manifest | None:
+        """Return the manifest of the unknown images in the stream of *cell*, read once; None if there are none."""
+        folder = experiment.unknown_folder(cell)
+        if folder and folder not in self._manifests:
+            self._manifests[folder] = read_manifest(folder, experiment.expected_unknown(cell))
+        return self._manifests[folder] if folder else None
 
     def model(self, experiment: ExperimentResults) -> LoadedModel:
         """Return the model of *experiment*; the previous model is dropped to free its memory.
@@ -61,6 +71,8 @@ class Inputs:
     known: SharedCache
     _opened: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
     """Manifests of the cells that were opened: those decide from then on, should a file have changed."""
+    _opened_unknown: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
+    """The same of the unknown images in the stream of each cell."""
 
     @property
     def image_size(self) -> int:
@@ -111,6 +123,19 @@ class Inputs:
             [folder], belonging=[expected_for_benchmark(experiment.benchmark, experiment.locations, CLEAN)]
         )
 
+    @cached_property
+    def known_clean(self) -> OpenStream | None:
+        """The clean images whose confidences set the threshold for unknown ones; None if there is none.
+
+        Raises:
+            ManifestError, StreamError: see `open_stream`.
+        """
+        experiment, folder = self.experiment, self.experiment.clean_folder
+        if folder is None:
+            return None
+        expected = expected_for_benchmark(experiment.benchmark, experiment.locations, CLEAN)
+        return order_sets((ShardSet.open(folder, expected),), subset=experiment.spec.subset)
+
     def manifest(self, cell: Cell) -> Manifest:
         """Return the manifest of *cell*: of the shards that were opened, or else of those that lie there.
 
@@ -119,9 +144,10 @@ class Inputs:
         """
         return self._opened.get(cell) or self.known.manifest(self.experiment, cell)
 
-    def note_opened(self, cells: Iterable[Cell], manifests: Iterable[Manifest]) -> None:
-        """Let *manifests*, of the shards of *cells* as they were opened, decide the fingerprints from now on."""
-        self._opened.update(zip(cells, manifests, strict=True))
+    def note_opened(self, cells: Sequence[Cell], opened: OpenStream) -> None:
+        """Let the manifests of *opened*, the shards of *cells*, decide the fingerprints from now on."""
+        self._opened.update(zip(cells, opened.manifests, strict=True))
+        self._opened_unknown.update(zip(cells, opened.unknown_manifests, strict=False))
 
     def fingerprints(self, plan: StreamPlan) -> Iterator[Fingerprint]:
         """Yield the present fingerprint of each segment of *plan*, which covers the stream up to it.
@@ -143,8 +169,22 @@ class Inputs:
             image_size=self.image_size,
             source=self.source.manifests[0].sha256 if self.source else None,
         )
-        before = StreamSoFar()
+        before, unknown = StreamSoFar(), StreamSoFar()
         for segment in plan.segments:
             manifests = [self.manifest(cell) for cell in segment.cells]
-            yield present(manifests=manifests, before=before)
+            unknown = unknown.followed_by(self._unknown_manifests(segment))
+            yield present(manifests=manifests, before=before, **self._unknown_part(unknown))
             before = before.followed_by(manifests)
+
+    def _unknown_manifests(self, segment: Segment) -> Iterator[Manifest]:
+        for cell in segment.cells:
+            found = self._opened_unknown.get(cell) or self.known.unknown_manifest(self.experiment, cell)
+            if found is not None:
+                yield found
+
+    def _unknown_part(self, met: StreamSoFar) -> dict[str, Any]:
+        """Return the part of a fingerprint about unknown images, where the stream has *met* some."""
+        if not met.num_cells:
+            return {}
+        clean = self.known_clean.manifests[0].sha256 if self.known_clean else None
+        return {"unknown": {"data_sha256": met.data_sha256, "clean": clean}}

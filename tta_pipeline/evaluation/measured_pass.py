@@ -55,6 +55,8 @@ class Measurement:
     """Seconds that the construction of the stream took."""
     load_average: float | None
     """Load of the machine before the pass."""
+    known_threshold: float | None = None
+    """Score at or above which an image counts as known; None without unknown images, or clean ones to find it."""
 
 
 def measure_pass(

@@ -71,7 +71,7 @@ def run_pass(
     started = time.perf_counter()
     for batch in move_to_device(stream, device):
         try:
-            recorder.record(batch, driver, lambda images: _predict_log_probabilities(driver, images, stream, precision))
+            recorder.record(batch, driver, lambda images: _predict(driver, images, stream, precision))
         except torch.OutOfMemoryError as error:
             recorder.free_samples()
             raise out_of_memory_error(
@@ -91,22 +91,35 @@ def _batch_size_finder(
 
     def attempt(size: int) -> None:
         driver.method.reset()
-        _predict_log_probabilities(driver, images[:size], stream, precision)
+        _predict(driver, images[:size], stream, precision)
 
     return lambda: find_fitting_batch_size(attempt, too_large=len(images), device=images.device)
 
 
-def _predict_log_probabilities(
+class _Prediction(NamedTuple):
+    """What a method gives for one batch."""
+
+    log_probabilities: torch.Tensor
+    """Log-softmax of the method's logits, float32 (B, K)."""
+    source_logits: torch.Tensor | None
+    """The source model's logits (B, K), if the method has them."""
+    known_scores: torch.Tensor | None
+    """The method's score that each image is known, (B,); None: the maximum softmax."""
+
+
+def _predict(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
-) -> torch.Tensor:
-    """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels, or for features."""
+) -> _Prediction:
+    """Return the prediction for *images* in pixels, or for features."""
     # Code is compiled for one shape, from which the last batch may differ.
-    with eager_unless(len(images) == stream.batch_size), _autocast(images.device, precision):
+    with eager_unless(len(images) == stream.batch_size), autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
-        return driver.predict(inputs).float().log_softmax(1)
+        logits = driver.predict(inputs).float()
+        return _Prediction(logits.log_softmax(1), driver.source_logits(), driver.confidence(logits))
 
 
-def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    """Return the context of forward passes in *precision*."""
     if precision not in _AUTOCAST_DTYPES:
         return nullcontext()
     # With its cache, autocast would predict after a step with casts of the weights from before the step.
@@ -136,13 +149,18 @@ class _Recorder:
         self._running: deque[Mark] = deque()
 
     def record(
-        self, batch: DeviceBatch, driver: ProtocolDriver, predict: Callable[[torch.Tensor], torch.Tensor]
+        self, batch: DeviceBatch, driver: ProtocolDriver, predict: Callable[[torch.Tensor], _Prediction]
     ) -> None:
         num_unadapted, num_resets = driver.num_unadapted, driver.method.num_resets
         begin = self._clock.mark()
-        log_probabilities = predict(batch.images)
+        predicted = predict(batch.images)
         end = self._clock.mark()
-        self._samples.append(score_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
+        self._samples.append(
+            score_samples(
+                predicted.log_probabilities, batch.labels, torch.tensor(batch.indices),
+                source_logits=predicted.source_logits, known_scores=predicted.known_scores,
+            )
+        )  # fmt: skip
         scored = self._clock.mark()
         self._batches.append(
             _BatchMarks(

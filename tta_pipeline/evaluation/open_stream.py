@@ -42,8 +42,13 @@ class OpenStream:
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """Manifest of each set."""
-        return tuple(shard_set.manifest for shard_set in self.joined.sets)
+        """Manifest of each set of known images."""
+        return tuple(shard_set.manifest for shard_set in self.joined.known_sets)
+
+    @property
+    def unknown_manifests(self) -> tuple[Manifest, ...]:
+        """Manifest of each set of unknown images."""
+        return tuple(shard_set.manifest for shard_set in self.joined.unknown_sets)
 
     @cached_property
     def name(self) -> str:

@@ -12,7 +12,9 @@ from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.evaluation.unknown_images import add_unknown
 from tta_pipeline.loading.staging import Stage
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
 
 
@@ -67,21 +69,30 @@ class Prefetcher:
     def _open(self, step: Step) -> _HeldStream:
         """Open the cells of *step*; may run in another thread."""
         experiment = self._experiment
-        folders = [experiment.folder(cell) for cell in step.segment.cells]
+        cells, spec = step.segment.cells, experiment.spec
+        folders = [experiment.folder(cell) for cell in cells]
+        unknown = [folder for cell in cells if (folder := experiment.unknown_folder(cell))]
         with ExitStack() as stack:
             stage = None if self._list_files else self._stage
+            seed = step.segment.order_seed(step.plan.seed)
             with timed() as staging:
                 if stage:
-                    sets = [stack.enter_context(stage.shard_set(str(folder))) for folder in folders]
-                    folders = [shard_set.folder for shard_set in sets]
+                    folders, unknown = (
+                        [stack.enter_context(stage.shard_set(str(folder))).folder for folder in some]
+                        for some in (folders, unknown)
+                    )
             opened = open_stream(
                 folders,
-                belonging=[experiment.expected_shard_set(cell) for cell in step.segment.cells],
-                experiment=experiment.spec,
-                seed=step.segment.order_seed(step.plan.seed),
+                belonging=[experiment.expected_shard_set(cell) for cell in cells],
+                experiment=spec,
+                seed=seed,
                 staging_s=staging.wall_s if stage else 0.0,
                 list_files=self._list_files,
             )
+            if spec.protocol.unknown:
+                belonging = map(experiment.expected_unknown, cells)
+                sets = [ShardSet.open(*place) for place in zip(unknown, belonging, strict=True)]
+                opened = add_unknown(opened, sets, share=spec.protocol.unknown.share, seed=seed)
             return _HeldStream(opened, stack.pop_all())
 
     @cached_property

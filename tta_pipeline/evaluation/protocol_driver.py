@@ -13,6 +13,7 @@ from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.optional_scores import HasConfidence, HasSourceLogits
 from tta_pipeline.methods.stateful import StateDict
 
 _NUM_WARM_UPS, _NUM_TIMED = 2, 5
@@ -47,6 +48,15 @@ class ProtocolDriver:
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
         return self.method.predict(images)
+
+    def confidence(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """Return the method's score, (B,), that images with *logits* (B, K) are known; None: the maximum softmax."""
+        return self.method.confidence(logits) if isinstance(self.method, HasConfidence) else None
+
+    def source_logits(self) -> torch.Tensor | None:
+        """Return the source model's logits (B, K) for the images of the last prediction, if the method has them."""
+        method = self.method
+        return method.source_logits() if self.gives_whole_batches and isinstance(method, HasSourceLogits) else None
 
     def state_dict(self) -> StateDict:
         """Return a copy of the state that determines the next predictions."""

@@ -150,6 +150,7 @@ class ExperimentRunner:
             kept_in=decoded if machine.decoded_folder else None,
             ranks=self._ranks,
             source=inputs.source,
+            known_clean=inputs.known_clean,
         )
 
 

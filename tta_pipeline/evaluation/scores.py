@@ -14,6 +14,8 @@ import torch
 from tta_pipeline.results.evaluation_record import ClassCounts
 
 TOP = 5
+UNKNOWN_PREDICTION = -1
+"""In place of the source model's prediction where the method does not have it."""
 Column = TypeVar("Column")
 
 
@@ -27,7 +29,7 @@ class SampleScores(NamedTuple, Generic[Column]):
     indices: Column
     """int64: position in the sample index of the stream."""
     labels: Column
-    """int64."""
+    """int64; `UNKNOWN_LABEL` for a sample that belongs to no class, whose scores by label mean nothing."""
     predictions: Column
     """int64: the predicted label."""
     confidences: Column
@@ -38,28 +40,48 @@ class SampleScores(NamedTuple, Generic[Column]):
     """float: natural logarithm of the label's probability."""
     brier_scores: Column
     """float in [0, 2]: squared distance of the probabilities from the label's one-hot vector."""
+    entropies: Column
+    """float in [0, ln K]: entropy of the probabilities, in nats."""
+    source_predictions: Column
+    """int64: the label that the source model predicts, or `UNKNOWN_PREDICTION` where the method does not have it."""
+    known_scores: Column
+    """float: how sure it is that the sample belongs to a known class; the confidence unless the method has a score."""
 
 
 def score_samples(
-    log_probabilities: torch.Tensor, labels: torch.Tensor, indices: torch.Tensor
+    log_probabilities: torch.Tensor,
+    labels: torch.Tensor,
+    indices: torch.Tensor,
+    *,
+    source_logits: torch.Tensor | None = None,
+    known_scores: torch.Tensor | None = None,
 ) -> SampleScores[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
+
+    *source_logits*, (B, K), are the source model's for the same samples; None: the method does not have them.
+    *known_scores*, (B,), are the method's own that samples are known; None: the confidences.
 
     Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
     For NaN logits, scores are NaN and the label has the last rank.
     """
-    column = labels.to(log_probabilities.device, non_blocking=True)[:, None]
+    column = labels.to(log_probabilities.device, non_blocking=True)[:, None].clamp(min=0)
     best, predictions = log_probabilities.max(1)
     of_label = log_probabilities.gather(1, column)
-    distances = log_probabilities.exp().scatter(1, column, of_label.exp() - 1)
+    probabilities, confidences = log_probabilities.exp(), best.exp()
+    distances = probabilities.scatter(1, column, of_label.exp() - 1)
     return SampleScores(
         indices=indices,
         labels=labels,
         predictions=predictions,
-        confidences=best.exp(),
+        confidences=confidences,
         label_ranks=(~(log_probabilities <= of_label)).sum(1),
         log_likelihoods=of_label[:, 0],
         brier_scores=distances.square().sum(1),
+        known_scores=confidences if known_scores is None else known_scores,
+        entropies=torch.special.entr(probabilities).sum(1),
+        source_predictions=(
+            torch.full_like(indices, UNKNOWN_PREDICTION) if source_logits is None else source_logits.argmax(1)
+        ),
     )
 
 
@@ -87,6 +109,37 @@ def count_classes(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_],
         num_samples=tuple(np.bincount(labels, minlength=num_classes).tolist()),
         num_correct=tuple(np.bincount(labels[correct], minlength=num_classes).tolist()),
     )
+
+
+def label_free_scores(
+    samples: SampleScores[npt.NDArray[Any]], sizes: Sequence[int]
+) -> dict[str, npt.NDArray[np.float64] | None]:
+    """Return the scores without labels of each of the consecutive parts of *samples* that have *sizes*, in order.
+
+    Each score has shape (len(sizes),), by the names in `LABEL_FREE`. It is None where it has no value for all parts:
+    a logit is not finite, or the method does not have the source model's predictions.
+    """
+    agrees = samples.predictions == samples.source_predictions
+    columns = {
+        "mean_entropy": samples.entropies,
+        "mean_confidence": samples.confidences,
+        "source_agreement": np.where(samples.source_predictions == UNKNOWN_PREDICTION, np.nan, agrees),
+    }
+    starts = np.cumsum([0, *sizes[:-1]])
+    means = {name: np.add.reduceat(values, starts) / sizes for name, values in columns.items()}
+    return {
+        **{name: values if np.isfinite(values).all() else None for name, values in means.items()},
+        "predicted_class_entropy": _class_entropies(samples.predictions, np.asarray(sizes)),
+    }
+
+
+def _class_entropies(predictions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the entropy, in nats, of the shares of the classes in each part of *predictions*, (len(sizes),)."""
+    parts = np.repeat(np.arange(len(sizes)), sizes)
+    base = int(predictions.max()) + 1
+    codes, counts = np.unique(parts * base + predictions, return_counts=True)
+    shares = counts / sizes[codes // base]
+    return np.abs(np.bincount(codes // base, weights=-shares * np.log(shares), minlength=len(sizes)))
 
 
 def finite_mean(values: npt.NDArray[np.float64]) -> float | None:

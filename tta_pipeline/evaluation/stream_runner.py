@@ -114,7 +114,7 @@ class StreamRunner:
         """
         started_at, segment = utc_now(), step.segment
         with self._prefetcher.opened(step) as opened:
-            self._inputs.note_opened(segment.cells, opened.manifests)
+            self._inputs.note_opened(segment.cells, opened)
             present = next(fingerprints)
             recent.append(present.sha256)
             what = ", ".join(dict.fromkeys(cell.key for cell in segment.cells[:3]))

@@ -75,7 +75,7 @@ class StreamStates:
             state = _read(self._path(fingerprint, number), fingerprint, tell)
             paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
             parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
-            if state is not None and len(parts) == number:
+            if state is not None and len(parts) == number and all(map(_has_present_columns, parts)):
                 return state, list(map(_from_tensors, parts))
         return None
 
@@ -140,6 +140,11 @@ def _to_tensors(part: MeasuredPass) -> StateDict:
         "wall_s": collected.wall_s,
         "counters": dict(part.counters),
     }
+
+
+def _has_present_columns(part: StateDict) -> bool:
+    """Return whether *part* has the scores of today: a part of an earlier version cannot be merged with new ones."""
+    return len(part["samples"]) == len(SampleScores._fields)
 
 
 _TIMING_FIELDS = tuple(field.name for field in fields(BatchTiming))

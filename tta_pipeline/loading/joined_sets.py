@@ -16,6 +16,8 @@ from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 
+UNKNOWN_LABEL = -1
+"""Label of a sample that belongs to no class."""
 _OTHER_FILES = 256
 
 
@@ -24,6 +26,18 @@ class JoinedSets:
     """The samples of several shard sets, one set after another."""
 
     sets: tuple[ShardSet, ...]
+    num_unknown_sets: int = 0
+    """Number of sets, the last ones, whose samples belong to no class: in the index their label is `UNKNOWN_LABEL`."""
+
+    @property
+    def known_sets(self) -> tuple[ShardSet, ...]:
+        """The sets whose samples belong to the classes."""
+        return self.sets[: len(self.sets) - self.num_unknown_sets]
+
+    @property
+    def unknown_sets(self) -> tuple[ShardSet, ...]:
+        """The sets whose samples belong to no class."""
+        return self.sets[len(self.sets) - self.num_unknown_sets :]
 
     @cached_property
     def starts(self) -> Indices:
@@ -35,7 +49,8 @@ class JoinedSets:
         """The index of all samples; with several sets, each key begins with the sample's cell."""
         if len(self.sets) == 1:
             return self.sets[0].index
-        return SampleIndex(table=pa.concat_tables(_prefix_keys(shard_set) for shard_set in self.sets))
+        known = (_prefix_keys(each, each.manifest.cell.path) for each in self.known_sets)
+        return SampleIndex(table=pa.concat_tables([*known, *map(_as_unknown, self.unknown_sets)]))
 
     def set_numbers(self, indices: Indices) -> Indices:
         """Return the number of the set that each sample at *indices* belongs to, shape (B,)."""
@@ -84,8 +99,15 @@ def _allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _prefix_keys(shard_set: ShardSet) -> pa.Table:
+def _prefix_keys(shard_set: ShardSet, prefix: str) -> pa.Table:
     table = shard_set.index.table
-    prefix = shard_set.manifest.cell.path
     keys = pa.array([f"{prefix}/{key}" for key in shard_set.index.keys], table.schema.field("key").type)
     return table.set_column(table.schema.get_field_index("key"), table.schema.field("key"), keys)
+
+
+def _as_unknown(shard_set: ShardSet) -> pa.Table:
+    """Return the index of *shard_set* without its labels; its keys begin with its benchmark and cell."""
+    manifest = shard_set.manifest
+    table = _prefix_keys(shard_set, f"unknown/{manifest.benchmark}/{manifest.cell.path}")
+    labels = pa.array(np.full(len(table), UNKNOWN_LABEL, np.int32))
+    return table.set_column(table.schema.get_field_index("label"), table.schema.field("label"), labels)

@@ -52,6 +52,20 @@ def dirichlet_order(index: SampleIndex, *, seed: int, delta: float) -> StreamOrd
     return _make_order(f"dirichlet(seed={seed}, delta={delta})", index, dealt)
 
 
+def unknown_among(known: StreamOrder, index: SampleIndex, unknown: Indices, *, seed: int) -> StreamOrder:
+    """Return *known* with the samples at *unknown*, shape (M,), at positions that are drawn with *seed*.
+
+    The known samples keep their order, and the unknown ones are permuted. *index* has both.
+    """
+    keys = index.keys
+    permuted = unknown[ordering.permuted([keys[number] for number in unknown.tolist()], seed=seed)]
+    is_unknown = np.zeros(len(known) + len(unknown), np.bool_)
+    is_unknown[ordering.random_generator(seed).permutation(len(is_unknown))[: len(unknown)]] = True
+    indices = np.empty(len(is_unknown), np.int64)
+    indices[is_unknown], indices[~is_unknown] = permuted, known.indices
+    return _make_order(f"{known.name}, {len(unknown)} unknown(seed={seed})", index, indices)
+
+
 def order_among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
     """Return *order* of only the samples at *positions*, shape (M,)."""
     found = order(SampleIndex(table=index.table.take(positions)))

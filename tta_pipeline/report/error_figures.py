@@ -22,8 +22,11 @@ from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
 
 _MAPS_IN_A_ROW = 5
+_ERROR_COLOUR, _AUROC_COLOUR = pick_colours(2)
 _CURVES_IN_A_ROW = 3
 _MAX_DOTS = 6
+_MAX_NAMED = 16
+"""Most experiments that a legend names."""
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
 _SHOWN_ACCURACIES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
@@ -181,6 +184,58 @@ def _prepare_accuracy_panel(
 
 def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(np.log(shares / (1 - shares)))
+
+
+def estimated_dots(table: Table) -> Figure | None:
+    """Return the error of each cell as estimated without labels over the true one, by experiment; None without any."""
+    columns = ("experiment", "error", "estimated_error")
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, *point in zip(*map(table.column, columns), strict=True):
+        points.setdefault(name, []).append((point[0], point[1]))
+    if not points:
+        return None
+    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN), layout="constrained")
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
+    for number, (name, colour) in enumerate(zip(points, pick_colours(len(points)), strict=True)):
+        true, estimated = zip(*points[name], strict=True)
+        gap = _mean([abs(one - other) for one, other in points[name]])
+        axis.plot(true, estimated, MARKERS[number % len(MARKERS)], color=colour, markersize=4, alpha=0.7,
+                  label=f"{name} ({100 * gap:.1f})")  # fmt: skip
+    axis.set_xlabel("true error")
+    axis.set_ylabel("error estimated without labels")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(PercentFormatter(1, decimals=0))
+    if len(points) <= _MAX_NAMED:
+        axis.legend(frameon=False, fontsize=8, ncols=2, title="mean distance, points", loc="lower left",
+                    bbox_to_anchor=(0, 1))  # fmt: skip
+    hide_frame(axis)
+    return figure
+
+
+def open_set_dots(table: Table) -> Figure | None:
+    """Return the error of each experiment in the closed and in the open stream, beside its AUROC; None without any."""
+    columns = ("experiment", "closed_error", "error", "auroc")
+    rows = list(zip(*map(table.column, columns), strict=True))
+    if not rows:
+        return None
+    figure = Figure(figsize=(WIDTH_IN, 1.0 + 0.3 * len(rows)), layout="constrained")
+    errors, separation = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for place, (_, closed, error, auroc) in enumerate(rows):
+        if closed is not None:
+            errors.annotate("", (error, place), (closed, place), arrowprops={"arrowstyle": "->", "color": "0.5"})
+            errors.plot(closed, place, "o", markerfacecolor="none", color=_ERROR_COLOUR)
+        errors.plot(error, place, "o", color=_ERROR_COLOUR)
+        separation.plot(auroc, place, "s", color=_AUROC_COLOUR)
+    errors.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    errors.set_ylim(len(rows) - 0.5, -0.5)
+    errors.set_xlabel("error on known images: closed (ring), with unknown ones (dot)")
+    errors.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    separation.axvline(0.5, color="0.5", linewidth=0.6)
+    separation.set_xlabel("AUROC; 0.5 is chance")
+    for axis in (errors, separation):
+        hide_frame(axis)
+    return figure
 
 
 def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:

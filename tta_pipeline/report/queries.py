@@ -53,6 +53,19 @@ WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
+ESTIMATED_ERRORS = """
+SELECT experiment, subset, corruption, severity, seed, stream, position, estimated_error, estimated_low, estimated_high,
+       error, estimation_gap, is_calibrated, disagreement, generated
+FROM estimated_errors WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, subset, seed, stream, position, shift_position, severity
+"""
+
+OPEN_SET = """
+SELECT experiment, subset, error, sd_error, closed_error, error_change, auroc, fpr95, aupr, h_score, num_cells,
+       num_runs, unknown_share, closed_experiment, generated
+FROM open_set WHERE benchmark = ? AND shift_set = ?
+"""
+
 STREAM_PROGRESS = """
 WITH long AS (
     SELECT benchmark, shift_set, experiment, subset, seed, stream FROM stream_progress

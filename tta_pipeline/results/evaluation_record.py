@@ -128,8 +128,34 @@ class Batches:
         tuple[int, ...] | None,
         Column("Resets of the method at the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
     ] = None
+    num_unknown: Annotated[
+        tuple[int, ...] | None,
+        Column("Unknown samples of the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
+    ] = None
+    mean_entropy: Annotated[
+        tuple[float, ...] | None,
+        Column(
+            "Mean entropy of the predictions, in nats; NULL in older records, and if a logit is not finite", at_least=0
+        ),
+    ] = None
+    mean_confidence: Annotated[
+        tuple[float, ...] | None,
+        Column("Mean maximum softmax; NULL in older records, and if a logit is not finite", at_least=0, at_most=1.001),
+    ] = None
+    predicted_class_entropy: Annotated[
+        tuple[float, ...] | None,
+        Column("Entropy of the shares of the predicted classes, in nats; NULL in older records", at_least=0),
+    ] = None
+    source_agreement: Annotated[
+        tuple[float, ...] | None,
+        Column(
+            "Share of predictions that the source model shares; NULL if the method has not both", at_least=0, at_most=1
+        ),
+    ] = None
 
 
+LABEL_FREE = ("mean_entropy", "mean_confidence", "predicted_class_entropy", "source_agreement")
+"""Scores that need no labels; each is a field of a cell and of its batches."""
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
 """Value of `batches` in every cell of a stream except the first."""
 _BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
@@ -282,7 +308,9 @@ class Evaluation:
 
     # The results; definitions are in docs/metrics.md.
     metrics_version: Annotated[int, Column("Version of the definitions in docs/metrics.md", sql="INTEGER", above=0)]
-    num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_segment=True)]
+    num_samples: Annotated[
+        int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
+    ]
     num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
     num_correct_top5: Annotated[int, _count("Samples with fewer than five classes above the label")]
     error: Annotated[
@@ -314,6 +342,65 @@ class Evaluation:
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
     class_counts: Annotated[ClassCounts, SeparatePart()]
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
+    mean_entropy: Annotated[
+        float | None,
+        Column(
+            "Mean entropy of the predictions, in nats, by no label; NULL in older records and if a logit is not finite",
+            at_least=0,
+        ),
+    ] = None
+    mean_confidence: Annotated[
+        float | None,
+        Column(
+            "Mean maximum softmax, by no label; NULL in older records, and if a logit is not finite",
+            at_least=0, at_most=1.001,
+        ),
+    ] = None  # fmt: skip
+    predicted_class_entropy: Annotated[
+        float | None,
+        Column(
+            "Entropy of the shares of the predicted classes, in nats, by no label; NULL in older records", at_least=0
+        ),
+    ] = None
+    source_agreement: Annotated[
+        float | None,
+        _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
+    ] = None
+    num_unknown: Annotated[
+        int | None,
+        _count(
+            "Unknown images in the stream with the cell, which enter no error; NULL in a closed stream",
+            above=0, shown=True,
+        ),
+    ] = None  # fmt: skip
+    auroc: Annotated[
+        float | None,
+        _share(
+            "Probability that a known image has a higher score than an unknown one; NULL in a closed stream", shown=True
+        ),
+    ] = None
+    fpr95: Annotated[
+        float | None,
+        _share("Share of unknown images above the threshold that keeps 95 % of the cell's known ones; NULL likewise"),
+    ] = None
+    aupr: Annotated[
+        float | None, _share("Average precision of known images against unknown ones; NULL in a closed stream")
+    ] = None
+    known_threshold: Annotated[
+        float | None,
+        Column("Score that 95 % of the known clean images reach with the source model; NULL without clean images"),
+    ] = None
+    unknown_rejected: Annotated[
+        float | None, _share("Share of unknown images below known_threshold; NULL where that is")
+    ] = None
+    h_score: Annotated[
+        float | None,
+        _share(
+            "Harmonic mean of unknown_rejected and the share of known images that are correct and not below "
+            "known_threshold; NULL where that is",
+            shown=True,
+        ),
+    ] = None
     diverged: Annotated[
         bool,
         Column(
@@ -406,7 +493,9 @@ class Evaluation:
         float, _seconds("Computation of the first batch, cold caches included", shown=True)
     ]
     wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
-    images_per_s: Annotated[float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True)]
+    images_per_s: Annotated[
+        float, Column("Images, known and unknown, / wall_s", above=0, shown=True, shown_of_segment=True)
+    ]
     data_wait_s: Annotated[
         float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
     ]
@@ -527,14 +616,15 @@ def _has_consistent_batches(row: Evaluation) -> bool:
         return False
     if not batches.num_samples:
         return True
-    counted = filter(None, (batches.num_correct, batches.num_unadapted))
+    counted = filter(None, (batches.num_correct, batches.num_unadapted, batches.num_unknown))
     if not all(_is_below(counts, batches.num_samples) for counts in counted):
         return False
-    num_samples = sum(batches.num_samples)
-    if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
+    num_samples, num_own = sum(batches.num_samples), row.num_samples + (row.num_unknown or 0)
+    if len(batches.num_samples) != row.num_batches or num_samples < num_own:
         return False
-    return num_samples > row.num_samples or (
+    return num_samples > num_own or (
         sum(batches.num_correct) == row.num_correct
+        and sum(batches.num_unknown or ()) == (row.num_unknown or 0)
         and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
         and _is_close(sum(batches.data_wait_s), row.data_wait_s)
         and _is_close(sum(batches.compute_s), row.compute_s)
@@ -599,10 +689,11 @@ RULES = (
         _has_consistent_classes,
     ),
     Rule(
-        ("images_per_s", "num_samples", "wall_s"),
-        "images_per_s to be num_samples / wall_s",
-        f"abs(images_per_s * wall_s - num_samples) <= {_SUM_TOLERANCE} * num_samples",
-        lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples),
+        ("images_per_s", "num_samples", "num_unknown", "wall_s"),
+        "images_per_s to be (num_samples + num_unknown) / wall_s",
+        f"abs(images_per_s * wall_s - num_samples - coalesce(num_unknown, 0)) <= {_SUM_TOLERANCE} * "
+        "(num_samples + coalesce(num_unknown, 0))",
+        lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples + (row.num_unknown or 0)),
     ),
     Rule(
         ("batches", "num_batches", "num_samples", "num_correct", "data_wait_s", "compute_s"),

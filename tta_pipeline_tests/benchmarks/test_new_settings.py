@@ -11,11 +11,14 @@ from tta_pipeline.benchmarks.file_fingerprint import DEFAULTS_VERSION, decided_p
 from tta_pipeline.util.json_values import JsonObject
 
 CONTENT: dict[str, Any] = {"model": "cnn", "method": "tent", "subset": {"first": 5}}
+UNKNOWN = {"source": "letters_c", "share": 0.2}
+OPEN: dict[str, Any] = {**CONTENT, "protocol": {"unknown": UNKNOWN}}
 """An experiment in which each model that an experiment can have is there."""
 DEFAULTS = {
     "protocol": {
         "shift": "reset_each_shift", "order": "stored", "delta": None, "corruption_order": "canonical",
-        "clean": "never", "recurring": 1, "window": 1, "stream_speed": None, "adaptation_budget_s": None,
+        "clean": "never", "recurring": 1, "unknown": None, "window": 1, "stream_speed": None,
+        "adaptation_budget_s": None,
     },
     "subset": None, "loader": "indexed", "batch_size": 64, "precision": "fp32", "deterministic": False,
     "compile": "off",
@@ -38,9 +41,10 @@ def with_new_setting(kind: type[BaseModel], extended: type[BaseModel]) -> type[B
     if kind is extended:
         return create_model(kind.__name__, __base__=kind, brand_new=(int, 7))
     for name, field in kind.model_fields.items():
-        found = [part for part in (field.annotation, *get_args(field.annotation)) if part is extended]
+        parts = [part for part in (field.annotation, *get_args(field.annotation)) if isinstance(part, type)]
+        found = [part for part in parts if issubclass(part, BaseModel) and extended in models_in(part)]
         if found:
-            model = with_new_setting(extended, extended)
+            model = with_new_setting(found[0], extended)
             default = None if field.default is None else model()
             fields[name] = (model if default else model | None, default)
     return create_model(kind.__name__, __base__=kind, **fields)
@@ -56,11 +60,16 @@ def with_value(content: dict[str, Any], extended: type[BaseModel]) -> dict[str, 
     if extended is Experiment:
         return {**content, "brand_new": 8}
     name = extended.__name__.lower()
+    if name == "unknown":
+        protocol = content["protocol"]
+        return {**content, "protocol": {**protocol, name: {**protocol[name], "brand_new": 8}}}
     return {**content, name: {**content.get(name, {}), "brand_new": 8}}
 
 
 @pytest.mark.parametrize("extended", list(models_in(Experiment)), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("content", [CONTENT, {**CONTENT, "protocol": {"shift": "continual"}}], ids=["usual", "named"])
+@pytest.mark.parametrize(
+    "content", [OPEN, {**OPEN, "protocol": {"shift": "continual", "unknown": UNKNOWN}}], ids=["usual", "named"]
+)
 def test_a_new_setting_outdates_nothing_at_its_default(extended: type[BaseModel], content: dict[str, Any]):
     """Wherever it stands: in the experiment, its protocol or its subset. Any other value is another experiment."""
     later = with_new_setting(Experiment, extended)

@@ -6,7 +6,15 @@ import torch
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.scores import TOP, SampleScores, count_classes, finite_mean, score_samples
+from tta_pipeline.evaluation.scores import (
+    TOP,
+    SampleScores,
+    count_classes,
+    fetch_scores,
+    finite_mean,
+    label_free_scores,
+    score_samples,
+)
 
 NUM_SAMPLES, NUM_CLASSES = 400, 12
 
@@ -94,3 +102,37 @@ def test_classes_without_samples_are_counted_as_none():
 
     assert (1, 0, 2, 0) == counts.num_samples
     assert (1, 0, 1, 0) == counts.num_correct
+
+
+def test_scores_without_labels_are_means_over_each_batch(logits: torch.Tensor):
+    """Entropies as torch has them, shares of predicted classes by numbers, and agreement by comparing labels."""
+    by_source = logits.where(torch.arange(NUM_SAMPLES)[:, None] % 4 > 0, -logits)
+    batches = [
+        score_samples(
+            logits[part].log_softmax(1), labels_of(NUM_SAMPLES)[part], torch.arange(NUM_SAMPLES)[part],
+            source_logits=by_source[part],
+        )
+        for part in (slice(300), slice(300, None))
+    ]  # fmt: skip
+
+    found = label_free_scores(fetch_scores(batches), [300, 100])
+
+    probabilities, predictions = logits.softmax(1), logits.argmax(1)
+    entropies = torch.distributions.Categorical(probabilities).entropy()
+    shares = torch.bincount(predictions[300:]) / 100
+    assert found["mean_entropy"] == pytest.approx([entropies[:300].mean().item(), entropies[300:].mean().item()])
+    assert found["mean_confidence"][1] == pytest.approx(probabilities[300:].max(1).values.mean().item())
+    assert found["predicted_class_entropy"][1] == pytest.approx(torch.special.entr(shares).sum().item())
+    assert found["source_agreement"] == pytest.approx([0.75, 0.75])
+
+
+def test_scores_without_labels_are_missing_where_they_have_no_value():
+    """Of a certain model the entropy is 0; a broken one has no mean, and most methods no source prediction."""
+    certain, broken = 1000 * torch.eye(NUM_CLASSES), torch.full((NUM_CLASSES, NUM_CLASSES), float("nan"))
+
+    sure, odd = (label_free_scores(fetch_scores([scores_of(each)]), [NUM_CLASSES]) for each in (certain, broken))
+
+    assert sure["mean_entropy"] == [0]
+    assert sure["predicted_class_entropy"] == pytest.approx([np.log(NUM_CLASSES)])
+    assert odd["mean_entropy"] is odd["mean_confidence"] is sure["source_agreement"] is None
+    assert odd["predicted_class_entropy"] == [0]

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
-from tta_pipeline.report.error_figures import corruption_dots, error_against_cost
+from tta_pipeline.report.error_figures import corruption_dots, error_against_cost, open_set_dots
 from tta_pipeline.report.figure_style import as_svg
 from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.tables import Table
@@ -61,3 +61,17 @@ def test_an_interval_is_of_the_same_cells_as_its_dot(mean: float, num_drawn: int
 
     assert num_drawn == len(axis.collections)
     assert axis.get_lines()[0].get_xdata()[0] == pytest.approx(0.3)
+
+
+def test_an_open_stream_is_drawn_with_and_without_its_closed_one():
+    """A dot for each error and each AUROC, and a ring and an arrow where the closed stream was evaluated."""
+    rows = (("tent", 0.2, 0.3, 0.8), ("norm", None, 0.25, 0.7))
+
+    figure = open_set_dots(Table(columns=("experiment", "closed_error", "error", "auroc"), rows=rows))
+
+    assert figure is not None
+    errors, separation = figure.axes
+    assert [0.2, 0.3, 0.25] == [line.get_xdata()[0] for line in errors.lines]
+    assert 1 == len(errors.texts)
+    assert [0.8, 0.7] == [line.get_xdata()[0] for line in separation.lines if line.get_marker() == "s"]
+    assert open_set_dots(Table(columns=("experiment", "closed_error", "error", "auroc"), rows=())) is None

@@ -42,10 +42,14 @@ class Tda(Method):
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            logits = self._forward(images).float()
+            logits = self._source_logits = self._forward(images).float()
             features = self._towers.take_image_features()
             rows = zip(features, logits, logits.softmax(1), logits.argmax(1), entropy(logits), strict=True)
             return torch.stack([self._correct_logits(*row) for row in rows])
+
+    def source_logits(self) -> torch.Tensor:
+        """Return the zero-shot logits (B, K) of the images of the last prediction."""
+        return self._source_logits
 
     def _correct_logits(
         self,

@@ -33,9 +33,14 @@ class Lame(Method):
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            probabilities = self._forward(images).float().softmax(1)
+            self._source_logits = self._forward(images).float()
+            probabilities = self._source_logits.softmax(1)
             features = normalize(self._features.take().float(), dim=1)
             return self._assign((probabilities + 1e-10).log(), self._affinity(features))
+
+    def source_logits(self) -> torch.Tensor:
+        """Return the source model's logits (B, K) for the images of the last prediction."""
+        return self._source_logits
 
     def _affinity(self, features: torch.Tensor) -> torch.Tensor:
         """Return the affinities w, (B, B), of unit-length *features* (B, D)."""

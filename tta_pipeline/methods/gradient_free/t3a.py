@@ -46,12 +46,16 @@ class T3a(Method):
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            logits = self._forward(images).float()
+            self._source_logits = self._forward(images).float()
             features = self._features.take().float()
-            self._update_supports(normalize(features, dim=1), logits)
+            self._update_supports(normalize(features, dim=1), self._source_logits)
             kept = torch.isfinite(self._entropies).unsqueeze(2)
             centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
             return features @ centroids.T
+
+    def source_logits(self) -> torch.Tensor:
+        """Return the source model's logits (B, K) for the images of the last prediction."""
+        return self._source_logits
 
     def _update_supports(self, features: torch.Tensor, logits: torch.Tensor) -> None:
         """Add *features* (B, D) to the supports of their classes, and keep those of lowest entropy."""

@@ -221,12 +221,14 @@ def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float
     num_samples = np.array(batches.num_samples, np.int64)
     if not len(num_samples):
         return ()
+    num_known = num_samples - np.array(batches.num_unknown or 0)
     seconds = np.array(batches.data_wait_s) + np.array(batches.compute_s)
     correct = None if batches.num_correct is None else np.array(batches.num_correct)
     last, points = np.cumsum(num_samples), []
     for part in np.array_split(np.arange(len(num_samples)), min(len(num_samples), MAX_POINTS)):
         total = int(num_samples[part].sum())
-        accuracy = None if correct is None else round(float(correct[part].sum() / total), 3)
+        known = int(num_known[part].sum())
+        accuracy = None if correct is None or not known else round(float(correct[part].sum() / known), 3)
         points.append((int(last[part[-1]]), accuracy, float(f"{1000 * seconds[part].sum() / total:.3g}")))
     return points
 

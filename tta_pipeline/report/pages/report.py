@@ -18,7 +18,9 @@ from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_dots,
     error_against_cost,
+    estimated_dots,
     heat_maps,
+    open_set_dots,
     reliability,
 )
 from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg, lay_out
@@ -216,6 +218,24 @@ SECTIONS = (
         draw=lambda found, table: reliability(table, tuple(found.errors)),
     ),
     ReportSection(
+        name="estimated_errors",
+        title="Error estimated without labels",
+        text="A point for each cell: 1 minus its mean confidence, over its true error; on the diagonal the estimate is "
+        "right. If the source model was evaluated on clean images, the estimate is calibrated: its clean error plus "
+        "its clean confidence minus 1 is added (difference of confidences, Guillory et al. 2021).",
+        sql=queries.ESTIMATED_ERRORS,
+        has_table=False,
+        draw=lambda _, table: estimated_dots(table),
+    ),
+    ReportSection(
+        name="open_set",
+        title="Unknown images in the stream",
+        text="Mean error on the known images, beside the closed stream of the same images, order and settings, and how "
+        "well the method's scores tell unknown images from known ones.",
+        sql=queries.OPEN_SET,
+        draw=lambda _, table: open_set_dots(table),
+    ),
+    ReportSection(
         name="time",
         title="Where the time goes",
         text="Over all cells. The device is idle while it waits for data; copies to the device overlap "
@@ -399,7 +419,8 @@ def _comparable_experiments(benchmark: Benchmark, evaluated: Collection[str]) ->
     groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
     for name, spec in benchmark.experiments.items():
         if name in evaluated:
-            by = "cell" if name in benchmark.experiments_by_cell else spec.protocol.name
+            is_by_cell = name in benchmark.experiments_by_cell and spec.protocol.unknown is None
+            by = "cell" if is_by_cell else spec.protocol.name
             subset = spec.subset.name if spec.subset else ""
             groups.setdefault((by, subset, tuple(spec.severities or ())), []).append(name)
     return tuple(groups.get(_ALL_CELLS_AND_SAMPLES) or max(groups.values(), key=len, default=()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
 from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
 from tta_pipeline.results.database.schema import arrow_schema
-from tta_pipeline.results.evaluation_record import columns
+from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
 from tta_pipeline.results.records import Record
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
@@ -29,7 +29,8 @@ _TIMES = pa.schema(
     [
         ("num_samples", pa.list_(pa.int32())),
         *((name, pa.list_(pa.float64())) for name in ("data_wait_s", "host_to_device_s", "compute_s")),
-        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted", "num_resets")),
+        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted", "num_resets", "num_unknown")),
+        *((name, pa.list_(pa.float64())) for name in LABEL_FREE),
     ]
 )
 _BATCHES = attrgetter(*_TIMES.names)

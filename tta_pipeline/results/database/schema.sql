@@ -180,7 +180,12 @@ CREATE TABLE batch_results (
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
     num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples)),
     num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
-    num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples))
+    num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples)),
+    num_unknown INTEGER[] CHECK (len(num_unknown) = len(num_samples)),
+    mean_entropy DOUBLE[] CHECK (len(mean_entropy) = len(num_samples)),
+    mean_confidence DOUBLE[] CHECK (len(mean_confidence) = len(num_samples)),
+    predicted_class_entropy DOUBLE[] CHECK (len(predicted_class_entropy) = len(num_samples)),
+    source_agreement DOUBLE[] CHECK (len(source_agreement) = len(num_samples))
 );
 COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
 COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
@@ -192,6 +197,11 @@ COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of eac
 COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch';
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
+COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, which count as neither correct nor wrong; NULL if there are none';
+COMMENT ON COLUMN batch_results.mean_entropy IS 'Mean entropy of the predictions of each batch, in nats; NULL in older records, and if a logit is not finite';
+COMMENT ON COLUMN batch_results.mean_confidence IS 'Mean maximum softmax of each batch; NULL in older records, and if a logit is not finite';
+COMMENT ON COLUMN batch_results.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of each batch, in nats; NULL in older records';
+COMMENT ON COLUMN batch_results.source_agreement IS 'Share of the predictions of each batch that the source model shares; NULL if the method has not both';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,

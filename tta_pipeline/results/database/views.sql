@@ -413,7 +413,12 @@ SELECT
     unnest(b.compute_s) AS compute_s,
     unnest(b.num_correct) AS num_correct,
     coalesce(unnest(b.num_unadapted), 0) AS num_unadapted,
-    coalesce(unnest(b.num_resets), 0) AS num_resets
+    coalesce(unnest(b.num_resets), 0) AS num_resets,
+    coalesce(unnest(b.num_unknown), 0) AS num_unknown,
+    unnest(b.mean_entropy) AS mean_entropy,
+    unnest(b.mean_confidence) AS mean_confidence,
+    unnest(b.predicted_class_entropy) AS predicted_class_entropy,
+    unnest(b.source_agreement) AS source_agreement
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -425,6 +430,125 @@ COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation o
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch';
 COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
 COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch';
+COMMENT ON COLUMN evaluation_batches.num_unknown IS 'Unknown samples of the batch, which count as neither correct nor wrong';
+COMMENT ON COLUMN evaluation_batches.mean_entropy IS 'Mean entropy of the predictions of the batch, in nats';
+COMMENT ON COLUMN evaluation_batches.mean_confidence IS 'Mean maximum softmax of the batch';
+COMMENT ON COLUMN evaluation_batches.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of the batch, in nats';
+COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictions of the batch that the source model shares; NULL if the method has not both';
+
+CREATE VIEW estimated_errors AS
+WITH clean AS (
+    SELECT
+        benchmark, shift_set, subset, weights_sha256,
+        avg(error) AS clean_error, avg(mean_confidence) AS clean_confidence
+    FROM latest_evaluations
+    WHERE method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
+    GROUP BY ALL
+),
+bins AS (
+    SELECT folder, sequence, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences FROM latest_evaluations
+),
+chance AS ( -- in a bin, the sum of c (1 - c) is at most that of equal confidences
+    SELECT folder, sequence, sum(confidences * greatest(0, 1 - confidences / size)) AS variance
+    FROM bins WHERE size > 0
+    GROUP BY ALL
+),
+estimates AS (
+    SELECT
+        e.*,
+        clean_error IS NOT NULL AS is_calibrated,
+        least(1, greatest(0, coalesce(clean_error + clean_confidence, 1) - mean_confidence)) AS estimate,
+        1.96 * sqrt(variance) / num_samples AS half_width
+    FROM latest_evaluations AS e
+    JOIN chance USING (folder, sequence)
+    LEFT JOIN clean USING (benchmark, shift_set, subset, weights_sha256)
+    WHERE mean_confidence IS NOT NULL
+)
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
+    is_calibrated, estimate AS estimated_error, greatest(0, estimate - half_width) AS estimated_low,
+    least(1, estimate + half_width) AS estimated_high, error, estimate - error AS estimation_gap,
+    1 - source_agreement AS disagreement, generated
+FROM estimates
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position, shift_position, severity;
+COMMENT ON VIEW estimated_errors IS 'One row for each latest evaluation: its error as estimated without labels, beside the true one';
+COMMENT ON COLUMN estimated_errors.is_calibrated IS 'Whether clean images say by how much the source model with these weights is overconfident: its clean error + clean confidence - 1 is added';
+COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, calibrated if is_calibrated, within [0, 1]';
+COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of the interval that has the error of so many images in 95 % of cases if each is right with the probability of its confidence, around the estimate';
+COMMENT ON COLUMN estimated_errors.estimated_high IS 'Upper end of this interval';
+COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: below 0, the model is worse than its confidence says';
+COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
+
+CREATE VIEW open_set_cells AS
+WITH closed AS (
+    SELECT
+        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256, batch_size, precision,
+        protocol || '_open' AS protocol, fingerprint_parts->>'$.method' AS settings, experiment AS closed_experiment,
+        error AS closed_error
+    FROM latest_evaluations
+    WHERE num_unknown IS NULL
+)
+SELECT
+    benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity,
+    o.shift_position, o.in_mean, o.generated,
+    o.num_samples, o.num_unknown, o.error, closed_experiment, closed_error, o.error - closed_error AS error_change,
+    o.auroc, o.fpr95, o.aupr, o.unknown_rejected, o.h_score
+FROM (SELECT *, fingerprint_parts->>'$.method' AS settings FROM latest_evaluations WHERE num_unknown IS NOT NULL) AS o
+LEFT JOIN closed USING (
+    benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256, batch_size, precision,
+    protocol, settings
+)
+QUALIFY row_number() OVER (
+    PARTITION BY benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity
+    ORDER BY closed_experiment
+) = 1;
+COMMENT ON VIEW open_set_cells IS 'One row for each latest evaluation with unknown images, beside the closed stream of the same method, settings, weights, protocol and seed';
+COMMENT ON COLUMN open_set_cells.error IS 'Top-1 error on the known images';
+COMMENT ON COLUMN open_set_cells.closed_experiment IS 'Experiment without unknown images; NULL if it was not evaluated';
+COMMENT ON COLUMN open_set_cells.closed_error IS 'Its top-1 error on the same images';
+COMMENT ON COLUMN open_set_cells.error_change IS 'error - closed_error: above 0, the unknown images did harm';
+
+CREATE VIEW open_set AS
+WITH seeds AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, seed, any_value(closed_experiment) AS closed_experiment,
+        count(*) AS num_cells, sum(num_unknown) AS num_unknown, sum(num_samples) AS num_samples, avg(error) AS error,
+        CASE WHEN count(closed_error) = count(*) THEN avg(closed_error) END AS closed_error,
+        avg(auroc) AS auroc, avg(fpr95) AS fpr95, avg(aupr) AS aupr, avg(h_score) AS h_score,
+        bool_or(generated) AS generated
+    FROM open_set_cells
+    WHERE corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE
+    GROUP BY ALL
+)
+SELECT
+    benchmark, shift_set, experiment, subset, any_value(closed_experiment) AS closed_experiment, num_cells,
+    count(*) AS num_runs,
+    avg(num_unknown / (num_unknown + num_samples)) AS unknown_share,
+    avg(error) AS error,
+    stddev_samp(error) AS sd_error,
+    avg(closed_error) AS closed_error,
+    avg(error - closed_error) AS error_change,
+    avg(auroc) AS auroc,
+    avg(fpr95) AS fpr95,
+    avg(aupr) AS aupr,
+    avg(h_score) AS h_score,
+    bool_or(generated) AS generated
+FROM seeds
+GROUP BY benchmark, shift_set, experiment, subset, num_cells
+ORDER BY benchmark, shift_set, subset, error, experiment;
+COMMENT ON VIEW open_set IS 'Mean over cells and seeds of each experiment with unknown images, beside the closed stream of the same seeds';
+COMMENT ON COLUMN open_set.num_cells IS 'Cells evaluated, without clean images';
+COMMENT ON COLUMN open_set.num_runs IS 'Number of seeds that have these cells';
+COMMENT ON COLUMN open_set.unknown_share IS 'Share of the unknown images in the streams';
+COMMENT ON COLUMN open_set.error IS 'Mean top-1 error on the known images, in [0, 1]';
+COMMENT ON COLUMN open_set.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
+COMMENT ON COLUMN open_set.closed_experiment IS 'Experiment without unknown images; NULL if it was not evaluated';
+COMMENT ON COLUMN open_set.closed_error IS 'Its mean top-1 error on the same images; NULL if a cell was not evaluated';
+COMMENT ON COLUMN open_set.error_change IS 'error - closed_error: above 0, the unknown images did harm';
+COMMENT ON COLUMN open_set.auroc IS 'Mean over cells of the probability that a known image has a higher score than an unknown one';
+COMMENT ON COLUMN open_set.fpr95 IS 'Mean over cells of the share of unknown images above the threshold that keeps 95 % of known ones';
+COMMENT ON COLUMN open_set.aupr IS 'Mean over cells of the average precision of known images against unknown ones';
+COMMENT ON COLUMN open_set.h_score IS 'Mean over cells of h_score; see evaluations';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -494,7 +618,9 @@ begun AS (
 listed AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position,
-        unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct,
+        unnest(range(len(b.num_samples))) AS batch,
+        unnest(b.num_samples) - coalesce(unnest(b.num_unknown), 0) AS size, -- known images, as in num_samples of a cell
+        unnest(b.num_correct) AS correct,
         coalesce(unnest(b.num_resets), 0) AS resets
     FROM batch_results AS b
     JOIN latest_evaluations USING (folder, sequence)
@@ -515,7 +641,7 @@ SELECT
     (any_value(num_before) + min(first_in_segment))::BIGINT AS first_image,
     sum(size)::BIGINT AS num_images,
     sum(correct)::BIGINT AS num_correct,
-    sum(correct) / sum(size) AS accuracy,
+    sum(correct) / nullif(sum(size), 0) AS accuracy,
     any_value(source_accuracy) AS source_accuracy,
     sum(resets)::BIGINT AS num_resets,
     any_value(generated) AS generated
@@ -530,8 +656,8 @@ FROM progress_by(1000);
 COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them';
 COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
 COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
-COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in the stream, from 0';
-COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
+COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image among the known images of the stream, from 0';
+COMMENT ON COLUMN stream_progress.num_images IS 'Known images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
 COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches';
@@ -572,7 +698,7 @@ COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the
 
 CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
 WITH delays AS (
-    SELECT *, greatest(0, compute_s - budget_s) AS overhead_s
+    SELECT * REPLACE (num_samples - num_unknown AS num_samples), greatest(0, compute_s - budget_s) AS overhead_s
     FROM evaluation_batches
     SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
     WHERE num_correct IS NOT NULL
@@ -608,7 +734,7 @@ SELECT
     sum(num_correct) / sum(num_samples) AS accuracy,
     sum(num_correct) FILTER (num_unadapted = 0) / nullif(sum(num_samples) FILTER (num_unadapted = 0), 0) AS served_accuracy,
     coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
-FROM evaluation_batches
+FROM (SELECT * REPLACE (num_samples - num_unknown AS num_samples) FROM evaluation_batches)
 SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0

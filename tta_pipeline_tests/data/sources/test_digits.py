@@ -9,7 +9,14 @@ from PIL import Image
 
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.images import read_npy
-from tta_pipeline.data.sources.kinds.digits import DigitsSettings, digit_tree, generate_cell
+from tta_pipeline.data.sources.kinds.digits import (
+    DigitsSettings,
+    DigitsSource,
+    LettersSettings,
+    digit_tree,
+    generate_cell,
+)
+from tta_pipeline.data.sources.kinds.letters import LETTERS
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")
@@ -99,3 +106,20 @@ def test_clean_images_are_the_uncorrupted_test_images(tmp_path: Path):
         for cell in (CLEAN, CELL)
     ]
     assert contrasts[1] < contrasts[0] / 2
+
+
+def test_letters_lie_as_digits_do_and_are_other_classes(tmp_path: Path):
+    """In folders of letters that no one reads as a digit; digits of the same settings keep their recipe."""
+    letters = LettersSettings(**SETTINGS.model_dump(), characters="letters")
+
+    drawn = generate_cell(tmp_path / "source", CELL, letters)
+    again = generate_cell(tmp_path / "source", CELL, letters)
+
+    folders = {path.parent.name for path in (tmp_path / "source").rglob("*.JPEG")}
+    assert folders <= set(LETTERS)
+    assert drawn == again
+    assert drawn.settings == letters
+    assert not folders & set("BGIOQSZ")
+    section = {"kind": "digits", "seed": 3, "num_test": 40, "severity_table": "cifar_c"}
+    assert DigitsSource.model_validate(section).recipe == LOSSLESS.model_dump()
+    assert DigitsSource.model_validate({**section, "characters": "letters"}).settings.characters == "letters"

@@ -33,11 +33,15 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     bins = changes.pop("calibration", bins)
     num_samples, num_correct = sum(bins["counts"]), sum(bins["correct_counts"])
     calibration = CalibrationBins(**{name: tuple(values) for name, values in bins.items()})
+    num_streamed = num_samples + changes.get("num_unknown", 0)
     if "images_per_s" in changes:
-        changes["wall_s"] = num_samples / changes["images_per_s"]
+        changes["wall_s"] = num_streamed / changes["images_per_s"]
     wall_s = changes.get("wall_s", 1.25)
     parts = changes.pop("fingerprint_parts", json.dumps({"of": changes.pop("fingerprint", "f")}))
-    batches = changes.pop("batches", {**_BATCHES, "num_samples": [num_samples // 2, num_samples - num_samples // 2]})
+    halves = {"num_samples": [num_streamed // 2, num_streamed - num_streamed // 2]}
+    if "num_unknown" in changes:
+        halves["num_unknown"] = [changes["num_unknown"], 0]
+    batches = changes.pop("batches", {**_BATCHES, **halves})
     return {
         **json.loads(_evaluated()),
         **_SUBJECT,
@@ -49,7 +53,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "ece": calibration.ece, "max_calibration_error": calibration.max_error,
         "rms_calibration_error": calibration.rms_error, "calibration": bins,
         "class_counts": _split(num_samples, num_correct),
-        "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_samples / wall_s,
+        "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_streamed / wall_s,
         "data_wait_s": 0.2, "compute_s": 0.8,
         "batches": {"num_correct": _filled(batches["num_samples"], num_correct), **batches},
         **changes,

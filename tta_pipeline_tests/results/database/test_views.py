@@ -285,6 +285,44 @@ def test_what_is_forgotten_is_told_at_each_return_to_clean_images(locations: Loc
     assert [pytest.approx((0.3, 0.1, 0.2)), pytest.approx((0.55, 0.1, 0.45))] == [row[3:] for row in found]
 
 
+def test_errors_are_estimated_from_confidences(locations: Locations, ask: Ask):
+    """1 minus the confidence; with clean images of the source model shifted by what is wrong there; never below 0."""
+    sure = {"mean_confidence": 0.75, "source_agreement": 0.5}
+    record(locations, experiment="tent", error=0.5, **sure)
+    question = "SELECT is_calibrated, estimated_error, estimation_gap, disagreement FROM estimated_errors"
+    assert [(False, 0.25, -0.25, 0.5)] == ask(question)
+
+    clean = {"corruption": "clean", "severity": 0, "method": "source", "experiment": "source"}
+    record(locations, error=0.25, mean_confidence=0.875, **clean)
+    record(locations, experiment="certain", error=0.5, mean_confidence=1.0, corruption="frost")
+
+    found = ask(f"{question} WHERE corruption <> 'clean' ORDER BY experiment")
+    assert [(True, 0.125, -0.375, None), (True, 0.375, -0.125, 0.5)] == found
+    low, high = ask("SELECT estimated_low, estimated_high FROM estimated_errors WHERE experiment = 'tent'")[0]
+    chance = 1.96 * (0.5 * 0.5 / 80) ** 0.5  # all 80 images are in the bin of confidence one half
+    assert pytest.approx((0.375 - chance, 0.375 + chance)) == (low, high)
+
+
+def test_an_open_stream_stands_beside_its_closed_one(locations: Locations, ask: Ask):
+    """Of the same seed, cell and settings; other settings are another stream, and clean images do not count."""
+    kept = {"fingerprint_parts": json.dumps({"method": {"lr": 1}})}
+    is_open = {"protocol": "reset_each_shift_open", "num_unknown": 20, **kept}
+    found = {"auroc": 0.8, "fpr95": 0.5, "aupr": 0.9, "h_score": 0.6}
+    for corruption, error, closed in (("fog", 0.5, 0.25), ("frost", 0.25, 0.2), ("clean", 0.1, 0.1)):
+        cell = {"corruption": corruption, "severity": 0 if corruption == "clean" else 5}
+        record(locations, experiment="tent", error=closed, **kept, **cell)
+        record(locations, experiment="fast", error=0.1, fingerprint_parts=json.dumps({"method": {"lr": 2}}), **cell)
+        record(locations, experiment="open", error=error, **is_open, **found, **cell)
+
+    (row,) = ask(
+        "SELECT experiment, closed_experiment, num_cells, error, closed_error, error_change, auroc FROM open_set"
+    )
+
+    assert ("open", "tent", 2) == row[:3]
+    assert pytest.approx((0.375, 0.225, 0.15, 0.8)) == row[3:]
+    assert ask("SELECT unknown_share FROM open_set") == [(0.2,)]
+
+
 def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
     """The sums of two cells' bins give the error of all their samples together."""
     rng = np.random.default_rng(5)

@@ -1,5 +1,7 @@
 """The kind `digits`: real handwritten digits (scikit-learn's `load_digits`), corrupted here and stored like ImageNet-C.
 
+Or drawn letters in their place, which no digit classifier knows.
+
 The images are generated: results on them are marked as generated and are not comparable with any published table.
 """
 
@@ -19,6 +21,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, SUFFIXES, Encoding, randomness_key
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
+from tta_pipeline.data.sources.kinds.letters import LETTERS, drawn_letters
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
@@ -28,7 +31,8 @@ from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 IMAGE_SIZE = 32
 """Height and width of the enlarged digits, in pixels."""
-NUM_CLASSES = 10
+CLASSES = tuple(map(str, range(10)))
+"""Classes of the digits."""
 _SUFFIXES = tuple(suffix.lower() for suffix in SUFFIXES)
 _MOST_BYTES = 2**20
 """Most bytes of the record of a cell; a record has a few hundred."""
@@ -45,10 +49,18 @@ class DigitsSettings(ConfigModel):
     generator_version: int = GENERATOR_VERSION
 
 
+class LettersSettings(DigitsSettings):
+    """Settings that determine every byte of generated images of letters."""
+
+    characters: Literal["letters"]
+
+
 class DigitsSource(GeneratedSection):
     """Handwritten digits of scikit-learn, corrupted by this project."""
 
     kind: Literal["digits"]
+    characters: Literal["digits", "letters"] = "digits"
+    """What the images show: handwritten digits; or letters drawn here, for streams with unknown images."""
     severity_table: Literal["digits", "imagenet_c", "tiny_imagenet_c", "cifar_c"] = "digits"
     """Table of severity constants: for these digits, or for photographs of 224, 64 or 32 pixels."""
     seed: Seed = 0
@@ -80,12 +92,15 @@ class DigitsSource(GeneratedSection):
     @property
     def settings(self) -> DigitsSettings:
         """Settings with which the digits are generated."""
-        return DigitsSettings(
+        plain = DigitsSettings(
             seed=self.seed,
             num_test=self.num_test,
             severity_table=self.severity_table,
             jpeg_quality=self.stored_quality,
         )
+        if self.characters == "digits":
+            return plain
+        return LettersSettings(**plain.model_dump(), characters="letters")
 
     @property
     def recipe(self) -> dict[str, JsonValue]:
@@ -103,8 +118,9 @@ class DigitsSource(GeneratedSection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digits:
-    """Digit images of one split: uint8 (N, 32, 32, 3) RGB, labels int (N,), and a name without suffix for each."""
+    """Images of one split: uint8 (N, 32, 32, 3) RGB, labels int (N,), and a name without suffix for each."""
 
+    classes: tuple[str, ...]
     images: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.int64]
     names: tuple[str, ...]
@@ -113,7 +129,7 @@ class Digits:
 class GeneratedCell(ConfigModel):
     """The settings of a generated cell, and digests of its files."""
 
-    settings: DigitsSettings
+    settings: LettersSettings | DigitsSettings
     num_images: int
     content_sha256: str
     """sha256 of the names and bytes of the written files."""
@@ -133,10 +149,10 @@ def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> Generated
     images = _corrupt_digits(digits, cell, settings)
     encoding = Encoding(jpeg_quality=settings.jpeg_quality)
     with published_folder(root / cell.path) as folder:
-        for class_name in map(str, range(NUM_CLASSES)):
+        for class_name in digits.classes:
             (folder / class_name).mkdir()
         for name, label, image in zip(digits.names, digits.labels, images, strict=True):
-            (folder / str(label) / f"{name}{encoding.suffix}").write_bytes(encoding.encode(image))
+            (folder / digits.classes[label] / f"{name}{encoding.suffix}").write_bytes(encoding.encode(image))
     generated = _describe_files(root, cell, settings)
     write_atomically(_record_path(root, cell), generated.model_dump_json(indent=1).encode())
     return generated
@@ -220,11 +236,14 @@ def _corrupt_digits(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt
 
 def _split(cell: Cell, settings: DigitsSettings) -> Digits:
     """Return the training images for the cell `train`, the test images for every other cell."""
-    digits = _all_digits()
+    digits = _all_letters() if isinstance(settings, LettersSettings) else _all_digits()
     shuffled = np.random.default_rng(settings.seed).permutation(len(digits.names))
     chosen = np.sort(shuffled[settings.num_test :] if cell == TRAIN else shuffled[: settings.num_test])
     return Digits(
-        images=digits.images[chosen], labels=digits.labels[chosen], names=tuple(digits.names[index] for index in chosen)
+        classes=digits.classes,
+        images=digits.images[chosen],
+        labels=digits.labels[chosen],
+        names=tuple(digits.names[index] for index in chosen),
     )
 
 
@@ -235,7 +254,15 @@ def _all_digits() -> Digits:
     bunch = load_digits()
     images = np.stack([_enlarge(image) for image in bunch.images])
     names = tuple(f"digit_{index:04d}" for index in range(len(images)))
-    return Digits(images=images, labels=bunch.target.astype(np.int64), names=names)
+    return Digits(classes=CLASSES, images=images, labels=bunch.target.astype(np.int64), names=names)
+
+
+@cache
+def _all_letters() -> Digits:
+    drawn, labels = drawn_letters()
+    images = np.stack([_enlarge(image) for image in drawn])
+    names = tuple(f"letter_{index:04d}" for index in range(len(images)))
+    return Digits(classes=tuple(LETTERS), images=images, labels=labels, names=names)
 
 
 def _enlarge(image: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
