@@ -17,6 +17,8 @@ from tta_pipeline.methods.method import Method
 class ImageMethod(Method):
     """Predicts each batch by `_predict_features`."""
 
+    reads_only_features = True
+
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)

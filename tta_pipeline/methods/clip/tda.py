@@ -24,6 +24,7 @@ class Tda(Method):
     """Adds the votes of the positive cache to the zero-shot logits, and subtracts those of the negative cache."""
 
     name = "tda"
+    reads_only_features = True
     state_attrs = (
         "_positive_features", "_positive_entropies", "_negative_features", "_negative_entropies", "_negative_classes",
     )  # fmt: skip
