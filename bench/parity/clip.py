@@ -48,17 +48,20 @@ def as_clip(network: nn.Module, *, scale: float = _SCALE) -> nn.Module:
     return ZeroShotClassifier(features, text_features, scale=scale, prompts=_Words(text_features)).eval()
 
 
-def _tower(at: Setting) -> Any:
+def tower_of(at: Setting) -> Any:
+    """Return the zero-shot classifier of the authors' side."""
     network: Any = at.network
     return network
 
 
-def _image_features(at: Setting, images: torch.Tensor) -> torch.Tensor:
-    return normalize(_tower(at).tower(images), dim=1)
+def image_features(at: Setting, images: torch.Tensor) -> torch.Tensor:
+    """Return features of length 1, (B, D)."""
+    return normalize(tower_of(at).tower(images), dim=1)
 
 
-def _text_features(at: Setting) -> torch.Tensor:
-    features: torch.Tensor = _tower(at).head.weight.detach() / _tower(at).scale
+def text_features_of(at: Setting) -> torch.Tensor:
+    """Return features of length 1, (K, D)."""
+    features: torch.Tensor = tower_of(at).head.weight.detach() / tower_of(at).scale
     return features
 
 
@@ -80,7 +83,7 @@ def tda(at: Setting) -> Predict:
         "entropy_threshold": {"lower": settings.entropy_lower, "upper": settings.entropy_upper},
         "mask_threshold": {"lower": settings.mask_lower, "upper": settings.mask_upper},
     }  # fmt: skip
-    clip = SimpleNamespace(encode_image=_tower(at).tower)
+    clip = SimpleNamespace(encode_image=tower_of(at).tower)
     seen: list[torch.Tensor] = []
 
     def predict(images: torch.Tensor) -> torch.Tensor:
@@ -92,7 +95,7 @@ def tda(at: Setting) -> Predict:
             stack.enter_context(patch.object(code, "tqdm", lambda loader, **_: loader))
             stack.enter_context(patch.object(code, "print", lambda *_: None, create=True))
             stream = [(image, torch.zeros(1)) for image in seen]
-            code.run_test_tda(positive, negative, stream, clip, _text_features(at).T)
+            code.run_test_tda(positive, negative, stream, clip, text_features_of(at).T)
         return torch.cat(found[-len(images) :])
 
     return predict
@@ -111,16 +114,16 @@ def _make_bca(at: Setting) -> Any:
     code = import_from_clone(at.clone, "ttabc.model_selection.bca", stand_ins)
     told = code.BCAConfig(
         thr1=settings.embedding_threshold, init_count1=settings.embedding_count, thr2=settings.prior_threshold,
-        init_count2=settings.prior_count, tem=float(_tower(at).scale),
+        init_count2=settings.prior_count, tem=float(tower_of(at).scale),
     )  # fmt: skip
-    return code.BCAState(_text_features(at), told)
+    return code.BCAState(text_features_of(at), told)
 
 
 def bca(at: Setting) -> Predict:
     """Make BCA as TTABC has it, one image after the other; it returns probabilities."""
     made = _make_bca(at)
     return torch.no_grad()(
-        lambda images: torch.cat([made.step(each)[0] for each in torch.split(_image_features(at, images), 1)])
+        lambda images: torch.cat([made.step(each)[0] for each in torch.split(image_features(at, images), 1)])
     )
 
 
@@ -140,7 +143,7 @@ def bca_with_nearest_embedding(at: Setting) -> Predict:
             return made.step(feature)[0].as_subclass(torch.Tensor)  # type: ignore[no-any-return]
 
     return torch.no_grad()(
-        lambda images: torch.cat([predict_one(each) for each in torch.split(_image_features(at, images), 1)])
+        lambda images: torch.cat([predict_one(each) for each in torch.split(image_features(at, images), 1)])
     )
 
 
@@ -150,15 +153,15 @@ class _TowersOfZero(nn.Module):
     def __init__(self, at: Setting) -> None:
         super().__init__()
         self._at = at
-        self.temp = 1 / _tower(at).scale
+        self.temp = 1 / tower_of(at).scale
 
     def get_text_features(self) -> torch.Tensor:
         """Return text features (K, D)."""
-        return _text_features(self._at)
+        return text_features_of(self._at)
 
     def get_image_features(self, images: torch.Tensor) -> torch.Tensor:
         """Return image features (B, D)."""
-        return _image_features(self._at, images)
+        return image_features(self._at, images)
 
 
 def zero(at: Setting) -> Predict:
@@ -192,14 +195,14 @@ class _TunedByTpt(nn.Module):
 
     def __init__(self, at: Setting) -> None:
         super().__init__()
-        self._at, self._prompts = at, _tower(at).prompts
+        self._at, self._prompts = at, tower_of(at).prompts
         self.context = nn.Parameter(self._prompts.context.clone())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         with torch.no_grad():
-            features = _image_features(self._at, images)
-        logits: torch.Tensor = _tower(self._at).scale * features @ self._prompts(self.context).T
+            features = image_features(self._at, images)
+        logits: torch.Tensor = tower_of(self._at).scale * features @ self._prompts(self.context).T
         return logits
 
 

@@ -42,6 +42,16 @@ from bench.parity.adapters import (
 )
 from bench.parity.cifar import InBfloat16, vit
 from bench.parity.clip import as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
+from bench.parity.clip_methods import (
+    ctpt,
+    ecalp,
+    ecalp_with_first_of_equals,
+    mta,
+    oga,
+    oga_in_float32,
+    onzeta,
+    tps,
+)
 from bench.parity.comparison import Comparison
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
@@ -56,6 +66,12 @@ COMMITS: Mapping[str, str] = {
     "MotasemAlfarra/Online_Test_Time_Adaptation": "8e21fad470f6bc4cd9a55cf52e3e0adb6f78bc65",
     "YonseiML/asr": "295718ecf5400d80b3c96b1f1e0cefbee324bcde",
     "awesomealex1/NEO": "cd8ac01c4d981aee274b77a07ebb0712dd54db98",
+    "Yushu-Li/ECALP": "96ddf0bd482a44bcca460b6ff58eaa2597512851",
+    "cfuchs2023/OGA": "b91d449a28d0958849c43dc7f698405b9fcfe4b4",
+    "elaine-sui/TPS": "556db0fe310f029fc7b796ffa83eaa64c578b505",
+    "hee-suk-yoon/C-TPT": "085e6c2e3d2da647ca42dcef163e0cbd4bf30a67",
+    "idstcv/OnZeta": "befef06dd681c30a8c2ecedd4d5bfe4847a3a963",
+    "MaxZanella/MTA": "cafafdfa2918d3e9e45eb711f6aed8e3582fcb8d",
     "azshue/TPT": "63ecbace79694205d7884e63fdc3137a200f0b0e",
     "baek85/IMSE": "b8632d6aedf966aebc334a9f1ffce85ac4844244",
     "fiveai/LAME": "d2e5f63090bc1c8129bf7cbd781029a5955e1a67",
@@ -94,6 +110,9 @@ _PER_IMAGE = "ours draws for each image of a view, theirs once for a batch"
 _NOISE = "a view's noise is drawn in the order of the memory: by arrival in ours, by class in theirs"
 _STEPS = "the student predicts, and its steps by Adam on all parameters enlarge rounding"
 _ROUNDING = "bfloat16 has 8 bits, and Adam's steps enlarge its rounding: the first prediction is the same"
+_SURE_IMAGE = "the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding"
+_OF_1600 = {"stream_size": 1600}
+_SHARES = partial(torch.softmax, dim=1)
 _AS_THEIRS = {"draws": "batch"}
 _ROID_AS_THEIRS = {**_AS_THEIRS, "prior_correction": "logits"}
 _FEW_VIEWS = {"num_augmentations": 4}
@@ -224,12 +243,55 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="tpt", method="tpt", repository="azshue/TPT", theirs=tpt, network=as_clip, num_images=400,
-        reason="the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding",
-        shown_by="tpt, less sure",
+        reason=_SURE_IMAGE, shown_by="tpt, less sure",
     ),
     Comparison(
         title="tpt, less sure", method="tpt", repository="azshue/TPT", theirs=tpt, network=partial(as_clip, scale=10.0),
         num_images=400,
+    ),
+    Comparison(
+        title="mta", method="mta", repository="MaxZanella/MTA", theirs=mta, network=as_clip, num_images=400
+    ),
+    Comparison(
+        title="onzeta", method="onzeta", repository="idstcv/OnZeta", theirs=onzeta, network=as_clip,
+        as_theirs=torch.exp, changes=_OF_1600, num_images=1600,
+        reason="first steps of these sizes enlarge rounding", shown_by="onzeta, small steps",
+    ),
+    Comparison(
+        title="onzeta, small steps", method="onzeta", repository="idstcv/OnZeta", theirs=onzeta, network=as_clip,
+        as_theirs=torch.exp, changes={**_OF_1600, "proxy_lr": 0.05, "dual_lr": 1.0}, num_images=1600,
+    ),
+    Comparison(
+        title="tps", method="tps", repository="elaine-sui/TPS", theirs=tps, network=as_clip, num_images=400,
+        reason=_SURE_IMAGE, shown_by="tps, less sure",
+    ),
+    Comparison(
+        title="tps, less sure", method="tps", repository="elaine-sui/TPS", theirs=tps,
+        network=partial(as_clip, scale=10.0), num_images=400,
+    ),
+    Comparison(
+        title="ctpt", method="ctpt", repository="hee-suk-yoon/C-TPT", theirs=ctpt, network=as_clip, num_images=400
+    ),
+    Comparison(
+        title="oga", method="oga", repository="cfuchs2023/OGA", theirs=oga, network=as_clip, as_theirs=_SHARES,
+        reason="the cache of theirs is in float16", shown_by="oga, cache in float32",
+    ),
+    Comparison(
+        title="oga, cache in float32", method="oga", repository="cfuchs2023/OGA", theirs=oga_in_float32,
+        network=as_clip, as_theirs=_SHARES,
+    ),
+    Comparison(
+        title="oga, larger cache in float32", method="oga", repository="cfuchs2023/OGA", theirs=oga_in_float32,
+        network=as_clip, as_theirs=_SHARES, changes={"cache_size": 40},
+    ),
+    Comparison(
+        title="ecalp", method="ecalp", repository="Yushu-Li/ECALP", theirs=ecalp, network=as_clip, as_theirs=_SHARES,
+        num_images=800, shown_by="ecalp, first of equals",
+        reason="of an image and its copy, which are equally near, it is by chance which one theirs takes as neighbour",
+    ),
+    Comparison(
+        title="ecalp, first of equals", method="ecalp", repository="Yushu-Li/ECALP", network=as_clip,
+        theirs=ecalp_with_first_of_equals, as_theirs=_SHARES, num_images=800,
     ),
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),

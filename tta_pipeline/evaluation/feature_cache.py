@@ -1,11 +1,13 @@
 """Cache of the features of a frozen model, so that several methods share one forward pass.
 
-`source`, `lame`, `t3a` and `neo` change no layer before the classifier. The first of them that sees a cell computes its
-features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
+`source`, `lame`, `t3a` and `neo` change no layer before the classifier, nor do `zero_shot` and the methods for a CLIP
+that leave its image tower as it is. The first of them that sees a cell computes its features, the input of the
+classifier; the others read these instead of pixels, and run the classifier alone. Methods that read crops of an image
+share the features of the same crops.
 
 The features lie beside decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name depends on
 everything that determines them, including batches and machine, so that predictions are the same bit for bit. It has
-safetensors, sealed: `features`, (N, D), in the order of the stream.
+safetensors, sealed: `features`, (N, D), or (N V, D) of V views of each image, in the order of the stream.
 """
 
 import hashlib
@@ -45,6 +47,8 @@ class FeatureCacheEntry:
     """Everything that determines the features, except software versions, which `path` adds."""
     manifest_sha256: str
     num_samples: int
+    num_views: int | None = None
+    """Number V of views of each sample; None: the features are of the samples themselves."""
 
     @property
     def path(self) -> Path:
@@ -58,13 +62,15 @@ class FeatureCacheEntry:
         return f"{identity}-{self.manifest_sha256}.features"
 
     def read(self) -> torch.Tensor | None:
-        """Return the features, (N, D), or None if the file is missing or damaged."""
+        """Return the features, (N, D) or (N, V, D), or None if the file is missing or damaged."""
         data = self.cells.files.read_sealed(self._name)
         features = None if data is None else load(data)["features"]
-        return features if features is not None and len(features) == self.num_samples else None
+        if features is None or len(features) != self.num_samples * (self.num_views or 1):
+            return None
+        return features if self.num_views is None else features.view(self.num_samples, self.num_views, -1)
 
     def write(self, features: torch.Tensor) -> None:
-        """Write *features*, (N, D), if there is room; failures are ignored, since the cache is optional."""
+        """Write *features*, (N, D) or (N V, D), if there is room; failures are ignored, since the cache is optional."""
         name = self._name
         with suppress(OSError, LockError):
             self.cells.files.write(name, seal(save({"features": features.contiguous()}), name))
@@ -75,10 +81,10 @@ class FeatureLoader(BatchLoader):
     """Batches of features in place of images, in stream order."""
 
     features: torch.Tensor = field(repr=False)
-    """Features of the samples, (N, D), in stream order."""
+    """Features of the samples, (N, D) or (N, V, D), in stream order."""
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch, with features (B, D)."""
+        """Yield every batch, with features (B, D) or (B, V, D)."""
         for number, features in enumerate(torch.split(self.features, self.batch_size)):
             yield self.batch_at(number, features)
 
@@ -95,7 +101,7 @@ def find_head(method: Method) -> nn.Linear | None:
 
 @contextmanager
 def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
-    """Let *method* predict from features (B, D) instead of images, with the classifier *head* as its model."""
+    """Let *method* predict from features, (B, D) or (B, V, D), not images; its model is the classifier *head*."""
     model = method.model
     method.model = head
     try:
@@ -111,6 +117,7 @@ class FeatureCapture:
     limit_bytes: int
     """Size above which features are dropped, so that they take no memory."""
     batches: list[torch.Tensor] = field(default_factory=list)
+    _num_bytes: int = 0
     is_whole: bool = True
     """Whether each prediction so far was the classifier's output for one feature vector of each sample."""
     _output: torch.Tensor | None = None
@@ -125,7 +132,8 @@ class FeatureCapture:
         copy of it, some kernels return different bits.
         """
         features = inputs[0].detach()
-        fits = sum(each.nbytes for each in self.batches) + features.nbytes <= self.limit_bytes
+        self._num_bytes += features.nbytes  # summed, since a batch may be the views of one image
+        fits = self._num_bytes <= self.limit_bytes
         self.is_whole &= self._output is None and features.ndim == 2 and features.is_contiguous() and fits
         if self.is_whole:
             self.batches.append(_copy_to_host(features))
@@ -141,7 +149,7 @@ class FeatureCapture:
         self._output = self._logits = None
 
     def features(self) -> torch.Tensor | None:
-        """Return the features of all samples, (N, D); None if the model does not end in its classifier.
+        """Return the features of all samples, (N, D) or (N V, D); None if the model does not end in its classifier.
 
         The device must have finished.
         """

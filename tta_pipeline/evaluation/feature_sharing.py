@@ -1,10 +1,10 @@
 """Which evaluations keep the features of a frozen model for each other, and what these features depend on."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.methods.features import ViewsRead
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.util.source_code import source_sha256
@@ -42,11 +43,13 @@ class FeatureSharing:
         is_plain = ":" not in experiment.method and experiment.loader == "indexed" and experiment.compile == "off"
         if not is_plain or not driver.gives_whole_batches or find_head(driver.method) is None:
             return None
+        views = driver.method.views_read
         return FeatureCacheEntry(
             self.kept_in,
-            fingerprint=self._fingerprint(opened, segment, seed=driver.method.seed),
+            fingerprint=self._fingerprint(opened, segment, seed=driver.method.seed, views=views),
             manifest_sha256=opened.manifests[0].sha256,
             num_samples=len(opened.order),
+            num_views=None if views is None else views.num_views,
         )
 
     @cached_property
@@ -54,9 +57,18 @@ class FeatureSharing:
         """Hash of the code around the network, computed once, so that later edits do not change it."""
         return source_sha256(NETWORK_CODE)
 
-    def _fingerprint(self, opened: OpenStream, segment: tuple[str, int], *, seed: int) -> Fingerprint:
+    @cached_property
+    def _sha256_of_code(self) -> Callable[[str], str]:
+        """Hash of the code of views, computed once."""
+        return cache(source_sha256)
+
+    def _fingerprint(
+        self, opened: OpenStream, segment: tuple[str, int], *, seed: int, views: ViewsRead | None
+    ) -> Fingerprint:
+        of_views = {} if views is None else {**asdict(views), "code": self._sha256_of_code(views.code)}
         return fingerprint(
             code=self._network_code_sha256,
+            views=of_views,
             model=self.model.identity,
             device=self.device.type,
             arithmetic=arithmetic_flags(),

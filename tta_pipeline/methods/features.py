@@ -1,6 +1,7 @@
 """Features of a classifier: the input of its last linear layer."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -9,6 +10,18 @@ from tta_pipeline.errors import AdaptationError
 
 _DISTILLATION_HEAD = "head_dist"
 """Name of the second classifier in timm's and the authors' distilled DeiT."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewsRead:
+    """What decides the views of a stream's images, other than the images."""
+
+    num_views: int
+    """Number of views of each image."""
+    draws_sha256: str
+    """Hash of the state of the generator that draws them."""
+    code: str
+    """`<module>:<name>` of the code that draws them."""
 
 
 def find_classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:

@@ -29,6 +29,7 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.entry import Hyperparameters
+from tta_pipeline.methods.features import ViewsRead
 from tta_pipeline.methods.stateful import StateDict, Stateful
 
 SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -48,7 +49,9 @@ class Method(Stateful, ABC):
     state, since each depends on earlier draws."""
 
     reads_only_features: ClassVar[bool] = False
-    """Whether nothing before the classifier is changed or read, so that cached features can replace images."""
+    """Whether nothing before the classifier is changed or read, so that cached features can replace images.
+
+    Where `views_read` is given, features (B, V, D) of the views of each image do."""
 
     state_attrs: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
@@ -90,6 +93,11 @@ class Method(Stateful, ABC):
     def num_nonfinite_batches(self) -> int:
         """Number of batches with a non-finite logit; reading it waits for the device."""
         return int(self._num_nonfinite_batches)
+
+    @property
+    def views_read(self) -> ViewsRead | None:
+        """What decides the views whose features the method reads from now on; None: it reads those of the images."""
+        return None
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, capturing, find_head
@@ -14,11 +15,14 @@ from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
+from tta_pipeline.models.clip_models import ZeroShotClassifier
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator, recorded, small_model
 
 READERS = ("source", "lame", "t3a", "neo")
+CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "source")
+CROP_READERS = ("zero", "mta", "tps", "tpt", "ctpt")
 
 
 @pytest.fixture
@@ -54,6 +58,81 @@ def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, cells: D
 
         assert "features" == row.loader
         assert outcome(expected[method]) == outcome(row)
+
+
+class SmallPrompts(nn.Module):
+    """Text features of three classes, from a context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("context", torch.ones(1, 8))
+        self.words = nn.Parameter(torch.randn(3, 8))
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return text features (K, D) of length 1."""
+        return normalize(self.words + context, dim=1)
+
+
+def small_clip() -> nn.Module:
+    """Return a zero-shot classifier of random towers."""
+    torch.manual_seed(3)
+    tower = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    return ZeroShotClassifier(
+        nn.Sequential(*tower, nn.Linear(16, 8)), normalize(torch.randn(3, 8), dim=1), scale=50, prompts=SmallPrompts()
+    )
+
+
+@pytest.mark.parametrize("first", ["zero_shot", "ecalp"])
+def test_methods_for_a_clip_share_a_pass(shard_set: ShardSet, cells: DecodedCache, first: str):
+    """All that leave the image tower as it is, bit for bit."""
+    expected = {method: evaluated(evaluator(method, make=small_clip), shard_set) for method in CLIP_READERS}
+    evaluated(with_features(cells, first, make=small_clip), shard_set)
+
+    for method in CLIP_READERS:
+        row = evaluated(with_features(cells, method, make=small_clip), shard_set)
+
+        assert ("features", outcome(expected[method])) == (row.loader, outcome(row))
+    assert 1 == len(files(cells))
+
+
+def cropping(method: str, *, cells: DecodedCache | None = None, **changes) -> Evaluator:
+    """Return an evaluator of *method* with few crops of each image."""
+    changes = {"hyperparameters": {"num_views": 5}, "make": small_clip, "preset": "imagenet", **changes}
+    return evaluator(method, kept_in=cells, **changes)
+
+
+@pytest.mark.parametrize("first", ["zero", "tps"])
+def test_methods_with_the_same_crops_share_the_features_of_these(shard_set: ShardSet, cells: DecodedCache, first: str):
+    """Bit for bit, also in the cell that follows, whose crops are drawn after those that were not cut out."""
+    expected = {method: streamed(cropping(method), shard_set) for method in CROP_READERS}
+    streamed(cropping(first, cells=cells), shard_set)
+    for path in files(cells)[1:]:
+        path.unlink()
+
+    for method in CROP_READERS:
+        rows = streamed(cropping(method, cells=cells), shard_set)
+
+        assert [outcome(row) for row in expected[method]] == [outcome(row) for row in rows]
+        assert "features" in {row.loader for row in rows}
+    assert 2 == len(files(cells))
+
+
+def streamed(by: Evaluator, shard_set: ShardSet) -> list[Evaluation]:
+    """Return the evaluations of *shard_set* twice in a row, as of two cells of one stream."""
+    by.start(shard_set.manifest, seed=0)
+    return [recorded(by, open_stream([shard_set.folder])) for _ in range(2)]
+
+
+@pytest.mark.parametrize(("num_views", "seed"), [(6, 0), (5, 1)])
+def test_features_of_other_crops_are_not_read(shard_set: ShardSet, cells: DecodedCache, num_views: int, seed: int):
+    """Of another number of them, or of other draws; nor those of whole images."""
+    evaluated(cropping("zero", cells=cells), shard_set)
+    evaluated(cropping("zero_shot", cells=cells, hyperparameters={}), shard_set)
+    other = cropping("mta", cells=cells, hyperparameters={"num_views": num_views})
+    other.start(shard_set.manifest, seed=seed)
+
+    assert "indexed" == recorded(other, open_stream([shard_set.folder])).loader
+    assert 3 == len(files(cells))
 
 
 def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCache):

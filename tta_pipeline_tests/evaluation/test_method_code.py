@@ -39,7 +39,8 @@ for file in map(Path, sys.argv[1:]):
     file.write_text(text)
 """
 """After an edit of each file: a statement at its end stands for any."""
-GRADIENTS = {name for name, entry in METHODS.items() if entry.presets["imagenet"].takes_gradients} - {"tpt"}
+TUNED_TEXTS = {"tpt", "tps", "ctpt"}
+GRADIENTS = {name for name, entry in METHODS.items() if entry.presets["imagenet"].takes_gradients} - TUNED_TEXTS
 EDITS = {
     "methods/entropy/asr.py": {"asr"},
     "methods/entropy/come.py": {"come", "sar+come"},
@@ -48,6 +49,8 @@ EDITS = {
     "methods/gradient_method.py": {*GRADIENTS, "tent+lora", "sar+come"},
     "methods/teachers/memory_bank.py": {"rotta", "petta", "adacontrast"},
     "methods/views/augmix.py": {"ttaug", "memo"},
+    "methods/clip/crop_views.py": {"zero", "mta", *TUNED_TEXTS},
+    "methods/clip/image_cache.py": {"tda", "oga"},
     "methods/batch_norm/source.py": {"source", "zero_shot"},
     "methods/method.py": {*METHODS, "tent+lora", "sar+come"},
     "models/normalized.py": {*METHODS, "tent+lora", "sar+come"},

@@ -61,14 +61,14 @@ def test_tda_follows_its_formula():
     torch.testing.assert_close(torch.stack(expected), found, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["tda", "bca"])
-def test_the_batch_size_changes_nothing(method: str):
-    """Images one by one have the logits that they have in one batch."""
+@pytest.mark.parametrize(("method", "rtol"), [("tda", 0), ("bca", 0), ("onzeta", 0), ("mta", 0), ("ecalp", 1e-3)])
+def test_the_batch_size_changes_nothing(method: str, rtol: float):
+    """Images one by one have the logits that they have in one batch; those of `ecalp` are in the thousands."""
     (images,) = contrasts(num_batches=1)
     whole, single = (build(method, clip_model(), num_classes=NUM_CLASSES) for _ in range(2))
 
     found = torch.cat([single.predict(image[None]) for image in images])
-    torch.testing.assert_close(whole.predict(images), found, rtol=0, atol=1e-4)
+    torch.testing.assert_close(whole.predict(images), found, rtol=rtol, atol=1e-4)
 
 
 def test_bca_follows_its_formula():
@@ -176,6 +176,174 @@ def test_tpt_follows_its_formula():
     assert (12 * len(images), 3 * len(images), len(images)) == (
         adapted.num_forwards, adapted.num_backwards, adapted.num_updates,
     )  # fmt: skip
+
+
+def marginal(shares: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of the mean of *shares* (V, K)."""
+    mean = shares.mean(0)
+    return -(mean * mean.log()).sum()
+
+
+def views_of_first(num_views: int, *, seed: int) -> torch.Tensor:
+    """Return the features of the views of the first image, which a method with *seed* draws first."""
+    (images,) = contrasts(num_batches=1)
+    (crops,) = crop_views(images[:1], torch.Generator().manual_seed(seed), num_views=num_views - 1)
+    with torch.no_grad():
+        return normalize(clip_model().tower(torch.cat([images[:1], crops])), dim=1)
+
+
+def test_ctpt_spreads_text_features():
+    """A step by hand on TPT's loss minus the mean distance of the text features to their mean."""
+    (images,) = contrasts(num_batches=1)
+    prompts, features = clip_model().prompts, views_of_first(12, seed=3)
+    assert prompts is not None
+    context = prompts.get_buffer("context").clone().requires_grad_()
+    texts = prompts(context)
+    shares = (6 * features @ texts.T).softmax(1)
+    surest = sorted(range(12), key=(-(shares * shares.log()).sum(1)).tolist().__getitem__)[:3]
+    distances = [torch.dist(text, texts.mean(0)) for text in texts]
+    (gradient,) = torch.autograd.grad(marginal(shares[surest]) - 0.3 * sum(distances) / NUM_CLASSES, context)
+    tuned = context - 0.02 * gradient / (gradient.abs() + 1e-8)
+    settings = {"num_views": 12, "kept_share": 0.25, "lr": 0.02, "weight_decay": 0.0, "dispersion_weight": 0.3}
+    found = build("ctpt", clip_model(), num_classes=NUM_CLASSES, seed=3, **settings).predict(images[:1])
+
+    torch.testing.assert_close((6 * features[:1] @ prompts(tuned).T).detach(), found, rtol=0, atol=1e-4)
+
+
+def test_tps_shifts_text_features():
+    """A step by hand on a vector for each class, zero at first, on the entropy of the mean of the surest views."""
+    (images,) = contrasts(num_batches=1)
+    features, texts = views_of_first(12, seed=3), normalize(clip_model().head.weight.detach(), dim=1)
+    shift = torch.zeros_like(texts).requires_grad_()
+    shares = (6 * features @ normalize(texts + shift, dim=1).T).softmax(1)
+    surest = sorted(range(12), key=(-(shares * shares.log()).sum(1)).tolist().__getitem__)[:3]
+    (gradient,) = torch.autograd.grad(marginal(shares[surest]), shift)
+    shifted = normalize(texts - 0.02 * gradient / (gradient.abs() + 1e-8), dim=1)
+    settings = {"num_views": 12, "kept_share": 0.25, "lr": 0.02}
+    found = build("tps", clip_model(), num_classes=NUM_CLASSES, seed=3, **settings).predict(images[:1])
+
+    torch.testing.assert_close(6 * features[:1] @ shifted.T, found, rtol=0, atol=1e-4)
+
+
+def test_mta_follows_its_algorithm():
+    """Inlierness and mode of one image, view by view."""
+    (images,) = contrasts(num_batches=1)
+    features, texts = views_of_first(12, seed=3), normalize(clip_model().head.weight.detach(), dim=1)
+    shares = (6 * features @ texts.T).softmax(1)
+    squares = [[float((one - other).square().sum()) for other in features] for one in features]
+    variances = [sum(sorted(row)[1:4]) / 3 / 2 for row in squares]
+    mode, inlierness = features[0], [1 / 12] * 12
+
+    def densities() -> list[float]:
+        pairs = zip(features, variances, strict=True)
+        return [math.exp(-float((each - mode).square().sum()) / (2 * variance)) for each, variance in pairs]
+
+    for _ in range(5):
+        density = densities()
+        for _ in range(5):
+            support = [sum(float(one @ shares[j]) * inlierness[j] for j in range(12)) for one in shares]
+            weights = [math.exp((one + 3 * other) / 0.5) for one, other in zip(density, support, strict=True)]
+            inlierness = [each / sum(weights) for each in weights]
+        for _ in range(5):
+            pairs = zip(densities(), inlierness, features, strict=True)
+            mode = normalize(sum(one * other * feature for one, other, feature in pairs), dim=0)
+    settings = {"num_views": 12, "affinity_weight": 3.0, "entropy_weight": 0.5}
+    found = build("mta", clip_model(), num_classes=NUM_CLASSES, seed=3, **settings).predict(images[:1])
+
+    torch.testing.assert_close(6 * mode @ texts.T, found[0], rtol=0, atol=1e-3)
+
+
+def test_mta_predicts_a_plain_image():
+    """All views of it are alike, so that no kernel has a width."""
+    found = build("mta", clip_model(), num_classes=NUM_CLASSES).predict(torch.full((2, 3, 16, 16), 0.5))
+
+    assert found.isfinite().all()
+
+
+def image_features() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the features of all images of the stream, and those of the texts."""
+    model = clip_model()
+    with torch.no_grad():
+        return normalize(model.tower(torch.cat(contrasts())), dim=1), normalize(model.head.weight, dim=1)
+
+
+def test_onzeta_follows_its_algorithm():
+    """Balanced labels, and proxies that descend the cross entropy to them, by autograd."""
+    features, texts = image_features()
+    proxies, duals, expected = texts, torch.zeros(NUM_CLASSES), []
+    for number, feature in enumerate(features, start=1):
+        weights = (6 * texts @ feature).exp() * duals.exp()
+        label = weights / weights.sum()
+        duals = (duals - 2 / number**0.5 * (label - 0.7 / NUM_CLASSES)).clamp(min=0)
+        proxies = proxies.clone().requires_grad_()
+        log_shares = (proxies @ feature / 0.5).log_softmax(0)
+        trust = 0.8 * min(1, number / 20) ** 0.5
+        expected.append((trust * log_shares.exp() + (1 - trust) * label).detach())
+        (gradient,) = torch.autograd.grad(-(label * log_shares).sum(), proxies)
+        proxies = normalize(proxies.detach() - 0.3 / number**0.5 * gradient, dim=1)
+    settings = {"temperature": 0.5, "proxy_lr": 0.3, "dual_lr": 2.0, "smallest_share": 0.7, "stream_size": 20}
+    adapted = build("onzeta", clip_model(), num_classes=NUM_CLASSES, **settings)
+    found = torch.cat([adapted.predict(images) for images in contrasts()])
+
+    assert len(expected) > 20
+    torch.testing.assert_close(torch.stack(expected), found.exp(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("cache_size", [4, 30])
+def test_oga_follows_its_algorithm(cache_size: int):
+    """Lists of the surest images of each class; the larger cache has more than four images for a dimension."""
+    generator = torch.Generator().manual_seed(0)
+    texts, features = (normalize(torch.randn(count, 6, generator=generator), dim=1) for count in (NUM_CLASSES, 80))
+    model = ZeroShotClassifier(torch.nn.Identity(), texts, scale=6.0)
+    kept: list[list[tuple[float, torch.Tensor]]] = [[] for _ in texts]
+    adapted = build("oga", model, num_classes=NUM_CLASSES, cache_size=cache_size, likelihood_weight=0.2)
+    for images in features.split(10):
+        batch = images.double()
+        shares = (6 * batch @ texts.double().T).softmax(1)
+        for feature, share in zip(batch, shares, strict=True):
+            of_class = kept[int(share.argmax())]
+            of_class.append((float(-(share * share.log()).sum()), feature))
+            of_class.sort(key=lambda each: each[0])
+            del of_class[cache_size:]
+        means = [
+            sum(each for _, each in of_class) / cache_size if len(of_class) > 1 else text
+            for of_class, text in zip(kept, texts.double(), strict=True)
+        ]
+        centred = torch.stack([each - mean for of, mean in zip(kept, means, strict=True) for _, each in of])
+        covariance, count, width = centred.T.cov(), len(centred), centred.shape[1]
+        ridge = ((count - 1) * covariance + covariance.trace() * torch.eye(width)) / width
+        precision = torch.linalg.pinv(ridge if count <= 4 * width else covariance)
+        apart = batch[:, None] - torch.stack(means)
+        distances = torch.einsum("bkd,de,bke->bk", apart, precision, apart)
+        expected = (shares.log() - 0.2 * distances / 2).softmax(1)
+        torch.testing.assert_close(expected.float(), adapted.predict(images).softmax(1), rtol=0, atol=1e-3)
+
+
+def test_ecalp_follows_its_algorithm():
+    """Labels over a dense matrix that is built anew for each image, without sparse tensors or kept neighbours."""
+    features, texts = image_features()
+    relevance, kept = normalize(texts.var(0), dim=0), torch.zeros(0, NUM_CLASSES)
+    adapted = build("ecalp", clip_model(), num_classes=NUM_CLASSES, num_texts=2, num_images=4, neighbour_share=0.9)
+    found = torch.cat([adapted.predict(images) for images in contrasts()])
+    for number in range(1, len(features) + 1):
+        nodes = features[[*range(number), number - 1]]
+        # The earlier of two images is weighted.
+        weighted = normalize(nodes * relevance, dim=1) @ nodes.T
+        similarities = weighted.triu() + weighted.triu(1).T
+        graph = torch.zeros(NUM_CLASSES + len(nodes), NUM_CLASSES + len(nodes))
+        for row in range(len(nodes)):
+            for column in (nodes[row] @ texts.T).argsort(descending=True)[:2].tolist():
+                graph[NUM_CLASSES + row, column] = float(nodes[row] @ texts[column]) ** 10
+            for column in similarities[row].argsort(descending=True, stable=True)[:4].tolist():
+                graph[NUM_CLASSES + row, NUM_CLASSES + column] = float(similarities[row, column]) ** 10
+        graph = graph + graph.T
+        scales = 1 / (graph.sum(1).sqrt() + 1e-6)
+        rows = (scales[:, None] * graph * scales)[NUM_CLASSES:]
+        start = labels = torch.cat([kept, torch.zeros(len(nodes) - len(kept), NUM_CLASSES)])
+        for _ in range(3):
+            labels = 0.9 * rows @ torch.cat([torch.eye(NUM_CLASSES), labels]) + 0.1 * start
+        kept = one_hot(labels[:-1].argmax(1), NUM_CLASSES) * labels[:-1] / 5
+        torch.testing.assert_close(labels[-1] * 10_000, found[number - 1], rtol=1e-3, atol=0.5)
 
 
 def test_tpt_tunes_each_image_anew():

@@ -49,6 +49,7 @@ EAGER: dict[str, dict] = {
     "sar": {"e_margin": 0.9, "reset_margin": 0.9, "lr": 0.2},
     "cmf": {"q": 30, "lr": 0.1},
     "deyo": {"deyo_margin": 0.9, "plpd_threshold": 0.0},
+    "ctpt": {"dispersion_weight": 0.01},
     "imse": {"e_margin": 0.9, "shift_threshold": 0.005, "lr": 0.05},
 }
 """What lets a method choose some samples, and lets everything that it keeps make a difference within a few batches."""

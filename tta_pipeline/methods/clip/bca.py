@@ -26,6 +26,7 @@ class Bca(Method):
     """Predicts by class embeddings and their priors, then updates both; logits are logarithms of probabilities."""
 
     name = "bca"
+    reads_only_features = True
     state_attrs = ("_embeddings", "_embedding_counts", "_priors", "_prior_counts")
 
     def __init__(self, model: nn.Module, hyperparameters: BcaHyperparameters, **kwargs: Any) -> None:

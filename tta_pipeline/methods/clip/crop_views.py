@@ -15,12 +15,22 @@ def crop_views(images: torch.Tensor, generator: torch.Generator, *, num_views: i
     yield from views_of_each(images, num_views, lambda copies: crop_view(copies, generator))
 
 
+def skip_views(num_images: int, generator: torch.Generator, *, num_views: int) -> None:
+    """Draw the numbers of *num_views* crops of each of *num_images* images, and make no crop."""
+    _draw(num_images * num_views, generator)
+
+
 @in_float32
 def crop_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of the methods for CLIP: a crop of at least 8 % of the area, resized to the image, and a flip.
 
     *generator* must be on the host, so that views are the same on every device.
     """
-    numbers = torch.rand(len(images), 5, generator=generator)
+    numbers = _draw(len(images), generator)
     (maps,) = copy_to_device([flip_maps(resized_crop(numbers, min_area=0.08), numbers[:, 4])], images.device)
     return warp(images, maps, padding="border")
+
+
+def _draw(num_crops: int, generator: torch.Generator) -> torch.Tensor:
+    """Return the numbers of crops and flips, from 0 to 1, (num_crops, 5)."""
+    return torch.rand(num_crops, 5, generator=generator)

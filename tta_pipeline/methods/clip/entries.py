@@ -47,30 +47,90 @@ class BcaHyperparameters(Hyperparameters):
     """Number of predictions that the one-hot prior counts for in the mean."""
 
 
-class ZeroHyperparameters(Hyperparameters):
-    """Hyperparameters of ZERO."""
+class CropHyperparameters(Hyperparameters):
+    """Hyperparameters of every method that predicts an image from crops of it."""
 
     num_views: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of views of each image, including the image itself."""
+
+
+class ZeroHyperparameters(CropHyperparameters):
+    """Hyperparameters of ZERO."""
+
     kept_share: float = Field(default=0.3, gt=0, le=1)
     """Share of the views, those of lowest entropy, that vote (gamma in the paper)."""
 
 
-class TptHyperparameters(Hyperparameters):
-    """Hyperparameters of TPT."""
+class MtaHyperparameters(CropHyperparameters):
+    """Hyperparameters of MTA."""
+
+    affinity_weight: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    """Weight of the agreement between predictions in the inlierness of a view (lambda_q in the code)."""
+    entropy_weight: float = Field(default=0.2, gt=0, allow_inf_nan=False)
+    """Weight of the entropy of the inlierness, its temperature (lambda_y in the code)."""
+
+
+class TunedTextsHyperparameters(CropHyperparameters):
+    """Hyperparameters of every method that tunes text features to each image."""
 
     takes_gradients: ClassVar[bool] = True
 
     lr: float = Field(default=5e-3, gt=0, allow_inf_nan=False)
-    """Learning rate of AdamW on the context."""
+    """Learning rate of AdamW."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """Weight decay of the context."""
+    """Weight decay of what is tuned."""
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each image."""
-    num_views: int = Field(default=64, ge=2, le=MAX_COUNT)
-    """Number of views of each image, including the image itself."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
     """Share of the views, those of lowest entropy, that enter the loss."""
+
+
+class CtptHyperparameters(TunedTextsHyperparameters):
+    """Hyperparameters of C-TPT."""
+
+    dispersion_weight: float = Field(default=50.0, ge=0, allow_inf_nan=False)
+    """Weight of the dispersion of the text features in the loss (lambda in the code)."""
+
+
+class OnZetaHyperparameters(Hyperparameters):
+    """Hyperparameters of OnZeta."""
+
+    temperature: float = Field(default=0.04, gt=0, allow_inf_nan=False)
+    """Temperature of the proxies' cosines (tau_i in the code); the texts' is the model's own."""
+    proxy_lr: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Learning rate of the proxies for the first image (cw in the code); it falls with the square root of the count."""
+    dual_lr: float = Field(default=20.0, ge=0, allow_inf_nan=False)
+    """Learning rate of the dual variables for the first image (cr in the code); it falls in the same way."""
+    smallest_share: float = Field(default=1.0, ge=0, le=1)
+    """Share of the images that each class has at least, in parts of an equal share (alpha in the code)."""
+    proxy_share: float = Field(default=0.8, ge=0, le=1)
+    """Share of the proxies in the prediction at the end of the stream (beta in the code)."""
+    stream_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
+    """Number of images after which the share of the proxies stops growing: the length of the stream."""
+
+
+class OgaHyperparameters(Hyperparameters):
+    """Hyperparameters of OGA."""
+
+    cache_size: int = Field(default=8, ge=1, le=MAX_COUNT)
+    """Number of images of each class in the cache."""
+    likelihood_weight: float = Field(default=0.05, ge=0, allow_inf_nan=False)
+    """Weight of the logarithm of the Gaussians (tau in the code)."""
+
+
+class EcalpHyperparameters(Hyperparameters):
+    """Hyperparameters of ECALP."""
+
+    num_texts: int = Field(default=3, ge=1, le=MAX_COUNT)
+    """Number of texts that an image is joined to."""
+    num_images: int = Field(default=8, ge=1, le=MAX_COUNT)
+    """Number of images that an image is joined to."""
+    power: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Power of the similarities (gamma in the code); an even one, since cosines may be negative."""
+    neighbour_share: float = Field(default=1.0, ge=0, le=1)
+    """Share of the neighbours' labels in a new label; the rest is the label that an image kept (alpha)."""
+    num_turns: int = Field(default=3, ge=1, le=MAX_COUNT)
+    """Number of times that labels go to the neighbours, for each image of the stream."""
 
 
 METHODS: Mapping[str, MethodEntry] = {
@@ -122,7 +182,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "tpt": MethodEntry(
         implementation="tta_pipeline.methods.clip.tpt:Tpt",
         summary="The context of a CLIP's prompts is tuned to each image, so that views of the image agree.",
-        presets=dict.fromkeys(PRESETS, TptHyperparameters()),
+        presets=dict.fromkeys(PRESETS, TunedTextsHyperparameters()),
         needs="clip",
         paper=Paper(
             authors="Shu, Manli and others",
@@ -132,5 +192,83 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models",
         ),
         passes=76,
+    ),
+    "mta": MethodEntry(
+        implementation="tta_pipeline.methods.clip.mta:Mta",
+        summary="The mode of a CLIP's features of many views of an image, in which views that agree weigh more.",
+        presets=dict.fromkeys(PRESETS, MtaHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Zanella, Maxime and Ben Ayed, Ismail",
+            venue="CVPR",
+            year=2024,
+            arxiv="2405.02266",
+            title="On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt "
+            "Learning?",
+        ),
+        passes=64,
+    ),
+    "onzeta": MethodEntry(
+        implementation="tta_pipeline.methods.clip.onzeta:OnZeta",
+        summary="Labels of a CLIP balanced over classes, and proxies of the classes that learn from them.",
+        presets={"imagenet": OnZetaHyperparameters(), "cifar": OnZetaHyperparameters(stream_size=10_000)},
+        needs="clip",
+        paper=Paper(
+            authors="Qian, Qi and Hu, Juhua", venue="ECCV", year=2024, title="Online Zero-Shot Classification with CLIP"
+        ),
+    ),
+    "tps": MethodEntry(
+        implementation="tta_pipeline.methods.clip.tps:Tps",
+        summary="A shift of each class's text feature is tuned to each image, so that views of the image agree.",
+        presets=dict.fromkeys(PRESETS, TunedTextsHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Sui, Elaine and Wang, Xiaohan and Yeung-Levy, Serena",
+            venue="WACV",
+            year=2025,
+            title="Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language "
+            "Models",
+        ),
+        passes=76,
+    ),
+    "ctpt": MethodEntry(
+        implementation="tta_pipeline.methods.clip.ctpt:Ctpt",
+        summary="TPT whose loss also spreads the text features of the classes, so that confidence is honest.",
+        presets=dict.fromkeys(PRESETS, CtptHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Yoon, Hee Suk and others",
+            venue="ICLR",
+            year=2024,
+            title="C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text Feature Dispersion",
+        ),
+        passes=76,
+    ),
+    "oga": MethodEntry(
+        implementation="tta_pipeline.methods.clip.oga:Oga",
+        summary="Gaussians of a CLIP's surest images of each class correct the zero-shot prediction.",
+        presets=dict.fromkeys(PRESETS, OgaHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Fuchs, Clément and Zanella, Maxime and De Vleeschouwer, Christophe",
+            venue="arXiv",
+            year=2025,
+            arxiv="2501.04352",
+            title="Online Gaussian Adaptation of Vision-Language Models",
+        ),
+    ),
+    "ecalp": MethodEntry(
+        implementation="tta_pipeline.methods.clip.ecalp:Ecalp",
+        summary="Labels propagate from texts over a graph of a CLIP's features, which grows with each image.",
+        presets=dict.fromkeys(PRESETS, EcalpHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Li, Yushu and Su, Yongyi and Goodge, Adam and Jia, Kui and Xu, Xun",
+            venue="ICLR",
+            year=2025,
+            arxiv="2412.18303",
+            title="Efficient and Context-Aware Label Propagation for Zero-/Few-Shot Training-Free Adaptation of "
+            "Vision-Language Model",
+        ),
     ),
 }

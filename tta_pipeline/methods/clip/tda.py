@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.clip.entries import TdaHyperparameters
+from tta_pipeline.methods.clip.image_cache import enter, make_entropies
 from tta_pipeline.methods.clip.two_towers import TwoTowers
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
@@ -23,6 +24,7 @@ class Tda(Method):
     """Adds the votes of the positive cache to the zero-shot logits, and subtracts those of the negative cache."""
 
     name = "tda"
+    reads_only_features = True
     state_attrs = (
         "_positive_features", "_positive_entropies", "_negative_features", "_negative_entropies", "_negative_classes",
     )  # fmt: skip
@@ -33,11 +35,10 @@ class Tda(Method):
         self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
         num_classes, width = self._towers.text_features.shape
         positive, negative = (num_classes, hyperparameters.positive_size), (num_classes, hyperparameters.negative_size)
-        # Free places have infinite entropy, so that any image replaces them.
         self._positive_features = torch.zeros(*positive, width, device=self.device)
-        self._positive_entropies = torch.full(positive, math.inf, device=self.device)
+        self._positive_entropies = make_entropies(*positive, self.device)
         self._negative_features = torch.zeros(*negative, width, device=self.device)
-        self._negative_entropies = torch.full(negative, math.inf, device=self.device)
+        self._negative_entropies = make_entropies(*negative, self.device)
         self._negative_classes = torch.zeros(*negative, num_classes, device=self.device)
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -64,8 +65,8 @@ class Tda(Method):
         share = uncertainty / math.log2(self.num_classes)
         is_middling = (settings.entropy_lower < share) & (share < settings.entropy_upper)
         is_probable = (settings.mask_lower < probabilities) & (probabilities < settings.mask_upper)
-        _update_cache(self._positive_entropies, label, uncertainty, (self._positive_features, feature))
-        _update_cache(
+        enter(self._positive_entropies, label, uncertainty, (self._positive_features, feature))
+        enter(
             self._negative_entropies,
             label,
             uncertainty.where(is_middling, math.inf),
@@ -76,29 +77,6 @@ class Tda(Method):
         against = _affinity(self._negative_features, self._negative_entropies, feature, settings.negative_beta)
         objections = (against.unsqueeze(2) * self._negative_classes).sum((0, 1))
         return logits + settings.positive_alpha * votes.sum(1) - settings.negative_alpha * objections
-
-
-def _update_cache(
-    entropies: torch.Tensor,
-    label: torch.Tensor,
-    uncertainty: torch.Tensor,
-    *cached: tuple[torch.Tensor, torch.Tensor],
-) -> None:
-    """Replace the image of highest entropy in the class's cache if the new image has less; the host never waits.
-
-    Args:
-        entropies: Entropies of the images in the cache, (K, M).
-        label: Class of the new image, a scalar.
-        uncertainty: Entropy of the new image, a scalar.
-        cached: Tensors (K, M, ...) of the cache, each with the image's value.
-    """
-    index = label.view(1)
-    of_class = entropies.index_select(0, index).squeeze(0)
-    is_replaced = (torch.arange(len(of_class), device=of_class.device) == of_class.argmax()) & (uncertainty < of_class)
-    entropies.index_copy_(0, index, uncertainty.where(is_replaced, of_class).unsqueeze(0))
-    for values, value in cached:
-        rows = values.index_select(0, index).squeeze(0)
-        values.index_copy_(0, index, value.where(is_replaced.unsqueeze(1), rows).unsqueeze(0))
 
 
 def _affinity(keys: torch.Tensor, entropies: torch.Tensor, feature: torch.Tensor, beta: float) -> torch.Tensor:

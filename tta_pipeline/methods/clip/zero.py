@@ -4,8 +4,6 @@ Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language 
 image and random crops of it, are predicted, and those of lowest entropy are kept. At a temperature of zero, each kept
 view has one vote, and the class with most votes wins. If several classes are tied, the other views decide: the most
 certain one that votes for a tied class.
-
-Views of many images are drawn at once, by a generator on the host.
 """
 
 from typing import Any
@@ -13,34 +11,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.clip.crop_views import crop_views
+from tta_pipeline.methods.clip.crop_method import CropMethod
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
-from tta_pipeline.methods.clip.two_towers import TwoTowers
 from tta_pipeline.methods.losses import entropy
-from tta_pipeline.methods.method import Method
 
 
-class Zero(Method):
+class Zero(CropMethod):
     """Predicts by a vote of the most certain views; the logits are logarithms of the shares of votes."""
 
     name = "zero"
 
     def __init__(self, model: nn.Module, hyperparameters: ZeroHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        TwoTowers(model, self.name, num_classes=self.num_classes)
-        self._num_crops = hyperparameters.num_views - 1
         self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
-        self.generator = torch.Generator().manual_seed(self.seed)  # views are drawn on the host
 
-    def _predict(self, images: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            views = crop_views(images, self.generator, num_views=self._num_crops)
-            pairs = zip(images, views, strict=True)
-            return torch.stack([self._vote(self._forward(torch.cat([image[None], of_it]))) for image, of_it in pairs])
+    def _predict_views(self, logits: torch.Tensor, features: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        return torch.stack([self._vote(of_image) for of_image in logits])
 
     def _vote(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logarithms (K,) of the classes' shares of votes, from the *logits* (V, K) of the views."""
-        logits = logits.float()
         logits = logits[entropy(logits).argsort(stable=True)]
         kept, others = logits.argmax(1).tensor_split((self._num_kept,))
         votes = logits.new_zeros(logits.shape[1])

@@ -13,7 +13,6 @@ class ZeroShot(Source):
     """Predicts as `source` does, and refuses a model that is no CLIP."""
 
     name = "zero_shot"
-    reads_only_features = False  # cached features come without the towers
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
