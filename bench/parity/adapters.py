@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from sklearn.mixture import GaussianMixture
 from torch import nn
 from torchvision import transforms
 
@@ -189,6 +190,43 @@ def _shot_im(at: Setting) -> Any:
     code = import_from_clone(at.clone, "tta_methods.shot_im", {"tta_methods": package(at.clone / "tta_methods")})
     told = SimpleNamespace(steps=_any(at).steps, update_bn_only=_any(at).params == "norm", beta_clustering_loss=0)
     return code.SHOTIM(at.network, told)
+
+
+class _WithFc(nn.Module):
+    """A network whose last linear layer is called `fc`, as in the models that UniEnt adapts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.features = FeaturesOf(network)
+        self.fc: nn.Module = self.features.last
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.fc(self.features(images))
+        return logits
+
+
+def ostta(at: Setting) -> Predict:
+    """Make OSTTA."""
+    return _unient(at, "ostta", "OSTTA")
+
+
+def unient(at: Setting) -> Predict:
+    """Make Tent with UniEnt's loss."""
+    return _unient(at, "tent", "Tent")
+
+
+_CRITERIA = {"none": "ent", "hard": "ent_ind_ood", "soft": "ent_unf"}
+
+
+def _unient(at: Setting, name: str, of: str) -> Predict:
+    code, settings = import_from_clone(at.clone, f"cifar.{name}", {"cifar": package(at.clone / "cifar")}), _any(at)
+    vars(code)["GaussianMixture"] = partial(GaussianMixture, random_state=0)  # as ours; theirs draws its start
+    network = code.configure_model(_WithFc(at.network))
+    made: Predict = getattr(code, of)(
+        network, _optimizer(at, code.collect_params(network)[0]), steps=settings.steps,
+        alpha=[settings.marginal_weight, settings.unknown_weight], criterion=_CRITERIA[settings.split],
+    )  # fmt: skip
+    return made
 
 
 class _Zoo(nn.Module):

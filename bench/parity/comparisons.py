@@ -22,6 +22,7 @@ from bench.parity.adapters import (
     lame_of_lame,
     neo,
     of_md,
+    ostta,
     petta,
     petta_with_divergence_of_each_class,
     rdumb,
@@ -37,6 +38,7 @@ from bench.parity.adapters import (
     t3a,
     tent,
     tent_of_come,
+    unient,
     view_after_images,
     zerosiam,
 )
@@ -75,6 +77,7 @@ COMMITS: Mapping[str, str] = {
     "azshue/TPT": "63ecbace79694205d7884e63fdc3137a200f0b0e",
     "baek85/IMSE": "b8632d6aedf966aebc334a9f1ffce85ac4844244",
     "fiveai/LAME": "d2e5f63090bc1c8129bf7cbd781029a5955e1a67",
+    "gaozhengqing/UniEnt": "af7faa8c674b61f0ce3741a6e265fd202d8a6656",
     "hthieu166/petta": "5b4de7f064f00c0532b2a14faf7243d8531dfcf1",
     "kdiAAA/TDA": "e697fb0c8078cdeff93daa56bcf8860702542069",
     MD: "8b2ed63255d906b6b0afaefc6ae630b9ec4bdaa1",
@@ -216,6 +219,16 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="shot_im, norm layers", method="shot_im", repository="MotasemAlfarra/Online_Test_Time_Adaptation",
         theirs=shot_im_of_norm_layers, changes={"params": "norm", "optimizer": "sgd", "lr": 0.01},
+    ),
+    Comparison(title="ostta", method="ostta", repository="gaozhengqing/UniEnt", theirs=ostta),
+    Comparison(
+        title="ostta, hard split", method="ostta", repository="gaozhengqing/UniEnt", theirs=ostta,
+        changes={"split": "hard"},
+    ),
+    Comparison(title="unient", method="unient", repository="gaozhengqing/UniEnt", theirs=unient),
+    Comparison(
+        title="unient, soft split", method="unient", repository="gaozhengqing/UniEnt", theirs=unient,
+        changes={"split": "soft", "unknown_weight": 0.2},
     ),
     Comparison(
         title="imse", method="imse", repository="baek85/IMSE", theirs=imse, network=vit, changes={"e_margin": 0.9}

@@ -10,7 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.calibration import (
+    adaptive_calibration_error,
+    area_under_risk_coverage,
+    calibration_bins,
+)
 from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import machine_facts
@@ -171,6 +175,8 @@ def _metrics(samples: SampleScores[npt.NDArray[Any]], *, num_classes: int) -> di
         "ece": calibration.ece,
         "max_calibration_error": calibration.max_error,
         "rms_calibration_error": calibration.rms_error,
+        "adaptive_ece": adaptive_calibration_error(confidences, correct),
+        "aurc": area_under_risk_coverage(confidences, correct),
         "calibration": calibration,
         "num_predicted_classes": len(np.unique(samples.predictions)),
         "class_counts": count_classes(samples.labels, correct, num_classes=num_classes),

@@ -16,3 +16,33 @@ def calibration_bins(confidences: npt.NDArray[np.float64], correct: npt.NDArray[
         confidence_sums=tuple(np.bincount(bins, confidences, minlength=NUM_BINS).tolist()),
         correct_counts=tuple(np.bincount(bins, correct, minlength=NUM_BINS).astype(np.int64).tolist()),
     )
+
+
+def adaptive_calibration_error(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
+    """Return the calibration error in [0, 1] of *confidences* and *correct*, (N,), in 15 bins of equally many samples.
+
+    Nguyen and O'Connor 2015, "Posterior calibration and exploratory analysis for natural language processing models".
+    Samples of equal confidence each count as the mean of them, so that their order decides nothing.
+    """
+    sure, right = _surest_first(confidences, correct)
+    parts = zip(np.array_split(sure, NUM_BINS), np.array_split(right, NUM_BINS), strict=True)
+    return float(sum(abs((one - other).sum()) for one, other in parts)) / len(sure)
+
+
+def area_under_risk_coverage(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
+    """Return the mean, over n, of the error of the n samples of highest *confidences*, (N,); *correct* is (N,).
+
+    Geifman and El-Yaniv 2017, "Selective classification for deep neural networks", section 2, as the mean of their
+    curve. Samples of equal confidence each count as the mean of them, so that their order decides nothing.
+    """
+    _, right = _surest_first(confidences, correct)
+    return float((np.cumsum(1 - right) / np.arange(1, len(right) + 1)).mean())
+
+
+def _surest_first(
+    confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the confidences in descending order, and the share of correct ones among the equals of each, both (N,)."""
+    levels, places, counts = np.unique(confidences, return_inverse=True, return_counts=True)
+    shares = np.bincount(places, correct) / counts
+    return np.repeat(levels, counts)[::-1], np.repeat(shares, counts)[::-1]

@@ -229,10 +229,10 @@ def open_set_dots(table: Table) -> Figure | None:
         separation.plot(auroc, place, "s", color=_AUROC_COLOUR)
     errors.set_yticks(range(len(rows)), [name for name, *_ in rows])
     errors.set_ylim(len(rows) - 0.5, -0.5)
-    errors.set_xlabel("error on known images: closed (ring), with unknown ones (dot)")
+    errors.set_xlabel("error on known images; ring: closed")
     errors.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     separation.axvline(0.5, color="0.5", linewidth=0.6)
-    separation.set_xlabel("AUROC; 0.5 is chance")
+    separation.set_xlabel("AUROC")
     for axis in (errors, separation):
         hide_frame(axis)
     return figure

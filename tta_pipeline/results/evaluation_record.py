@@ -339,6 +339,14 @@ class Evaluation:
         float,
         _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
     ]
+    adaptive_ece: Annotated[
+        float | None,
+        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
+    ] = None
+    aurc: Annotated[
+        float | None,
+        _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
+    ] = None
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
     class_counts: Annotated[ClassCounts, SeparatePart()]
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]

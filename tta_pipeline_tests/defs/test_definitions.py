@@ -203,7 +203,7 @@ def test_to_materialize_what_is_wrong_fails_with_the_sentence_and_stops_nothing_
     finished = project.materialize("mine/evaluation/wrong,mine/clean/source_split")
 
     assert 0 != finished.returncode
-    assert "experiments.wrong: method is 'nrom'; expected one of 36 names (did you mean norm" in finished.stderr
+    assert "experiments.wrong: method is 'nrom'; expected one of 38 names (did you mean norm" in finished.stderr
     assert (project.locations.generated_source("mine") / "clean" / "0").is_dir()
 
 
@@ -224,3 +224,22 @@ def test_a_range_without_cells_is_refused(project: Project):
 
     assert finished.returncode != 0
     assert "found a partition range without any cell" in finished.stderr
+
+
+def test_an_open_stream_depends_on_the_shards_of_its_unknown_images(project: Project):
+    """Of the same cells, of the clean images, and of all cells for a stream over several; everything still resolves."""
+    is_open = "unknown: {source: letters, share: 0.2}"
+    project.add_benchmark("letters", SMALL.replace("kind: digits", "kind: digits, characters: letters"))
+    project.add_benchmark(
+        "open",
+        f"{SMALL}  one: {{model: cnn, method: norm, protocol: {{shift: reset_each_shift, {is_open}}}}}\n"
+        f"  all: {{model: cnn, method: norm, protocol: {{shift: continual, {is_open}}}}}\n",
+    )
+    definitions = build_definitions(project.locations)
+    graph = definitions.resolve_asset_graph()
+
+    dg.Definitions.validate_loadable(definitions)
+    for own, other in (("evaluation/one", ""), ("clean/evaluation/one", "clean/"), ("evaluation/all", "")):
+        parents = graph.get(dg.AssetKey(f"open/{own}".split("/"))).parent_keys
+        assert dg.AssetKey(f"letters/{other}shard_manifest".split("/")) in parents
+    assert not any("letters" in key.path for key in graph.get(dg.AssetKey(["open", "evaluation", "norm"])).parent_keys)

@@ -5,7 +5,11 @@ import pytest
 import torch
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
-from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.calibration import (
+    adaptive_calibration_error,
+    area_under_risk_coverage,
+    calibration_bins,
+)
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,
@@ -136,3 +140,28 @@ def test_scores_without_labels_are_missing_where_they_have_no_value():
     assert sure["predicted_class_entropy"] == pytest.approx([np.log(NUM_CLASSES)])
     assert odd["mean_entropy"] is odd["mean_confidence"] is sure["source_agreement"] is None
     assert odd["predicted_class_entropy"] == [0]
+
+
+def test_the_area_under_risk_and_coverage_by_hand():
+    """Errors among the surest 1, 2, 3 and 4 are 0, 1/2, 1/3 and 1/2; of equals each counts as their mean."""
+    correct = np.array([True, False, True, False])
+
+    assert area_under_risk_coverage(np.array([0.9, 0.8, 0.7, 0.6]), correct) == pytest.approx(
+        (1 / 2 + 1 / 3 + 1 / 2) / 4
+    )
+    assert area_under_risk_coverage(np.full(4, 0.5), correct) == 0.5
+    assert area_under_risk_coverage(np.array([0.1, 0.2, 0.2, 0.9]), correct) == pytest.approx(
+        (1 + 3 / 4 + 4 / 6 + 1 / 2) / 4
+    )
+
+
+def test_adaptive_bins_have_equally_many_samples(logits: torch.Tensor):
+    """Against a loop over 15 parts of the sorted samples, and without error where confidence is accuracy."""
+    scores = scores_of(logits)
+    confidences, correct = scores.confidences.double().numpy(), (scores.predictions == labels_of(NUM_SAMPLES)).numpy()
+    parts = np.array_split(np.argsort(-confidences), 15)
+    expected = sum(len(part) / NUM_SAMPLES * abs(correct[part].mean() - confidences[part].mean()) for part in parts)
+
+    assert adaptive_calibration_error(confidences, correct) == pytest.approx(expected)
+    assert adaptive_calibration_error(np.full(4, 0.5), np.array([True, False, True, False])) == pytest.approx(0)
+    assert adaptive_calibration_error(np.array([1.0, 0.5]), np.array([True, False])) == pytest.approx(0.25)

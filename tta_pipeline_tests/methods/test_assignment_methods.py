@@ -151,7 +151,9 @@ def test_the_first_image_alone_gets_the_bias_of_neo():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", ["lame", "t3a", "neo", "rmt", "petta", "zerosiam", "spa", "shot_im", "adacontrast"])
+@pytest.mark.parametrize(
+    "method", ["lame", "t3a", "neo", "rmt", "petta", "zerosiam", "spa", "shot_im", "unient", "adacontrast"]
+)
 def test_a_model_without_a_linear_layer_at_its_end_is_refused(method: str):
     """Features are the input of the layer that gives the classes; without one there are none."""
     model = nn.Sequential(nn.Conv2d(3, NUM_CLASSES, 3), nn.BatchNorm2d(NUM_CLASSES), nn.AdaptiveAvgPool2d(1))

@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from sklearn.mixture import GaussianMixture
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -507,3 +508,43 @@ def test_top_layers_stay_as_they_are(method: str):
 
     assert not torch.equal(network().bn1.weight, adapted.model.bn1.weight)
     assert torch.equal(network().layer4.weight, adapted.model.layer4.weight)
+
+
+@pytest.mark.parametrize("split", ["none", "hard", "soft"])
+@pytest.mark.parametrize("samples", ["all", "surer"])
+def test_unient_follows_its_formula(samples: str, split: str):
+    """Entropy of known images falls, of unknown ones rises; of OSTTA's samples only those enter that became surer."""
+    model, source = surer(batch_norm_model()), surer(batch_norm_model()).train()
+    _, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        found, before = expected[-1].softmax(1), source(batch).softmax(1).detach()
+        known = likely_known(source[:-1](batch).detach(), source[-1].weight.detach(), split)
+        is_chosen = [samples == "all" or bool(p[q.argmax()] >= q.max()) for p, q in zip(found, before, strict=True)]
+        each = list(zip([entropy(p) for p in found], known, is_chosen, strict=True))
+        if split == "soft":
+            pulled, pushed = [h * w for h, w, chosen in each if chosen], [h * (1 - w) for h, w, _ in each]
+        else:
+            pulled, pushed = [h for h, w, chosen in each if chosen and w], [h for h, w, _ in each if not w]
+        loss = (mean(pulled) if pulled else 0) - 0.3 * (mean(pushed) if pushed else 0)
+        (loss - 0.7 * entropy(found.mean(0))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    settings = {"lr": LR, "samples": samples, "split": split, "unknown_weight": 0.3, "marginal_weight": 0.7}
+    predicted, adapted = run("unient", surer(batch_norm_model()), contrasts(), **settings)
+    assert_follows(expected, predicted)
+    torch.testing.assert_close(adapted.confidence(predicted[0]), predicted[0].exp().sum(1).log())
+    assert adapted.source_logits().shape == predicted[-1].shape
+
+
+def likely_known(features: torch.Tensor, prototypes: torch.Tensor, split: str) -> list[float]:
+    """Return for each image the probability of the Gaussian of images like a class, or whether it is the larger."""
+    if split == "none":
+        return [1.0] * len(features)
+    likeness = torch.cosine_similarity(features[:, None], prototypes[None], dim=2).amax(1)
+    unlikeness = 1 - (likeness - likeness.min()) / (likeness.max() - likeness.min())
+    mixture = GaussianMixture(2, random_state=0).fit(unlikeness[:, None].numpy())
+    shares = mixture.predict_proba(unlikeness[:, None].numpy())[:, mixture.means_.argmin()]
+    return [float(share) if split == "soft" else float(share > 0.5) for share in shares]

@@ -58,7 +58,19 @@ EASY: dict[str, dict[str, Any]] = {
     "deyo": {"deyo_margin": 1.0, "plpd_threshold": -1.0},
 }
 """What lets a method adapt on nearly any sample, and keep what it learned."""
-NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt", "petta", "zerosiam", "spa", "shot_im", "foa"}
+NEED_ONE_CLASSIFIER = {
+    "lame",
+    "t3a",
+    "neo",
+    "adacontrast",
+    "rmt",
+    "petta",
+    "zerosiam",
+    "spa",
+    "shot_im",
+    "unient",
+    "foa",
+}
 NUM_ADDED = {
     "lora": dict.fromkeys(NETWORKS, 32) | dict.fromkeys(("timm Swin", "torchvision Swin"), 46)
     | {"timm ConvNeXt": 20, "torchvision ConvNeXt": 16},

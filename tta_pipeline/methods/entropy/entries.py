@@ -175,6 +175,21 @@ class ShotImHyperparameters(GradientHyperparameters):
     """Parameters that adapt: all except the classifier's, or weight and bias of the norm layers."""
 
 
+class UnientHyperparameters(GradientHyperparameters):
+    """Hyperparameters of UniEnt and OSTTA."""
+
+    samples: Literal["all", "surer"] = "all"
+    """Known samples whose entropy is minimised: all, or those that the model gives at least the source model's
+    probability of the source model's label."""
+    split: Literal["none", "hard", "soft"] = "hard"
+    """How known samples are told from unknown ones: not at all; each is one or the other, as in UniEnt; or each is both
+    in the proportion of its probabilities, as in UniEnt+."""
+    unknown_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Weight of the mean entropy of unknown samples, which is maximised."""
+    marginal_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Weight of the entropy of the mean prediction, which is maximised."""
+
+
 class ImseHyperparameters(GradientHyperparameters):
     """Hyperparameters of IMSE."""
 
@@ -427,6 +442,38 @@ METHODS: Mapping[str, MethodEntry] = {
             ),
         ),
         passes=3,
+    ),
+    "ostta": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.unient:Unient",
+        summary="Entropy minimisation on samples of whose label the model is no less sure than the source model was.",
+        presets={
+            "imagenet": UnientHyperparameters(lr=1e-3, samples="surer", split="none"),
+            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none"),
+        },
+        paper=Paper(
+            authors="Lee, Jungsoo and others",
+            venue="ICCV",
+            year=2023,
+            arxiv="2308.06879",
+            title="Towards Open-Set Test-Time Adaptation Utilizing the Wisdom of Crowds in Entropy Minimization",
+        ),
+        passes=4,
+    ),
+    "unient": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.unient:Unient",
+        summary="Entropy falls for images that look known, and rises for those that look unknown.",
+        presets={
+            "imagenet": UnientHyperparameters(lr=1e-3),
+            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam"),
+        },
+        paper=Paper(
+            authors="Gao, Zhengqing and others",
+            venue="CVPR",
+            year=2024,
+            arxiv="2404.06065",
+            title="Unified Entropy Optimization for Open-Set Test-Time Adaptation",
+        ),
+        passes=4,
     ),
     "imse": MethodEntry(
         implementation="tta_pipeline.methods.entropy.imse:Imse",
