@@ -221,6 +221,8 @@ images were JPEG files, and were **corrupted here**: compare these figures with 
 Methods that draw random numbers ran with three seeds. Times are of one shared CPU core; the numbers of forwards and
 backwards hold on any machine. On few images a method that learns slowly does not reach its best.
 `rmt` warms up on 2,000 source images, not on 50,000.
+
+Photographs of ImageNet have [a page of their own](photograph-leaderboard.md).
 """
 
 

@@ -11,6 +11,7 @@ WRONG = np.arange(200) < 100
 
 
 def cells(is_wrong: np.ndarray, names: tuple[str, ...] = CELLS) -> dict[str, WrongSamples]:
+    """Return the same wrong samples on each cell."""
     return {
         name: WrongSamples(samples=name, images="same", in_mean=not name.startswith("clean"), is_wrong=is_wrong)
         for name in names
