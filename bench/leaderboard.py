@@ -222,7 +222,8 @@ Methods that draw random numbers ran with three seeds. Times are of one shared C
 backwards hold on any machine. On few images a method that learns slowly does not reach its best.
 `rmt` warms up on 2,000 source images, not on 50,000.
 
-Photographs of ImageNet have [a page of their own](photograph-leaderboard.md).
+Photographs of ImageNet have [a page of their own](photograph-leaderboard.md), which says what 500 of them can show and
+what they cannot.
 """
 
 
