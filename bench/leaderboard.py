@@ -6,6 +6,10 @@ akamaster/pytorch_resnet_cifar10. The first 100 test images of each class are co
 published files were not available: the figures are comparable with each other, but with no published table. Data and
 results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The pages are docs/leaderboard.md and
 docs/transformers.md, with their pictures.
+
+`python -m bench.leaderboard FOLDER BOARD METHOD...` runs these methods only and prints their rows, beside which the
+rows of a page still stand if `source` among them has the page's figures: the network and the images are the same.
+Photographs of ImageNet have a board of their own, `bench.photographs`.
 """
 
 import hashlib
@@ -107,34 +111,44 @@ preset `cifar`.""",
         batch_size=64,
         text="""A small ViT (`vit_tiny` with 6 blocks of 96 channels, patches of 4 pixels), trained here for 6 epochs on
 CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet_vit` where a method has it, else
-`cifar`. Its settings are for a ViT-B on ImageNet: what collapses here shows that rates do not carry over.""",
+`cifar`. The settings of `imagenet_vit` are for a ViT-B on ImageNet: a collapse here shows that learning rates do not
+carry over.""",
     ),
 }
 
 
-def main(folder: Path, board: Board) -> None:
-    """Run the unfinished evaluations, and write the page."""
+def main(folder: Path, board: Board, methods: Sequence[str] = ()) -> None:
+    """Run the unfinished evaluations of all methods, and write the page; or run *methods*, and print their rows."""
     locations = Locations.from_environment()
     sys.path.append(str(folder))  # for resnet.py
-    left_out = prepare(locations, folder, board)
+    left_out = prepare(locations, folder, board, methods)
     launch(locations, folder, board.benchmark)
-    write(locations, board, left_out)
+    if methods:
+        sys.stdout.write("\n".join(_rows(read_table(locations, board))) + "\n")
+    else:
+        write(locations, board, left_out)
+
+
+def read_table(locations: Locations, board: Board) -> Table:
+    """Return the rows of the board's methods."""
+    with open_metrics(locations.metrics) as connection:
+        return query(connection, LEADERBOARD, [board.benchmark, "cifar_10_c"])
 
 
 def write(locations: Locations, board: Board, left_out: Mapping[str, str]) -> None:
     """Write the page and its picture from the results."""
-    with open_metrics(locations.metrics) as connection:
-        table = query(connection, LEADERBOARD, [board.benchmark, "cifar_10_c"])
+    table = read_table(locations, board)
     figure = error_against_cost(table)
     assert figure is not None, "a board has several methods"
     (DOCS / "images" / f"{board.page}.png").write_bytes(as_png(figure))
     (DOCS / f"{board.page}.md").write_text(page(board, table, left_out))
 
 
-def prepare(locations: Locations, folder: Path, board: Board) -> dict[str, str]:
-    """Write the images and the benchmark file, and return the reason for each method that is left out."""
+def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[str] = ()) -> dict[str, str]:
+    """Write the images and the benchmark file of *methods* or of all, and return why each other one is left out."""
     images = first_test_images(locations, folder)
     left_out = {name: why for name in METHODS if (why := _reason_left_out(name, board))}
+    runs = [name for name in methods or METHODS if name not in left_out]
     model = MODELS[board.name](folder)
     train = {"train": str(folder / "train.tar.gz")} if model["kind"] == "trained" else {}
     content = {
@@ -147,7 +161,7 @@ def prepare(locations: Locations, folder: Path, board: Board) -> dict[str, str]:
         "shards": {"num_shards": 1},
         **({"train_shards": {"num_shards": 4}} if train else {}),
         "models": {"model": model},
-        "experiments": {name: experiment(name, board) for name in METHODS if name not in left_out},
+        "experiments": {name: experiment(name, board) for name in runs},
     }
     locations.benchmark_files.mkdir(parents=True, exist_ok=True)
     (locations.benchmark_files / f"{board.benchmark}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -202,10 +216,14 @@ def page(board: Board, table: Table, left_out: Mapping[str, str]) -> str:
 
 
 _TEXT = """
-The first 100 test images of each class, in a drawn order; each method is reset before each cell. The images were JPEG
-files, and were **corrupted here**: these figures compare with each other, and with no published table. Methods that
-draw random numbers ran with three seeds. Times are those of one shared CPU core; forwards and backwards hold anywhere.
-On few images a method that learns slowly shows less than it can. `rmt` warms up on 2,000 source images, not on 50,000.
+Each cell has the first 100 test images of each class, in a random order; each method is reset before each cell. The
+images were JPEG files, and were **corrupted here**: compare these figures with each other, not with published tables.
+Methods that draw random numbers ran with three seeds. Times are of one shared CPU core; the numbers of forwards and
+backwards hold on any machine. On few images a method that learns slowly does not reach its best.
+`rmt` warms up on 2,000 source images, not on 50,000.
+
+Photographs of ImageNet have [a page of their own](photograph-leaderboard.md), which says what 500 of them can show and
+what they cannot.
 """
 
 
@@ -261,4 +279,4 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), BOARDS[sys.argv[2]])
+    main(Path(sys.argv[1]), BOARDS[sys.argv[2]], sys.argv[3:])

@@ -52,7 +52,9 @@ with status 1.
 """
 _SEEDS = """Where each image of a view has its own draws in ours, and a whole batch has one in theirs, single
 predictions cannot agree; the errors over seeds should. By `python -m bench.parity NAME --images M --seeds N`; ± is the
-standard deviation over seeds. A row with such draws that is not listed was not run over seeds."""
+standard deviation over seeds. Three rows with such draws have no line. `cmf` with its preset steps as `roid` does,
+whose line is here. `petta` differs by class as well, so its errors would show two reasons at once. `rmt` warms up
+before each seed: five seeds would take about ten minutes of a core, by the times of its method, and were not run."""
 _COLUMNS = (
     "comparison",
     "code",

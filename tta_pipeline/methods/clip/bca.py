@@ -6,9 +6,10 @@ the class embeddings m, which start as the text features. The prior P(y|m) start
 is probable enough, the image enters the running mean of this embedding, and the prediction enters the running mean of
 its prior.
 
-The authors' program was not found. This file follows the paper's equations as two public readings quote them, and takes
-the constants of TTABC's program (walawalagoose/TTABC), which uses the predicted class in place of the most probable
-embedding. Images are processed in order, so the batch size does not change the predictions.
+The authors' program (buerzlh/Bayesian-Test-Time-Adaptation-for-Vision-Language-Models) could not be had. This file
+follows the paper's equations as public readings quote them, and takes the constants of TTABC's program
+(walawalagoose/TTABC), which uses the predicted class in place of the most probable embedding.
+Images are processed in order, so the batch size does not change the predictions.
 """
 
 from typing import Any
