@@ -1,7 +1,7 @@
 """Methods that read only features: one shared forward pass of the frozen network, against one pass for each method.
 
 In both cases, the pixels of the cell are decoded already, and everything computes in one thread. Methods for a CLIP are
-measured on open_clip's ViT-B-32 with random weights, against one method without kept features; those with crops have 8
+measured on open_clip's ViT-B-32 with random weights, against one method without kept features; those with crops have 4
 views of each image.
 """
 
@@ -36,7 +36,7 @@ NUM_PHOTOGRAPHS = int(os.environ.get("BENCH_PHOTOGRAPHS", "200"))
 METHODS = ("source", "lame", "t3a")
 METHODS_OF_CLIP = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "source", "lame", "t3a", "neo")
 METHODS_OF_CROPS = ("zero", "mta", "tps")
-NUM_VIEWS = 8
+NUM_VIEWS = 4
 SIZE = 32
 SIZE_OF_CLIP = 224
 
@@ -140,10 +140,11 @@ def _clip() -> LoadedModel:
 
     torch.manual_seed(0)
     tower = open_clip.create_model("ViT-B-32").visual
-    texts = normalize(torch.randn(NUM_CLASSES, tower.output_dim), dim=1)
+    num_classes = min(NUM_CLASSES, NUM_PHOTOGRAPHS)
+    texts = normalize(torch.randn(num_classes, tower.output_dim), dim=1)
     network = ZeroShotClassifier(tower, texts, scale=100.0).eval()
     return LoadedModel(
-        name="clip", make_network=partial(deepcopy, network), num_classes=NUM_CLASSES, weights="random",
+        name="clip", make_network=partial(deepcopy, network), num_classes=num_classes, weights="random",
         weights_sha256="0" * 64, mean=(0.5,) * 3, std=(0.25,) * 3, architecture="ViT-B-32",
     )  # fmt: skip
 

@@ -104,6 +104,52 @@ def _predict_by_oga(at: Setting, made: Any) -> Predict:
     return torch.no_grad()(predict)
 
 
+def boostadapter(at: Setting) -> Predict:
+    """Make BoostAdapter, whose loop takes a whole stream, so each batch is run with the features of all images before.
+
+    Its settings are those for a fine-grained set, where the image itself is kept and predicted.
+    """
+    settings: Any = at.settings
+    absent = {"wandb": (), "clip": (), "datasets": ("build_dataset",), "datasets.imagenet": ("ImageNet",)}
+    absent |= {"datasets.utils": ("build_data_loader", "AugMixAugmenter"), "loguru": ("logger",), "IPython": ("embed",)}
+    stand_ins = {name: module(name, **dict.fromkeys(of_it)) for name, of_it in absent.items()}
+    code = import_from_clone(at.clone, "runner", stand_ins)
+    positive = {
+        "enabled": True, "shot_capacity": settings.positive_size, "alpha": settings.positive_alpha,
+        "beta": settings.positive_beta,
+    }  # fmt: skip
+    negative = {
+        "enabled": True, "shot_capacity": settings.negative_size, "alpha": settings.negative_alpha,
+        "beta": settings.negative_beta,
+        "entropy_threshold": {"lower": settings.entropy_lower, "upper": settings.entropy_upper},
+        "mask_threshold": {"lower": settings.mask_lower, "upper": settings.mask_upper},
+    }  # fmt: skip
+    told, logger = SimpleNamespace(mode="boostadapter", datasets="dtd"), SimpleNamespace(info=lambda *_: None)
+    clip = SimpleNamespace(encode_image=torch.clone)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        seen.extend(_features_of_views(images))
+        found: list[torch.Tensor] = []
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(torch.Tensor, "half", torch.Tensor.float))
+            stack.enter_context(
+                patch.object(code, "cls_acc", lambda logits, _: found.append(logits) or 0.0, create=True)
+            )
+            texts, more = text_features_of(at).T, {"delta": settings.num_boosting}
+            code.run_test_tda(positive, negative, seen, clip, texts, logger, told, more)
+        return torch.cat(found[-len(images) :])
+
+    def _features_of_views(images: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        crops = crop_views(images, generator, num_views=settings.num_views - 1)
+        pairs = zip(images, crops, strict=True)
+        views = (torch.cat([image[None], of_it]) for image, of_it in pairs)
+        return [(image_features(at, each), torch.zeros(1)) for each in views]
+
+    generator = torch.Generator().manual_seed(at.ours.seed)
+    return torch.no_grad()(predict)
+
+
 def ecalp(at: Setting) -> Predict:
     """Make ECALP, whose script gives it each image twice, behind all images before."""
     settings: Any = at.settings

@@ -45,6 +45,7 @@ from bench.parity.adapters import (
 from bench.parity.cifar import InBfloat16, vit
 from bench.parity.clip import as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
 from bench.parity.clip_methods import (
+    boostadapter,
     ctpt,
     ecalp,
     ecalp_with_first_of_equals,
@@ -86,6 +87,7 @@ COMMITS: Mapping[str, str] = {
     "mr-eggplant/SAR": "20f6e24b17525f34503510afccedc0629b67b7c4",
     "oripress/CCC": "656dec36b8f5b4dbf64fe44c73a9a1326b9588ff",
     "pilsHan/rem": "d757218433944c3bd736f8d230dec6f3f29f118a",
+    "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
 }
 """The commit of each repository with which the rows of docs/parity.md were made."""
@@ -305,6 +307,10 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="ecalp, first of equals", method="ecalp", repository="Yushu-Li/ECALP", network=as_clip,
         theirs=ecalp_with_first_of_equals, as_theirs=_SHARES, num_images=800,
+    ),
+    Comparison(
+        title="boostadapter", method="boostadapter", repository="taolinzhang/BoostAdapter", theirs=boostadapter,
+        network=as_clip, num_images=400,
     ),
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),

@@ -104,6 +104,12 @@ class Experiment(ConfigModel):
                     f"found compile step with {self.method}, which takes no gradient step on the network; "
                     "expected reduce-overhead"
                 )
+            if self.protocol.predict_after_update and not self.entry.predicts_by_network:
+                raise ValueError(
+                    f"found predict_after_update with {self.method}, whose predictions are not those of an adapted "
+                    "network alone; expected a method such as tent or sar, or an entry of your own with "
+                    "`predicts_by_network=True`"
+                )
             self.entry.require_batch_size(self.method_batch_size)
             self.configured_hyperparameters()
         except ValidationError as error:

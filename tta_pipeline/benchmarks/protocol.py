@@ -10,6 +10,7 @@ from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
 SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet"]
 _CORRELATED = "correlated"
+_AFTER_UPDATE = "_after_update"
 _OPEN = "_open"
 """Ending of the name of a protocol with unknown images."""
 
@@ -29,7 +30,7 @@ class Protocol(ConfigModel):
     """The protocol of an experiment.
 
     In a benchmark file, its name is enough: one of the values of `shift`; `correlated`, which is `continual` with order
-    `by_class`; or a value of `shift` followed by `_correlated`, such as `mixed_correlated`.
+    `by_class`; or a value of `shift` followed by `_correlated`, such as `mixed_correlated`. `_after_update` may follow.
     """
 
     shift: Shift = "reset_each_shift"
@@ -67,15 +68,21 @@ class Protocol(ConfigModel):
     """Seconds that a method may take in a stream in addition to the time of the source model; after that, the method is
     frozen (the amortised utility of Sreeram et al. 2026, "Tempora")."""
 
+    predict_after_update: bool = False
+    """Whether each batch is predicted once more by the network after the update, which costs another forward pass. The
+    tables of TTABC (walawalagoose/TTABC) for SAR and DeYO are made so; papers predict before the update."""
+
     @model_validator(mode="before")
     @classmethod
     def _expand_name(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        if value == _CORRELATED:
-            return {"shift": "continual", "order": "by_class"}
-        shift = value.removesuffix(f"_{_CORRELATED}")
-        return {"shift": shift, **({"order": "by_class"} if shift != value else {})}
+        name = value.removesuffix(_AFTER_UPDATE)
+        after = {"predict_after_update": True} if name != value else {}
+        if name == _CORRELATED:
+            return {"shift": "continual", "order": "by_class", **after}
+        shift = name.removesuffix(f"_{_CORRELATED}")
+        return {"shift": shift, **({"order": "by_class"} if shift != name else {}), **after}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Protocol":
@@ -95,6 +102,10 @@ class Protocol(ConfigModel):
             raise ValueError(f"found {' with '.join(limits + others)}; expected one of them")
         if self.shift == "slow" and self.unknown is not None:
             raise ValueError("found unknown with shift slow; expected another shift, whose cells each have all images")
+        if self.predict_after_update and (limits or self.window > 1):
+            raise ValueError(
+                f"found predict_after_update with {', '.join(limits) or f'window {self.window}'}; expected one of them"
+            )
         if self.shift == "slow" and self.order != "stored":
             raise ValueError(
                 f"found order {self.order} with shift slow; expected stored, since the severities define the order"
@@ -104,10 +115,11 @@ class Protocol(ConfigModel):
     @property
     def name(self) -> str:
         """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring or open."""
-        recurring, is_open = "recurring_" if self.recurring > 1 else "", "" if self.unknown is None else _OPEN
+        recurring = "recurring_" if self.recurring > 1 else ""
+        ending = _AFTER_UPDATE * self.predict_after_update + _OPEN * (self.unknown is not None)
         if self.order not in ("by_class", "dirichlet"):
-            return recurring + self.shift + is_open
-        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}") + is_open
+            return recurring + self.shift + ending
+        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}") + ending
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:

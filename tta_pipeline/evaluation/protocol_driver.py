@@ -81,6 +81,24 @@ class EpisodicDriver(ProtocolDriver):
         return self.method.predict(images)
 
 
+class AfterUpdateDriver(ProtocolDriver):
+    """Driver that lets another one adapt on each batch, and then predicts the batch by the network as it is now."""
+
+    def __init__(self, adapting: ProtocolDriver) -> None:
+        super().__init__(adapting.method)
+        self._adapting = adapting
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the other driver is."""
+        return self._adapting.is_stateless
+
+    def predict(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K)."""
+        self._adapting.predict(images)
+        return self.method.predict_unadapted(images)
+
+
 class WindowDriver(ProtocolDriver):
     """Driver that predicts one image at a time within a batch of the newest images, for methods that need a batch.
 
@@ -250,6 +268,8 @@ def make_driver(
     if protocol.adaptation_budget_s is not None:
         budget_s = protocol.adaptation_budget_s
         return BudgetDriver(method, budget_s=budget_s, source=make_source(), synchronize=synchronize)
+    if protocol.predict_after_update:
+        return AfterUpdateDriver(EpisodicDriver(method) if protocol.shift == "episodic" else ProtocolDriver(method))
     if protocol.shift == "episodic":
         return EpisodicDriver(method)
     return WindowDriver(method, size=protocol.window) if protocol.window > 1 else ProtocolDriver(method)

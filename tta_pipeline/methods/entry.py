@@ -139,6 +139,8 @@ class MethodEntry:
     """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
     """Learning rate as a function of the batch size, for the presets whose authors let it depend on the batch size."""
+    predicts_by_network: bool = False
+    """Whether predictions are the network's own, from before an update, so that they can be made after it as well."""
     passes: float = 1
     """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
     paper: Paper | None = None

@@ -19,6 +19,7 @@ DEFAULTS = {
         "shift": "reset_each_shift", "order": "stored", "delta": None, "corruption_order": "canonical",
         "clean": "never", "recurring": 1, "unknown": None, "window": 1, "stream_speed": None,
         "adaptation_budget_s": None,
+        "predict_after_update": False,
     },
     "subset": None, "loader": "indexed", "batch_size": 64, "precision": "fp32", "deterministic": False,
     "compile": "off",

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
@@ -80,6 +82,8 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {stream_speed: 1, adaptation_budget_s: 2}", ["stream_speed with adaptation_budget_s"]),
         ("protocol: {shift: episodic, stream_speed: 1}", ["stream_speed with shift episodic", "expected one of them"]),
         ("batch_size: 1, protocol: {window: 8, adaptation_budget_s: 2}", ["adaptation_budget_s with window 8"]),
+        ("protocol: {predict_after_update: true, stream_speed: 1}", ["predict_after_update with stream_speed"]),
+        ("batch_size: 1, protocol: {window: 8, predict_after_update: true}", ["predict_after_update with window 8"]),
         ("protocol: {stream_speed: 1.5}", ["stream_speed", "1.5", "less than or equal to 1"]),
         ("severities: [6]", ["severities", "6"]),
         ("severities: [1]", ["severities is [1]", "expected some of [3, 5]"]),
@@ -123,3 +127,11 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
 
     with pytest.raises(BenchmarkFileError, match=r"mine\.yaml.*tent is repeated"):
         load_benchmark(path)
+
+
+@pytest.mark.parametrize("method", ["norm", "cotta", "roid", "tda"])
+def test_only_an_adapted_network_is_asked_again_after_the_update(method: str):
+    """A teacher, a prior or a cache beside the network would be left out."""
+    Experiment(model="m", method="tent", protocol="continual_after_update")
+    with pytest.raises(ValidationError, match=f"predict_after_update with {method}, .*such as tent or sar"):
+        Experiment(model="m", method=method, protocol="continual_after_update")

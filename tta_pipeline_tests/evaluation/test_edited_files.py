@@ -91,6 +91,7 @@ EDITS: dict[str, Change] = {
     "back to clean images": in_protocol(clean="at_end"),
     "clean images in between": in_protocol(clean="after_each"),
     "a window": lambda content: (in_protocol(window=4)(content), in_experiment("rising", batch_size=1)(content)),
+    "predicted after the update": in_protocol(predict_after_update=True),
     "seeds": in_experiment("rising", seeds=[0, 1]),
     "other seeds": in_experiment("rising", seeds=[1, 2]),
     "another seed": in_experiment("tent", seed=3),

@@ -22,7 +22,7 @@ from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator, r
 
 READERS = ("source", "lame", "t3a", "neo")
 CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "source")
-CROP_READERS = ("zero", "mta", "tps", "tpt", "ctpt")
+CROP_READERS = ("zero", "mta", "tps", "tpt", "ctpt", "boostadapter")
 
 
 @pytest.fixture

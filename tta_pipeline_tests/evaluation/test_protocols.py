@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver
+from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver, make_driver
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
@@ -314,6 +315,28 @@ def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
     for image, logits in zip(images, expected, strict=True):
         torch.testing.assert_close(fed.predict(image[None])[0], logits, rtol=0, atol=0)
     assert [20, 20] == [row["num_samples"] for row in evaluated(own, SEVERITY_5)]
+
+
+@pytest.mark.parametrize("shift", ["continual", "episodic"])
+def test_a_batch_may_be_predicted_after_the_update(data: Locations, shift: str):
+    """By the network as it is then, with another forward pass; in tables the protocol has another name."""
+    protocol = {"shift": shift, "predict_after_update": True}
+    own = results_of(data, protocol=protocol, batch_size=20, subset={"first": 40})
+    method, found = tent(own), tent(own)
+    driver = make_driver(
+        Protocol.model_validate(protocol), found, make_source=torch.nn.Identity, synchronize=lambda: None
+    )
+    images, _ = next(iter(batches(data, f"{CONTRAST}/5")))
+    for part in images.split(20)[:2]:
+        if shift == "episodic":
+            method.reset()
+        method.predict(part)
+
+        with torch.no_grad():
+            torch.testing.assert_close(method.model(part), driver.predict(part), rtol=0, atol=0)
+    assert 2 * method.num_forwards == found.num_forwards
+    assert f"{shift}_after_update" == own.spec.protocol.name
+    assert Protocol.model_validate(protocol) == Protocol.model_validate(f"{shift}_after_update")
 
 
 def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):

@@ -61,7 +61,9 @@ def test_tda_follows_its_formula():
     torch.testing.assert_close(torch.stack(expected), found, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(("method", "rtol"), [("tda", 0), ("bca", 0), ("onzeta", 0), ("mta", 0), ("ecalp", 1e-3)])
+@pytest.mark.parametrize(
+    ("method", "rtol"), [("tda", 0), ("bca", 0), ("onzeta", 0), ("mta", 0), ("boostadapter", 0), ("ecalp", 1e-3)]
+)
 def test_the_batch_size_changes_nothing(method: str, rtol: float):
     """Images one by one have the logits that they have in one batch; those of `ecalp` are in the thousands."""
     (images,) = contrasts(num_batches=1)
@@ -265,6 +267,43 @@ def image_features() -> tuple[torch.Tensor, torch.Tensor]:
     model = clip_model()
     with torch.no_grad():
         return normalize(model.tower(torch.cat(contrasts())), dim=1), normalize(model.head.weight, dim=1)
+
+
+def test_boostadapter_follows_its_algorithm():
+    """Lists of images for each class; a copy of the surest ones also takes the surest views of the present image."""
+    positive: dict[int, list] = {}
+    negative: dict[int, list] = {}
+    model, generator, expected = clip_model(), torch.Generator().manual_seed(3), []
+    images = torch.cat(contrasts())
+
+    def doubt(logits: torch.Tensor) -> float:
+        return float(-(logits.softmax(0) * logits.log_softmax(0)).sum())
+
+    for image, crops in zip(images, crop_views(images, generator, num_views=7), strict=True):
+        with torch.no_grad():
+            features = normalize(model.tower(torch.cat([image[None], crops])), dim=1)
+            views = [(doubt(each), feature, each) for feature, each in zip(features, model.head(features), strict=True)]
+        own, label = views[0], int(views[0][2].argmax())
+        positive[label] = sorted([*positive.get(label, []), own], key=lambda kept: kept[0])[:3]
+        if 0.2 < own[0] / math.log2(NUM_CLASSES) < 0.5:
+            negative[label] = [*negative.get(label, []), own][-2:]
+        boosted = {each: list(kept) for each, kept in positive.items()}
+        for view in sorted(views, key=lambda kept: kept[0])[:4]:
+            its = int(view[2].argmax())
+            boosted[its] = sorted([*boosted.get(its, []), view], key=lambda kept: kept[0])[:5]
+        logits = own[2].clone()
+        for its, kept in boosted.items():
+            logits[its] += sum(2 * math.exp(-5 * (1 - float(feature @ features[0]))) for _, feature, _ in kept)
+        for _, feature, its_logits in (each for kept in negative.values() for each in kept):
+            shares = its_logits.softmax(0)
+            logits -= 0.117 * math.exp(-(1 - float(feature @ features[0]))) * ((shares > 0.03) & (shares < 1))
+        expected.append(logits)
+    assert any(len(kept) == 2 for kept in negative.values())
+
+    settings = {"num_views": 8, "kept_share": 0.5, "num_boosting": 2}
+    adapted = build("boostadapter", clip_model(), num_classes=NUM_CLASSES, seed=3, **settings)
+    found = torch.cat([adapted.predict(images) for images in contrasts()])
+    torch.testing.assert_close(torch.stack(expected), found, rtol=0, atol=1e-4)
 
 
 def test_onzeta_follows_its_algorithm():

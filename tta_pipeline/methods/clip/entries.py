@@ -92,6 +92,15 @@ class CtptHyperparameters(TunedTextsHyperparameters):
     """Weight of the dispersion of the text features in the loss (lambda in the code)."""
 
 
+class BoostAdapterHyperparameters(TdaHyperparameters, CropHyperparameters):
+    """Hyperparameters of BoostAdapter."""
+
+    num_boosting: int = Field(default=1, ge=0, le=MAX_COUNT)
+    """Number of places of each class that the image's own views find beside those of the positive cache (delta)."""
+    kept_share: float = Field(default=0.1, gt=0, le=1)
+    """Share of the views, those of lowest entropy, that enter the copy of the positive cache."""
+
+
 class OnZetaHyperparameters(Hyperparameters):
     """Hyperparameters of OnZeta."""
 
@@ -270,5 +279,18 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Efficient and Context-Aware Label Propagation for Zero-/Few-Shot Training-Free Adaptation of "
             "Vision-Language Model",
         ),
+    ),
+    "boostadapter": MethodEntry(
+        implementation="tta_pipeline.methods.clip.boostadapter:BoostAdapter",
+        summary="TDA whose positive cache also has the surest crops of the present image.",
+        presets=dict.fromkeys(PRESETS, BoostAdapterHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Zhang, Taolin and others",
+            venue="NeurIPS",
+            year=2024,
+            title="BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping",
+        ),
+        passes=64,
     ),
 }

@@ -31,3 +31,8 @@ def enter(
     for values, value in cached:
         rows = values.index_select(0, index).squeeze(0)
         values.index_copy_(0, index, value.where(is_replaced.unsqueeze(1), rows).unsqueeze(0))
+
+
+def affinity(keys: torch.Tensor, entropies: torch.Tensor, feature: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return exp(-beta (1 - cosine)) of each cached image with *feature*, (K, M); 0 for free places."""
+    return (-beta * (1 - keys @ feature)).exp().where(entropies.isfinite(), 0.0)

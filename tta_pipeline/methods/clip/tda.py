@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.clip.entries import TdaHyperparameters
-from tta_pipeline.methods.clip.image_cache import enter, make_entropies
+from tta_pipeline.methods.clip.image_cache import affinity, enter, make_entropies
 from tta_pipeline.methods.clip.two_towers import TwoTowers
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
@@ -73,12 +73,7 @@ class Tda(Method):
             (self._negative_features, feature),
             (self._negative_classes, is_probable.float()),
         )
-        votes = _affinity(self._positive_features, self._positive_entropies, feature, settings.positive_beta)
-        against = _affinity(self._negative_features, self._negative_entropies, feature, settings.negative_beta)
+        votes = affinity(self._positive_features, self._positive_entropies, feature, settings.positive_beta)
+        against = affinity(self._negative_features, self._negative_entropies, feature, settings.negative_beta)
         objections = (against.unsqueeze(2) * self._negative_classes).sum((0, 1))
         return logits + settings.positive_alpha * votes.sum(1) - settings.negative_alpha * objections
-
-
-def _affinity(keys: torch.Tensor, entropies: torch.Tensor, feature: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return exp(-beta (1 - cosine)) of each cached image with *feature*, (K, M); 0 for free places."""
-    return (-beta * (1 - keys @ feature)).exp().where(entropies.isfinite(), 0.0)

@@ -233,6 +233,7 @@ _EATA = Paper(
 METHODS: Mapping[str, MethodEntry] = {
     "tent": MethodEntry(
         implementation="tta_pipeline.methods.entropy.tent:Tent",
+        predicts_by_network=True,
         summary="Entropy minimisation over the affine parameters of the norm layers.",
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4),
@@ -251,6 +252,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "come": MethodEntry(
         implementation="tta_pipeline.methods.entropy.tent:Tent",
+        predicts_by_network=True,
         summary="Tent with the entropy of an opinion, which includes uncertainty.",
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
@@ -268,6 +270,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rpl:Rpl",
+        predicts_by_network=True,
         summary="Tent with the generalised cross entropy of the predicted label.",
         presets={
             "imagenet": RplHyperparameters(lr=5e-4),
@@ -284,6 +287,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "eta": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eta:Eta",
+        predicts_by_network=True,
         summary="Weighted entropy minimisation on samples that are reliable and not redundant.",
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4),
@@ -296,6 +300,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "eata": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eata:Eata",
+        predicts_by_network=True,
         summary="ETA with a Fisher penalty on forgetting; without source data it is ETA.",
         presets={
             "imagenet": EataHyperparameters(lr=2.5e-4),
@@ -309,6 +314,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "rdumb": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rdumb:Rdumb",
+        predicts_by_network=True,
         summary="ETA that resets itself every thousand steps.",
         presets={
             "imagenet": RdumbHyperparameters(lr=2.5e-4),
@@ -325,6 +331,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "asr": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eta:Eta",
+        predicts_by_network=True,
         summary="ETA that resets layers near the output when predictions concentrate on few classes.",
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4, reset="asr"),
@@ -340,6 +347,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "sar": MethodEntry(
         implementation="tta_pipeline.methods.entropy.sar:Sar",
+        predicts_by_network=True,
         summary="Sharpness-aware entropy minimisation on reliable samples, with recovery from collapse.",
         presets={
             "imagenet": SarHyperparameters(lr=2.5e-4),
@@ -358,6 +366,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "deyo": MethodEntry(
         implementation="tta_pipeline.methods.entropy.deyo:Deyo",
+        predicts_by_network=True,
         summary="Weighted entropy minimisation on samples whose label depends on their shape.",
         presets={
             "imagenet": DeyoHyperparameters(lr=2.5e-4, plpd_threshold=0.3),
@@ -376,6 +385,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "zerosiam": MethodEntry(
         implementation="tta_pipeline.methods.entropy.zerosiam:ZeroSiam",
+        predicts_by_network=True,
         summary="Entropy minimisation through a learned predictor, which absorbs shortcuts; predictions do not use it.",
         presets={
             "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
@@ -394,6 +404,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "spa": MethodEntry(
         implementation="tta_pipeline.methods.entropy.spa:Spa",
+        predicts_by_network=True,
         summary="The prediction for an image is the target for views without low frequencies, and with noise.",
         presets={
             **dict.fromkeys(
@@ -412,6 +423,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "rem": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rem:Rem",
+        predicts_by_network=True,
         summary="Predictions of a ViT without its most attended patches agree with the full ones, and are no surer.",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
         needs="vit",
@@ -426,6 +438,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "shot_im": MethodEntry(
         implementation="tta_pipeline.methods.entropy.shot_im:ShotIm",
+        predicts_by_network=True,
         summary="Information maximisation over all parameters except the classifier: sure predictions of many classes.",
         presets={
             "imagenet": ShotImHyperparameters(lr=1e-2),
@@ -477,6 +490,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "imse": MethodEntry(
         implementation="tta_pipeline.methods.entropy.imse:Imse",
+        predicts_by_network=True,
         summary="The singular values of a ViT's linear layers adapt, and earlier ones return with a similar domain.",
         presets=dict.fromkeys(PRESETS, ImseHyperparameters(lr=7e-3, optimizer="adam")),
         source_data="required",
