@@ -98,9 +98,10 @@ def table(rows: Sequence[Row], costs: Mapping[str, Sequence[float]]) -> Iterator
 
 def sentences(rows: Sequence[Row], wrong: Mapping[str, Wrong], cells: Sequence[str], where: str) -> Iterator[str]:
     """Return what *rows* allow to say."""
-    for reference in REFERENCES:
+    for number, reference in enumerate(REFERENCES, 1):
+        others = [row for row in rows if row.name not in REFERENCES[:number]]
         said = {
-            verdict: [row.name for row in rows if row.name != reference and row.verdict(reference) == verdict]
+            verdict: [row.name for row in others if row.verdict(reference) == verdict]
             for verdict in ("better", "worse", "alike")
         }
         parts = [
@@ -112,12 +113,13 @@ def sentences(rows: Sequence[Row], wrong: Mapping[str, Wrong], cells: Sequence[s
             )
             if said[verdict]
         ]
-        yield f"- On these photographs {where}, {'; '.join(parts)}."
-    best, *others = rows
-    against = [change(wrong[best.name], wrong[row.name], cells) for row in others]
+        if parts:
+            yield f"- On these photographs {where}, {'; '.join(parts)}."
+    best, *rest = rows
+    against = [change(wrong[best.name], wrong[row.name], cells) for row in rest]
     equal = [
         row.name
-        for row, p in zip(others, holm([each.p_value for each in against]), strict=True)
+        for row, p in zip(rest, holm([each.p_value for each in against]), strict=True)
         if p > LEVEL
     ]  # fmt: skip
     beside = (

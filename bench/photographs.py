@@ -54,8 +54,10 @@ FEW = ("gaussian_noise", "defocus_blur", "fog")
 """Corruptions for methods that are too slow for all: a noise, a blur, and weather."""
 GRADED = ("fog",)
 """Corruptions of the table of severities."""
-_HOURS = """The hours are those of this machine while other programs used it. Methods that select images to learn from
-keep few noisy ones, so their hours are too low where they come from a few noisy images."""
+_HOURS = """What is missing here did not fit in the time that there was; with the same $TTA_DATA_ROOT the command
+goes on with it. The hours are those of this machine while other programs used it. Methods that select
+images to learn from keep few noisy ones, so their hours are too low where they come from a few noisy
+images."""
 NUM_CELLS = 16
 NUM_PHOTOGRAPHS = 500
 MILDER = ("source", "norm", "tent")

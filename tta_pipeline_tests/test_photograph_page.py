@@ -41,7 +41,7 @@ def test_the_sentences_follow_the_verdicts():
     """The best method is named with those that cannot be told apart from it."""
     against_source, against_norm, best = sentences(make_rows(measured(), CELLS), measured(), CELLS, "here")
     assert "`tent`, `norm` are better than `source` by more than chance" in against_source
-    assert "`source` is worse than `norm` by more than chance; `tent` is not to be told apart" in against_norm
+    assert against_norm == "- On these photographs here, `tent` is not to be told apart from `norm`."
     assert best == "- `tent` has the lowest error here; `norm` cannot be told apart from it."
 
 
