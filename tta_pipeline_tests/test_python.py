@@ -236,7 +236,7 @@ def test_a_model_normalises_as_it_is_told(tmp_path: Path):
         tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth")
     with pytest.raises(tta.PipelineError, match="do not fit"):
         tta.load_model("timm:resnet34", num_classes=7, weights=network.network.state_dict(), **own)
-    with pytest.raises(tta.PipelineError, match=r"mean.* is 7"):
+    with pytest.raises(tta.PipelineError, match=r"mean.*found 7"):
         tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth", mean=(7, 0, 0), std=own["std"])
     for name in ("resnet18", "timm:"):
         with pytest.raises(tta.PipelineError, match="expected timm:"):
