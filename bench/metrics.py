@@ -29,6 +29,7 @@ from tta_pipeline.report import queries
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.database.record_listing import list_records
 from tta_pipeline.results.evaluation_record import (
+    LABEL_FREE,
     METRICS_VERSION,
     Batches,
     CalibrationBins,
@@ -238,10 +239,11 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
     )
     batches = Batches(
         num_samples=(64,) * (_NUM_BATCHES - 1) + (5000 - 64 * (_NUM_BATCHES - 1),),
-        data_wait_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
-        host_to_device_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
-        compute_s=tuple(random.random() for _ in range(_NUM_BATCHES)),
+        data_wait_s=tuple(round(random.random(), 9) for _ in range(_NUM_BATCHES)),
+        host_to_device_s=tuple(round(random.random(), 9) for _ in range(_NUM_BATCHES)),
+        compute_s=tuple(round(random.random(), 9) for _ in range(_NUM_BATCHES)),
         num_correct=(*tuple((sum(correct) + number) // (_NUM_BATCHES - 1) for number in range(_NUM_BATCHES - 1)), 0),
+        **{name: tuple(round(random.random(), 4) for _ in range(_NUM_BATCHES)) for name in LABEL_FREE[:3]},
     )
     waited_s, computed_s = sum(batches.data_wait_s), sum(batches.compute_s)
     wall_s = waited_s + computed_s
@@ -261,7 +263,8 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
             brier=0.5, ece=bins.ece, max_calibration_error=bins.max_error, rms_calibration_error=bins.rms_error,
             calibration=bins,
             class_counts=ClassCounts(num_samples=tuple(by_class), num_correct=tuple(correct)),
-            num_predicted_classes=200, diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
+            num_predicted_classes=200, mean_entropy=0.5, mean_confidence=0.5, predicted_class_entropy=0.5,
+            adaptive_ece=0.1, aurc=0.1, diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
             samples_sha256=None,
             first_samples=FirstSamples(
                 positions=tuple(range(10)), predictions=tuple(range(10)), confidences=(0.5,) * 10

@@ -247,9 +247,9 @@ def _batch_columns(collected: Pass) -> Batches:
 
 
 def _label_free_columns(collected: Pass, sizes: Sequence[int]) -> dict[str, Any]:
-    """Return the scores of each batch that need no labels; six digits of a mean over a batch are enough."""
+    """Return the scores of each batch that need no labels; four decimals of a mean over a batch are enough."""
     found = label_free_scores(collected.samples, sizes)
-    return {name: None if values is None else tuple(values.round(6).tolist()) for name, values in found.items()}
+    return {name: None if values is None else tuple(values.round(4).tolist()) for name, values in found.items()}
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:
