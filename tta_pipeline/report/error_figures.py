@@ -200,7 +200,8 @@ def estimated_dots(table: Table) -> Figure | None:
     for number, (name, colour) in enumerate(zip(points, pick_colours(len(points)), strict=True)):
         true, estimated = zip(*points[name], strict=True)
         gap = _mean([abs(one - other) for one, other in points[name]])
-        axis.plot(true, estimated, MARKERS[number % len(MARKERS)], color=colour, markersize=4, alpha=0.7,
+        marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]  # another one where colours begin again
+        axis.plot(true, estimated, marker, color=colour, markersize=4, alpha=0.7,
                   label=f"{name} ({100 * gap:.1f})")  # fmt: skip
     axis.set_xlabel("true error")
     axis.set_ylabel("error estimated without labels")
