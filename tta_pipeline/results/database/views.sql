@@ -480,12 +480,19 @@ COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: b
 COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
 
 CREATE VIEW open_set_cells AS
-WITH closed AS (
+WITH streams AS (
     SELECT
-        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256, batch_size, precision,
-        protocol || '_open' AS protocol, fingerprint_parts->>'$.method' AS settings, experiment AS closed_experiment,
-        error AS closed_error
+        *, fingerprint_parts->>'$.method' AS method_settings,
+        json_merge_patch(fingerprint_parts->'$.settings', '{"protocol": null}')::VARCHAR AS other_settings,
+        -- An order is told apart by its fields, since protocols of one name can differ in them.
+        json_merge_patch(coalesce(fingerprint_parts->'$.settings.protocol', '{}'), '{"unknown": null}')::VARCHAR AS closed_protocol
     FROM latest_evaluations
+),
+closed AS (
+    SELECT
+        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
+        method_settings, other_settings, closed_protocol, experiment AS closed_experiment, error AS closed_error
+    FROM streams
     WHERE num_unknown IS NULL
 )
 SELECT
@@ -493,10 +500,10 @@ SELECT
     o.shift_position, o.in_mean, o.generated,
     o.num_samples, o.num_unknown, o.error, closed_experiment, closed_error, o.error - closed_error AS error_change,
     o.auroc, o.fpr95, o.aupr, o.unknown_rejected, o.h_score
-FROM (SELECT *, fingerprint_parts->>'$.method' AS settings FROM latest_evaluations WHERE num_unknown IS NOT NULL) AS o
+FROM (FROM streams WHERE num_unknown IS NOT NULL) AS o
 LEFT JOIN closed USING (
-    benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256, batch_size, precision,
-    protocol, settings
+    benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
+    method_settings, other_settings, closed_protocol
 )
 QUALIFY row_number() OVER (
     PARTITION BY benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity

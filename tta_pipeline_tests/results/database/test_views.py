@@ -323,6 +323,29 @@ def test_an_open_stream_stands_beside_its_closed_one(locations: Locations, ask: 
     assert ask("SELECT unknown_share FROM open_set") == [(0.2,)]
 
 
+def test_the_closed_stream_has_the_order_of_the_open_one(locations: Locations, ask: Ask):
+    """Protocols of one name can have different orders; only the unknown images may differ, and nothing else set."""
+
+    def parts(order: str, **more: object) -> str:
+        settings = {"batch_size": 8, "protocol": {"order": order, "shift": "continual", **more}, "seed": 0}
+        return json.dumps({"method": {"lr": 1}, "settings": settings})
+
+    for name, order in (("a_sorted", "by_class"), ("b_drawn", "dirichlet")):
+        record(locations, experiment=name, error=0.2, protocol="correlated", fingerprint_parts=parts(order))
+    unknown = parts("dirichlet", unknown={"share": 0.2, "source": "other"})
+    record(locations, experiment="open", error=0.5, protocol="correlated_open", num_unknown=20, auroc=0.8, fpr95=0.5,
+           aupr=0.9, fingerprint_parts=unknown)  # fmt: skip
+    plain = json.dumps({"method": {"lr": 1}, "settings": {"batch_size": 8, "seed": 0}})
+    usual = json.loads(plain)
+    usual["settings"]["protocol"] = {"unknown": {"share": 0.2, "source": "other"}}
+    record(locations, experiment="c_plain", error=0.2, corruption="frost", fingerprint_parts=plain)
+    record(locations, experiment="plain_open", error=0.5, corruption="frost", num_unknown=20, auroc=0.8, fpr95=0.5,
+           aupr=0.9, protocol="reset_each_shift_open", fingerprint_parts=json.dumps(usual))  # fmt: skip
+
+    found = ask("SELECT experiment, closed_experiment FROM open_set_cells ORDER BY experiment")
+    assert [("open", "b_drawn"), ("plain_open", "c_plain")] == found
+
+
 def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
     """The sums of two cells' bins give the error of all their samples together."""
     rng = np.random.default_rng(5)
