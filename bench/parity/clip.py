@@ -5,7 +5,7 @@ layer. Context words before the class names shift these rows by random weights. 
 """
 
 from contextlib import ExitStack
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +21,24 @@ from tta_pipeline.models.clip_models import ZeroShotClassifier
 
 _SCALE = 100.0  # written in TDA's code
 _NUM_WORDS = 4
+_PARTS_OF_TPT = {
+    "clip.custom_clip": ("get_coop",),
+    "clip.cocoop": ("get_cocoop",),
+    "model.learnable_shift": ("get_shift_model",),
+    "data.imagnet_prompts": ("imagenet_classes",),
+    "data.imagenet_prompts_clean": ("imagenet_classes",),
+    "data.datautils": ("AugMixAugmenter", "build_dataset"),
+    "utils.tools": ("Summary", "AverageMeter", "ProgressMeter", "accuracy", "load_model_weight", "set_random_seed"),
+    "data.cls_to_names": (),
+    "data.fewshot_datasets": ("fewshot_datasets",),
+    "data.imagenet_variants": ("thousand_k_to_200", "imagenet_a_mask", "imagenet_r_mask", "imagenet_v_mask"),
+    "ipdb": (),
+    "clip": ("load", "tokenize"),
+    "data": (),
+    "utils": (),
+    "model": (),
+}
+"""Modules that read data or make models in TPT's program and its descendants, and the names that are taken of them."""
 
 
 class _Words(nn.Module):
@@ -164,9 +182,28 @@ class _TowersOfZero(nn.Module):
         return image_features(self._at, images)
 
 
+def tpt_stand_ins(*without: str) -> dict[str, ModuleType]:
+    """Return stand-ins for the modules that TPT's program and its descendants import, except *without*."""
+    return {name: module(name, **dict.fromkeys(of_it)) for name, of_it in _PARTS_OF_TPT.items() if name not in without}
+
+
+def predict_by_views(at: Setting, predict_one: Predict) -> Predict:
+    """Return a function that predicts each image by *predict_one* from the views that our method draws."""
+    settings: Any = at.settings
+    generator = torch.Generator().manual_seed(at.ours.seed)
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        views = crop_views(images, generator, num_views=settings.num_views - 1)
+        pairs = zip(images, views, strict=True)
+        with patch.object(torch.cuda.amp, "autocast", ExitStack):
+            return torch.cat([predict_one(torch.cat([image[None], of_it])) for image, of_it in pairs])
+
+    return predict
+
+
 def zero(at: Setting) -> Predict:
     """Make ZERO with the views that our method draws; its vote counts are converted into logits as ours are."""
-    settings, generator = _any(at), torch.Generator().manual_seed(at.ours.seed)
+    settings = _any(at)
     names = ("caltech101", "pets", "flower102", "food101", "aircraft", "dtd", "cars", "sun397", "ucf101", "eurosat")
     stand_ins = {
         "ttas": package(at.clone / "ttas"),
@@ -181,13 +218,11 @@ def zero(at: Setting) -> Predict:
     made = import_from_clone(at.clone, "ttas.zero", stand_ins).Zero(model="clip")
     made.gamma = settings.kept_share
 
-    def predict(images: torch.Tensor) -> torch.Tensor:
-        views = crop_views(images, generator, num_views=settings.num_views - 1)
-        pairs = zip(images, views, strict=True)
-        votes = torch.cat([made(torch.cat([image[None], of_it])) for image, of_it in pairs])
+    def predict_one(views: torch.Tensor) -> torch.Tensor:
+        votes = made(views)
         return (votes / votes.sum(1, keepdim=True)).clamp(min=torch.finfo(votes.dtype).eps).log()
 
-    return predict
+    return predict_by_views(at, predict_one)
 
 
 class _TunedByTpt(nn.Module):
@@ -208,22 +243,8 @@ class _TunedByTpt(nn.Module):
 
 def tpt(at: Setting) -> Predict:
     """Make TPT's procedure for each image, in float32, with the views that our method draws."""
-    settings, generator = _any(at), torch.Generator().manual_seed(at.ours.seed)
-    contents = {
-        "clip.custom_clip": ("get_coop",),
-        "clip.cocoop": ("get_cocoop",),
-        "data.imagnet_prompts": ("imagenet_classes",),
-        "data.datautils": ("AugMixAugmenter", "build_dataset"),
-        "utils.tools": (
-            "Summary", "AverageMeter", "ProgressMeter", "accuracy", "load_model_weight", "set_random_seed",
-        ),
-        "data.cls_to_names": (),
-        "data.fewshot_datasets": ("fewshot_datasets",),
-        "data.imagenet_variants": ("thousand_k_to_200", "imagenet_a_mask", "imagenet_r_mask", "imagenet_v_mask"),
-    }  # fmt: skip
-    stand_ins = {name: module(name, **dict.fromkeys(names)) for name, names in contents.items()}
-    stand_ins |= {name: module(name) for name in ("clip", "data", "utils")}
-    code = import_from_clone(at.clone, "tpt_classification", stand_ins)
+    settings = _any(at)
+    code = import_from_clone(at.clone, "tpt_classification", tpt_stand_ins())
     told = SimpleNamespace(cocoop=False, tta_steps=settings.steps, selection_p=settings.kept_share)
 
     def predict_one(views: torch.Tensor) -> torch.Tensor:
@@ -234,13 +255,7 @@ def tpt(at: Setting) -> Predict:
             logits: torch.Tensor = tuned(views[:1])
         return logits
 
-    def predict(images: torch.Tensor) -> torch.Tensor:
-        views = crop_views(images, generator, num_views=settings.num_views - 1)
-        pairs = zip(images, views, strict=True)
-        with patch.object(torch.cuda.amp, "autocast", ExitStack):
-            return torch.cat([predict_one(torch.cat([image[None], of_it])) for image, of_it in pairs])
-
-    return predict
+    return predict_by_views(at, predict_one)
 
 
 def _any(at: Setting) -> Any:

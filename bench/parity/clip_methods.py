@@ -11,47 +11,10 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.utils.data import TensorDataset
 
-from bench.parity.clip import image_features, text_features_of, tower_of
+from bench.parity.clip import image_features, predict_by_views, text_features_of, tower_of, tpt_stand_ins
 from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import Predict, Setting
 from tta_pipeline.methods.clip.crop_views import crop_views
-
-_PARTS_OF_TPT = {
-    "clip.custom_clip": ("get_coop",),
-    "clip.cocoop": ("get_cocoop",),
-    "model.learnable_shift": ("get_shift_model",),
-    "data.imagnet_prompts": ("imagenet_classes",),
-    "data.imagenet_prompts_clean": ("imagenet_classes",),
-    "data.datautils": ("AugMixAugmenter", "build_dataset"),
-    "utils.tools": ("Summary", "AverageMeter", "ProgressMeter", "accuracy", "load_model_weight", "set_random_seed"),
-    "data.cls_to_names": (),
-    "data.fewshot_datasets": ("fewshot_datasets",),
-    "data.imagenet_variants": ("thousand_k_to_200", "imagenet_a_mask", "imagenet_r_mask", "imagenet_v_mask"),
-    "ipdb": (),
-    "clip": ("load", "tokenize"),
-    "data": (),
-    "utils": (),
-    "model": (),
-}
-"""Modules that read data or make models in TPT's program and its descendants, and the names that are taken of them."""
-
-
-def _stand_ins(*without: str) -> dict[str, ModuleType]:
-    return {name: module(name, **dict.fromkeys(of_it)) for name, of_it in _PARTS_OF_TPT.items() if name not in without}
-
-
-def _by_views(at: Setting, predict_one: Predict) -> Predict:
-    """Return a function that predicts each image by *predict_one* from the views that our method draws."""
-    settings: Any = at.settings
-    generator = torch.Generator().manual_seed(at.ours.seed)
-
-    def predict(images: torch.Tensor) -> torch.Tensor:
-        views = crop_views(images, generator, num_views=settings.num_views - 1)
-        pairs = zip(images, views, strict=True)
-        with patch.object(torch.cuda.amp, "autocast", ExitStack):
-            return torch.cat([predict_one(torch.cat([image[None], of_it])) for image, of_it in pairs])
-
-    return predict
 
 
 def mta(at: Setting) -> Predict:
@@ -64,7 +27,7 @@ def mta(at: Setting) -> Predict:
         assert features
         return image_features(at, views), text_features_of(at), tower_of(at).scale
 
-    return _by_views(at, lambda views: code.solve_mta(towers, views, told))
+    return predict_by_views(at, lambda views: code.solve_mta(towers, views, told))
 
 
 def oga(at: Setting) -> Predict:
@@ -247,9 +210,9 @@ def ctpt(at: Setting) -> Predict:
     """Make C-TPT's procedure for each image, in float32."""
     settings: Any = at.settings
     towers = import_from_clone(
-        at.clone, "clip.custom_clip", {**_stand_ins("clip.custom_clip", "clip"), "clip": _clip_package(at)}
+        at.clone, "clip.custom_clip", {**tpt_stand_ins("clip.custom_clip", "clip"), "clip": _clip_package(at)}
     )
-    code = import_from_clone(at.clone, "tpt_classification", _stand_ins())
+    code = import_from_clone(at.clone, "tpt_classification", tpt_stand_ins())
     told = SimpleNamespace(
         cocoop=False, two_step=False, run_type="tpt_ctpt", lambda_term=settings.dispersion_weight,
         tta_steps=settings.steps, selection_p=settings.kept_share,
@@ -263,7 +226,7 @@ def ctpt(at: Setting) -> Predict:
             logits: torch.Tensor = tuned(views[:1])
         return logits
 
-    return _by_views(at, predict_one)
+    return predict_by_views(at, predict_one)
 
 
 def _clip_package(at: Setting) -> ModuleType:
@@ -295,7 +258,7 @@ def tps(at: Setting) -> Predict:
     """Make TPS's procedure for each image, in float32."""
     settings: Any = at.settings
     shifter = import_from_clone(at.clone, "model.shifter", {"model": package(at.clone / "model")})
-    code = import_from_clone(at.clone, "shift_classification", _stand_ins())
+    code = import_from_clone(at.clone, "shift_classification", tpt_stand_ins())
     told = SimpleNamespace(tta_steps=settings.steps, selection_p=settings.kept_share)
 
     def predict_one(views: torch.Tensor) -> torch.Tensor:
@@ -306,4 +269,4 @@ def tps(at: Setting) -> Predict:
             logits: torch.Tensor = tuned(views[:1])
         return logits
 
-    return _by_views(at, predict_one)
+    return predict_by_views(at, predict_one)

@@ -232,9 +232,10 @@ def _batch_columns(collected: Pass) -> Batches:
     }
     sizes = [batch.num_samples for batch in collected.batches]
     correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
-    num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
+    starts = np.cumsum([0, *sizes[:-1]])
+    num_correct = np.add.reduceat(correct, starts)
     is_unknown = (collected.samples.labels == UNKNOWN_LABEL).astype(np.int64)
-    num_unknown = tuple(np.add.reduceat(is_unknown, np.cumsum([0, *sizes[:-1]])).tolist())
+    num_unknown = tuple(np.add.reduceat(is_unknown, starts).tolist())
     num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
     num_resets = tuple(batch.num_resets for batch in collected.batches)
     return Batches(
