@@ -150,3 +150,16 @@ SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall
 FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
+
+ALARMS = """
+SELECT experiment, corruption, severity, alarm_at, num_samples, num_left_out, max_log10_wealth, level, num_calibration
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption <> 'clean', alarm_at DESC NULLS FIRST, corruption, severity
+"""
+
+ALARM_WEALTH = """
+SELECT experiment, level, corruption, severity, alarm_at,
+       unnest(wealth_images) AS image, unnest(log10_wealth) AS log10_wealth
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption, severity, image
+"""
