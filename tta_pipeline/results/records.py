@@ -53,7 +53,7 @@ _KINDS_OF_EVALUATIONS = ("evaluations", "trials")
 MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "numpy", "pillow", "simplejpeg", "dagster",
-    "duckdb",
+    "duckdb", "onnxruntime",
 )  # fmt: skip
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
 _BODY = len(_HEAD) + 64 + len(_MIDDLE)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.deployed_specs import OnnxModel
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
@@ -98,6 +99,13 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
     ):
         is_well = False
         yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
+    if any(isinstance(model, OnnxModel) for model in benchmark.models.values()) and not is_installed("onnxruntime"):
+        is_well = False
+        yield fault(
+            name,
+            "it has models of kind onnx, for which onnxruntime is not installed",
+            "pip install 'tta_pipeline[onnx]'",
+        )
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [
         name
