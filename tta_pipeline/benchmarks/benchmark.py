@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from tta_pipeline.benchmarks.alarm_settings import Alarm
 from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
+from tta_pipeline.benchmarks.gate_settings import Gate
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
@@ -63,6 +64,8 @@ class Benchmark(ConfigModel):
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
     alarm: Alarm | None = None
     """A test, without labels, of whether each cell differs from the clean images; None: nothing is watched."""
+    gate: Gate = Gate()
+    """What the results must keep to, for the verb `gate`; it decides no result."""
 
     @model_validator(mode="before")
     @classmethod

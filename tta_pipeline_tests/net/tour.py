@@ -245,6 +245,11 @@ RESULTS = (
     step("tta-pipeline results publish own published@n --json", status=1),
     step("tta-pipeline results reproduce published/tent"),
     step("tta-pipeline results reproduce published/tent --cell 'fog|5' --device cpu --within 0.01 --json"),
+    step("tta-pipeline results publish first published@n --experiment source --predictions --quiet"),
+    step("tta-pipeline gate first --max mean_error=1 --max ece=1 --min mean_confidence=0 --device cpu"),
+    step("tta-pipeline gate first --experiment norm --no-worse-than published --margin 0.5 --junit out/gate.xml "
+         "--markdown out/gate.md --json"),
+    step("tta-pipeline gate first --experiment tent --no-worse-than nowhere", 1),
     step(f"{BENCH}"),
     step(f"{BENCH} --processes 2 --batch-size 32 --normalization own --stage -q"),
     step(f"{BENCH} --normalization host --quiet"),
