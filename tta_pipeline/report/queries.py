@@ -150,3 +150,9 @@ SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall
 FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
+
+TUNING_CRITERIA = """
+SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
+FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
+WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
+"""
