@@ -164,8 +164,7 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
         "models": {"model": model},
         "experiments": {name: experiment(name, board) for name in runs},
     }
-    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (locations.benchmark_files / f"{board.benchmark}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_benchmark(locations, board.benchmark, content)
     return left_out
 
 
@@ -179,12 +178,28 @@ def experiment(name: str, board: Board) -> dict[str, object]:
             **settings}  # fmt: skip
 
 
-def first_test_images(locations: Locations, folder: Path) -> Path:
+def first_test_images(locations: Locations, folder: Path, num_of_a_class: int = _OF_A_CLASS) -> Path:
     """Return a folder with class folders of the first images of each class, ordered by name."""
-    images = locations.root / "cifar_10_first_100"
+    images = locations.root / f"cifar_10_first_{num_of_a_class}"
     if not images.exists():
-        _extract(folder / "test.tar.gz", images)
+        _extract(folder / "test.tar.gz", images, num_of_a_class)
     return images
+
+
+def write_benchmark(locations: Locations, name: str, content: Mapping[str, object]) -> None:
+    """Write the benchmark file *name*."""
+    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
+    (locations.benchmark_files / f"{name}.yaml").write_text(yaml.safe_dump(dict(content), sort_keys=False))
+
+
+def run_benchmark(folder: Path, name: str) -> None:
+    """Run what is unfinished of the benchmark *name*, whose model is in *folder*, by the command line."""
+    program = Path(sys.executable).with_name("tta-pipeline")
+    subprocess.run([program, "run", name], env={**os.environ, "PYTHONPATH": _python_path(folder)}, check=True)
+
+
+def _python_path(folder: Path) -> str:
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
 def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence[str] = ()) -> None:
@@ -202,8 +217,7 @@ def materialize(folder: Path, assets: str, cells: Sequence[Cell]) -> None:
 
 def launch_assets(folder: Path, assets: str, *partitions: str) -> None:
     """Materialize *assets* by the command line, with the networks in *folder*."""
-    python_path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1"}
     command = [str(Path(sys.executable).with_name("dg")), "launch", "--assets", assets, *partitions]
     subprocess.run(command, env=environment, check=True)
 
@@ -272,14 +286,14 @@ def _reason_left_out(name: str, board: Board) -> str:
     return ""
 
 
-def _extract(archive: Path, folder: Path) -> None:
+def _extract(archive: Path, folder: Path, num_of_a_class: int) -> None:
     """Write the first images of each class, by name."""
     with tarfile.open(archive) as tar:
         members = sorted((each for each in tar if each.isfile()), key=lambda each: each.name)
         taken: dict[str, int] = {}
         for member in members:
             _, label, name = Path(member.name).parts
-            if taken.setdefault(label, 0) < _OF_A_CLASS and (data := tar.extractfile(member)) is not None:
+            if taken.setdefault(label, 0) < num_of_a_class and (data := tar.extractfile(member)) is not None:
                 taken[label] += 1
                 (folder / label).mkdir(parents=True, exist_ok=True)
                 (folder / label / name).write_bytes(data.read())

@@ -156,3 +156,16 @@ SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, 
 FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
 """
+
+ALARMS = """
+SELECT experiment, corruption, severity, alarm_at, num_samples, num_left_out, max_log10_wealth, level, num_calibration
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption <> 'clean', alarm_at DESC NULLS FIRST, corruption, severity
+"""
+
+ALARM_WEALTH = """
+SELECT experiment, level, corruption, severity, alarm_at,
+       unnest(wealth_images) AS image, unnest(log10_wealth) AS log10_wealth
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption, severity, image
+"""

@@ -14,6 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
+from tta_pipeline.report.alarm_figures import curves_of_table, wealth_curves
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_dots,
@@ -235,6 +236,23 @@ SECTIONS = (
         "well the method's scores tell unknown images from known ones.",
         sql=queries.OPEN_SET,
         draw=lambda _, table: open_set_dots(table),
+    ),
+    ReportSection(
+        name="alarm_wealth",
+        title="Evidence of a shift, without labels",
+        text="A gambler bets that the next confidence ranks higher or lower among the clean ones than chance says. "
+        "Without a shift the wealth stays low, however long one looks; the alarm is raised at 1 / level. Shown are the "
+        "clean images, and the shifts of the highest severity that took longest.",
+        sql=queries.ALARM_WEALTH,
+        has_table=False,
+        draw=lambda _, table: wealth_curves(curves_of_table(table), level=table.column("level")[0]),
+    ),
+    ReportSection(
+        name="alarms",
+        title="Images until the alarm",
+        text="Images of each cell until the alarm was raised, without labels. Images whose clean versions are the "
+        "calibration were left out.",
+        sql=queries.ALARMS,
     ),
     ReportSection(
         name="time",
