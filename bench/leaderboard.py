@@ -32,6 +32,7 @@ from tta_pipeline.report.queries import LEADERBOARD
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
 
 _OF_A_CLASS = 100
 _FEW = 100
@@ -203,12 +204,22 @@ def _python_path(folder: Path) -> str:
 
 def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence[str] = ()) -> None:
     """Materialize all assets of a benchmark, then *streams*, assets of streams at severity 5, by the command line."""
-    environment = {**os.environ, "PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1"}
     cells = load_all_benchmarks(locations).benchmark(benchmark).cells
-    chosen = [["--assets", f"group:{benchmark}", "--partition-range", f"{cells[0].key}...{cells[-1].key}"]]
-    chosen += [["--assets", asset, "--partition", "5"] for asset in streams]
-    for each in chosen:
-        subprocess.run([str(Path(sys.executable).with_name("dg")), "launch", *each], env=environment, check=True)
+    materialize(folder, f"group:{benchmark}", cells)
+    for asset in streams:
+        launch_assets(folder, asset, "--partition", "5")
+
+
+def materialize(folder: Path, assets: str, cells: Sequence[Cell]) -> None:
+    """Materialize *assets* of all *cells*."""
+    launch_assets(folder, assets, "--partition-range", f"{cells[0].key}...{cells[-1].key}")
+
+
+def launch_assets(folder: Path, assets: str, *partitions: str) -> None:
+    """Materialize *assets* by the command line, with the networks in *folder*."""
+    environment = {**os.environ, "PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1"}
+    command = [str(Path(sys.executable).with_name("dg")), "launch", "--assets", assets, *partitions]
+    subprocess.run(command, env=environment, check=True)
 
 
 def page(board: Board, table: Table, left_out: Mapping[str, str]) -> str:

@@ -105,6 +105,8 @@ class _Prediction(NamedTuple):
     """The source model's logits (B, K), if the method has them."""
     known_scores: torch.Tensor | None
     """The method's score that each image is known, (B,); None: the maximum softmax."""
+    view_predictions: torch.Tensor | None
+    """Labels predicted for second views of the images, int64 (B,); None: nobody asked."""
 
 
 def _predict(
@@ -115,7 +117,9 @@ def _predict(
     with eager_unless(len(images) == stream.batch_size), autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
         logits = driver.predict(inputs).float()
-        return _Prediction(logits.log_softmax(1), driver.source_logits(), driver.confidence(logits))
+        return _Prediction(
+            logits.log_softmax(1), driver.source_logits(), driver.confidence(logits), driver.view_predictions()
+        )
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
@@ -159,6 +163,7 @@ class _Recorder:
             score_samples(
                 predicted.log_probabilities, batch.labels, torch.tensor(batch.indices),
                 source_logits=predicted.source_logits, known_scores=predicted.known_scores,
+                view_predictions=predicted.view_predictions, keeps_probabilities=driver.keeps_probabilities,
             )
         )  # fmt: skip
         scored = self._clock.mark()

@@ -151,6 +151,12 @@ FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
 
+TUNING_CRITERIA = """
+SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
+FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
+WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
+"""
+
 ALARMS = """
 SELECT experiment, corruption, severity, alarm_at, num_samples, num_left_out, max_log10_wealth, level, num_calibration
 FROM latest_alarms WHERE benchmark = ? AND shift_set = ?

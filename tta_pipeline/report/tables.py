@@ -57,7 +57,7 @@ def name_class(classes: Sequence[str], number: int) -> str:
 
 _CHANGE = ("change", "change_low", "change_high")
 _P_VALUES = ("p_value", "p_holm")
-_PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share")
+_PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share", "gap")
 
 
 def format_value(column: str, value: object) -> str:

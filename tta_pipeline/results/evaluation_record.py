@@ -13,6 +13,7 @@ from operator import attrgetter, le, mul, sub, truediv
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
@@ -374,6 +375,8 @@ class Evaluation:
         float | None,
         _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
     ] = None
+    probed: Annotated[ProbedScores | None, SeparatePart()] = None
+    """Only a trial of a tuning has some."""
     num_unknown: Annotated[
         int | None,
         _count(

@@ -39,6 +39,7 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
         indices=order.indices, labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2,
         label_ranks=order.indices + 2, log_likelihoods=-order.indices / 3, brier_scores=order.indices / 4,
         entropies=order.indices / 5, source_predictions=order.indices + 3, known_scores=order.indices / 6,
+        view_predictions=order.indices + 4, probabilities=order.indices[:, None] / 7,
     )  # fmt: skip
     return Pass(samples=samples, batches=batches, wall_s=1.0)
 

@@ -82,7 +82,7 @@ OWN = (
     step("dg launch --job own__shard_everything --partition-range 'gaussian_noise|3...fog|5'"),
     launch("group:own_held_out", "--partition-range 'speckle_noise|3...saturate|3'"),
     launch('key:"own/source_model/*"'),
-    step("tta-pipeline tune own tent"),
+    step("tta-pipeline tune own tent --compare"),
     step("tta-pipeline tune own tent --grid lr=0.001,0.01 --grid momentum=0.8,0.9 --budget 3 --device cpu --json"),
     launch("group:own or group:own_clean or group:own_report", "--partition-range 'gaussian_noise|3...fog|5'"),
     launch("group:own_methods or group:own_methods_clean or group:own_protocols", "--partition-range 'fog|5...fog|5'"),

@@ -54,6 +54,7 @@ from tta_pipeline.report.tables import (
 )
 from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_dots
 from tta_pipeline.report.training_figures import learning_curves
+from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.files import published_folder, read_file
@@ -285,6 +286,15 @@ SECTIONS = (
         text="The newest choice for each tuned experiment, and the trials it was chosen from. Errors are means over "
         "the held-out shifts of the shift set, which are reported nowhere else.",
         sql=queries.TUNING_TRIALS,
+    ),
+    ReportSection(
+        name="tuning_criteria",
+        title="Criteria of choice against the oracle",
+        text="What each criterion chooses, on held-out shifts or on the reported images without their labels, and how "
+        "many more errors its choice makes on the reported cells than the best of the grid (protocol: Cygert et al. "
+        "2024, arXiv 2407.14231). The oracle has seen the labels of these cells: no experiment can use its choice.",
+        sql=queries.TUNING_CRITERIA,
+        draw=lambda _, table: criteria_gaps(table),
     ),
     ReportSection(
         name="training",

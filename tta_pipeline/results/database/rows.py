@@ -16,7 +16,7 @@ from tta_pipeline.results.database.schema import arrow_schema
 from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
 from tta_pipeline.results.records import Record
 from tta_pipeline.results.training_record import epoch_columns, run_columns
-from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
+from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[ListedRecord, Record]
@@ -25,6 +25,7 @@ _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
 _TUNING = attrgetter(*(field.path for field in tuning_columns()))
 _TRIAL = attrgetter(*(field.path for field in trial_columns()))
+_CHOICE = attrgetter(*(field.path for field in choice_columns()))
 _WATCHED = attrgetter(*(field.path for field in alarm_columns()))
 _WATCHED_CELL = attrgetter(*(field.path for field in watched_cell_columns()))
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
@@ -121,6 +122,17 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
                 for listed, record, run in found
             ],
             arrow_schema("tunings"),
+        ),
+    )
+    yield (
+        "tuning_criteria",
+        _to_table(
+            [
+                (*listed[:2], run.benchmark, run.shift_set, run.experiment, *_CHOICE(choice))
+                for listed, _, run in found
+                for choice in run.choices
+            ],
+            arrow_schema("tuning_criteria"),
         ),
     )
     yield (

@@ -15,7 +15,7 @@ from tta_pipeline.results.alarm_record import alarm_columns, watched_cell_column
 from tta_pipeline.results.evaluation_record import MAX_ERROR_DRIFT, MIN_EARLIER, MIN_SPEED_RATIO, RULES, columns
 from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
-from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
+from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """Columns that identify a cell in a stream; among rows with equal values, the newest is the latest."""
@@ -78,10 +78,13 @@ _OF_TUNING = (
            "Number of the record in its folder; the highest is the latest tuning of the experiment"),
     _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
 )  # fmt: skip
-_OF_TRIAL = (
+_OF_CHOICE = (
     _FOLDER,
     _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
     *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
+)
+_OF_TRIAL = (
+    *_OF_CHOICE,
     _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
 )  # fmt: skip
 _OF_ALARM = (
@@ -130,6 +133,12 @@ _DECLARED = (
         "tuning_trials",
         "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
         _OF_TRIAL, trial_columns(),
+    ),
+    _DeclaredTable(
+        "tuning_criteria",
+        "One row for what each criterion of a tuning would choose, with its gap to the oracle where the tuning "
+        "compared them. Folder, sequence, criterion and images are the key",
+        _OF_CHOICE, choice_columns(),
     ),
     _DeclaredTable(
         "alarms",
