@@ -43,7 +43,10 @@ from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
 
-SOMETIMES = ("stream_progress", "open_set", "loaders", "tuning", "tuning_criteria", "training", "learning_curves")
+SOMETIMES = (
+    "stream_progress", "open_set", "alarm_wealth", "alarms", "loaders", "tuning", "tuning_criteria", "training",
+    "learning_curves",
+)  # fmt: skip
 """Sections of results that few benchmarks have."""
 ALWAYS = [each for each in SECTIONS if not (each.is_across_sets or each.name in SOMETIMES)]
 LOADERS = ("indexed", "imagefolder")
