@@ -76,6 +76,21 @@ class Experiment(ConfigModel):
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
     @model_validator(mode="after")
+    def _can_be_read_in_order(self) -> "Experiment":
+        if self.loader == "webdataset" and (self.stream_order != "stored" or self.protocol.shift == "dynamic"):
+            raise ValueError(
+                f"found loader webdataset with samples in the order {self.stream_order} and shift "
+                f"{self.protocol.shift}; expected loader indexed or imagefolder, or order stored without seeds in "
+                "another shift than dynamic, since webdataset reads shards front to back"
+            )
+        if self.protocol.order == "listed" and (self.subset is None or self.subset.listed is None):
+            raise ValueError(
+                "found order listed without a list; expected subset: {listed: FILE}, a file with one sample per line "
+                "in the order of the stream, since neither images nor shards say when an image was taken"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _configured(self) -> "Experiment":
         if self.protocol.window > 1 and self.batch_size != 1:
             raise ValueError(
@@ -83,11 +98,6 @@ class Experiment(ConfigModel):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
-        if self.loader == "webdataset" and self.stream_order != "stored":
-            raise ValueError(
-                f"found loader webdataset with samples in the order {self.stream_order}; expected loader indexed or "
-                "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
-            )
         if self.protocol.unknown is not None and (self.loader != "indexed" or self.shards is not None):
             raise ValueError(
                 f"found loader {self.loader} and shards {self.shards} with unknown images; expected loader indexed and "

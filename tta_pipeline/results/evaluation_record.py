@@ -302,8 +302,12 @@ class Evaluation:
     shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
     stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
-        str, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow")
-    ]  # fmt: skip
+        str,
+        Column(
+            "Order of the samples in a segment, or in each cell of a dynamic stream: stored, shuffled, by_class, "
+            "dirichlet, listed or slow"
+        ),
+    ]
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
