@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
 from tta_pipeline.methods.catalogue import find_method
@@ -13,6 +13,7 @@ from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 
 LoaderName = Literal["indexed", "imagefolder", "webdataset"]
+_MAX_SEEDS = 1_000
 SegmentOrder = SampleOrder | Literal["slow"]
 
 
@@ -59,8 +60,22 @@ class Experiment(ConfigModel):
     compiles the loss and the update of a method with gradient steps. A smaller last batch runs uncompiled."""
     seed: Seed = 0
     """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
-    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
-    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`."""
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=_MAX_SEEDS)
+    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`.
+    `{count: 100}` stands for 0 to 99."""
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_seeds(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        count = value.get("count")
+        if list(value) != ["count"] or type(count) is not int or not 1 <= count <= _MAX_SEEDS:
+            raise ValueError(
+                f"found {short_repr(value)}; expected a list of seeds, or {{count: 100}} for 0 to 99, at most "
+                f"{_MAX_SEEDS:,}"
+            )
+        return tuple(range(count))
 
     @model_validator(mode="before")
     @classmethod

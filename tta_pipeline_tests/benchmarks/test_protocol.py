@@ -96,6 +96,8 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {order: listed}", ["order listed without a list", "expected subset: {listed: FILE}"]),
         ("protocol: dynamic, loader: webdataset", ["loader webdataset", "shift dynamic"]),
         ("seeds: [1, 1]", ["found seeds [1, 1]", "each once"]),
+        ("seeds: {count: 0}", ["seeds", "found {'count': 0}", "expected a list of seeds, or {count: 100}"]),
+        ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, changes: str, named: list[str]):
@@ -125,6 +127,13 @@ def test_an_experiment_can_stand_for_several_protocols():
 
     assert ["source", "norm", "tent", "tent_mixed"] == list(found)
     assert ("mixed", 32) == (found["tent_mixed"].protocol.name, found["tent_mixed"].batch_size)
+
+
+def test_a_number_of_seeds_is_the_list_of_them():
+    """Written either way it is the same experiment."""
+    counted, listed = (Experiment(model="m", method="tent", seeds=seeds) for seeds in ({"count": 3}, (0, 1, 2)))  # type: ignore[arg-type]
+
+    assert counted == listed
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path):

@@ -78,7 +78,12 @@ def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
 def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
     rows = json.loads(ask("tent", "tent", "--cells", "--json").stdout)
+    said = " ".join(ask("tent", "tent").stdout.split())
 
+    assert re.search(
+        r"not shown to be better than tent: .*A difference of [\d.]+ points would be shown in 80% of", said
+    )
+    assert {True} == {0.005 < row["detectable"] < 0.2 for row in rows}
     assert {(0.0, 1.0, None)} == {
         (row["error_change_low"] + row["error_change_high"], row["p_holm"], row["better"]) for row in rows
     }
