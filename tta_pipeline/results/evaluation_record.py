@@ -347,6 +347,10 @@ class Evaluation:
         float | None,
         _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
     ] = None
+    class_wise_ece: Annotated[
+        float | None,
+        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes; NULL likewise"),
+    ] = None
     aurc: Annotated[
         float | None,
         _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
