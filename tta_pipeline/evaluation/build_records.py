@@ -15,6 +15,7 @@ from tta_pipeline.evaluation.calibration import (
     adaptive_calibration_error,
     area_under_risk_coverage,
     calibration_bins,
+    class_wise_calibration_error,
 )
 from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
@@ -77,6 +78,7 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
         **_metrics(own, num_classes=len(manifest.classes)),
+        class_wise_ece=class_wise_calibration_error(cell.class_gaps, len(own.labels)),
         **_label_free(own),
         probed=_probed_scores(own),
         **_open_set(cell, measurement.known_threshold),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
@@ -33,6 +34,7 @@ def merge_parts(parts: Sequence[MeasuredPass]) -> MeasuredPass:
     return MeasuredPass(
         collected=Pass(
             samples=concatenate_scores([each.samples for each in passes]),
+            class_gaps=np.sum([each.class_gaps for each in passes], axis=0),
             batches=tuple(batch for each in passes for batch in each.batches),
             wall_s=sum(each.wall_s for each in passes),
         ),

@@ -1,7 +1,7 @@
 """SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece,
+SELECT experiment, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, mean_ece,
        1000 / images_per_s AS ms_per_image, num_cells, subset, num_runs, protocol, model, method, hyperparameters,
        forwards_per_sample, backwards_per_sample, num_diverged, without_file, generated, untrained
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
@@ -9,7 +9,8 @@ FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cell
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
-       sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
+       sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
+       images_per_s,
        1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment

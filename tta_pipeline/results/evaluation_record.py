@@ -303,8 +303,12 @@ class Evaluation:
     shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
     stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
-        str, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow")
-    ]  # fmt: skip
+        str,
+        Column(
+            "Order of the samples in a segment, or in each cell of a dynamic stream: stored, shuffled, by_class, "
+            "dirichlet, listed or slow"
+        ),
+    ]
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
@@ -343,6 +347,10 @@ class Evaluation:
     adaptive_ece: Annotated[
         float | None,
         _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
+    ] = None
+    class_wise_ece: Annotated[
+        float | None,
+        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes; NULL likewise"),
     ] = None
     aurc: Annotated[
         float | None,

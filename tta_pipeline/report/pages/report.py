@@ -490,7 +490,7 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     if second not in corrected:
         return ""
     names = (best, second) if (best, second) in compared else (second, best)
-    return f"{verdict_on(names, compared[names], p_value=corrected[second])} "
+    return f"{verdict_on(names, compared[names], p_value=corrected[second], num_tests=len(corrected))} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

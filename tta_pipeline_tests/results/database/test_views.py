@@ -65,6 +65,17 @@ def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
     assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
 
 
+@pytest.mark.parametrize(("num_seeds", "num_worst"), [(9, 0), (10, 1), (25, 3)])
+def test_the_tail_is_the_worst_tenth_of_the_seeds(locations: Locations, ask: Ask, num_seeds: int, num_worst: int):
+    """Rounded up; fewer than ten seeds have no tail."""
+    for seed in range(num_seeds):
+        record(locations, seed=seed, error=0.01 * (7 * seed % num_seeds))
+
+    errors = sorted(error for (error,) in ask("SELECT mean_error FROM experiment_seeds"))
+    expected = pytest.approx(fmean(errors[-num_worst:])) if num_worst else None
+    assert [(num_seeds, expected)] == ask("SELECT num_runs, tail_error FROM leaderboard")
+
+
 def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
     """A run of fewer cells than another of the same experiment is in no mean."""
     for severity in (1, 5):
