@@ -159,7 +159,29 @@ class HubModel(ConfigModel):
         return revision
 
 
-class OpenClipModel(ConfigModel):
+class ZeroShotModel(ConfigModel):
+    """The fields of a zero-shot classifier about texts."""
+
+    class_names: tuple[str, ...] | Path | None = None
+    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
+    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
+    templates: Literal["imagenet"] | tuple[str, ...] | None = None
+    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper. None:
+    those of the shift set, or else `a photo of a {}.`."""
+
+    @field_validator("templates")
+    @classmethod
+    def _have_a_place(cls, templates: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if isinstance(templates, tuple) and not (templates and all("{}" in text for text in templates)):
+            raise ValueError(f"found templates {list(templates)}; expected texts with {{}} for the name")
+        return templates
+
+    def with_templates(self, templates: tuple[str, ...]) -> Self:
+        """Return the section with the *templates* of a shift set, unless it has its own or there are none."""
+        return self.model_copy(update={"templates": templates}) if templates and self.templates is None else self
+
+
+class OpenClipModel(ZeroShotModel):
     """A zero-shot classifier of open_clip (the extra `clip`): its image tower, and a linear head of text features.
 
     Images must have the size that the image tower takes.
@@ -174,11 +196,6 @@ class OpenClipModel(ConfigModel):
     """File of weights; loading it runs no code."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the file, as printed by `sha256sum`."""
-    class_names: tuple[str, ...] | Path | None = None
-    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
-    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
-    templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
-    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper."""
 
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
@@ -186,8 +203,6 @@ class OpenClipModel(ConfigModel):
             raise ValueError("found both or none of pretrained and weights; expected one of them")
         if (self.weights is None) != (self.sha256 is None):
             raise ValueError("found one of weights and sha256; expected both or none")
-        if self.templates != "imagenet" and not (self.templates and all("{}" in text for text in self.templates)):
-            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
         return self
 
 

@@ -31,6 +31,7 @@ _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
 """Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
 
 
+_USUAL_TEMPLATE = "a photo of a {}."
 _CONTEXT = "a photo of a"
 """Words before the class's name in a prompt to tune, as in TPT's and CoOp's code."""
 
@@ -201,7 +202,7 @@ def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) 
 def _templates(spec: OpenClipModel, open_clip: Any) -> tuple[Callable[[str], str], ...]:
     if spec.templates == "imagenet":
         return tuple(open_clip.OPENAI_IMAGENET_TEMPLATES)
-    return tuple(text.replace("{}", "{0}").format for text in spec.templates)
+    return tuple(text.replace("{}", "{0}").format for text in spec.templates or (_USUAL_TEMPLATE,))
 
 
 def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str], str]]) -> str:

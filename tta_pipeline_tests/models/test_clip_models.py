@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.cli import main
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
@@ -113,6 +114,36 @@ def test_imagenet_has_names(spec: OpenClipModel):
         loaded(spec, ("0", "1"))
     with pytest.raises(EvaluationError, match=r"class_names has 1 names; expected one for each of the class map's 3"):
         loaded(spec, class_names=["cat"])
+
+
+@pytest.mark.parametrize("classes", ["imagenet_a", "imagenet_r", "imagenet"])
+def test_the_variants_of_imagenet_have_the_names_of_their_own_classes(spec: OpenClipModel, classes: str):
+    """A row of the head for each class of the set, in its order; ImageNetV2 and -Sketch have all 1,000."""
+    wnids = shipped_classes("imagenet")
+    chosen = shipped_classes(classes)[:5]
+    words = [open_clip.IMAGENET_CLASSNAMES[wnids.index(wnid)] for wnid in chosen]
+
+    assert loaded(spec, chosen).identity == loaded(spec, ("1", "2", "3", "4", "5"), class_names=words).identity
+
+
+def test_the_texts_of_a_shift_set_are_those_of_its_models(spec: OpenClipModel, tmp_path: Path):
+    """Each set of a file has its own text, unless the model has one; without either it is that of the CLIP paper."""
+    path = tmp_path / "several.yaml"
+    section = spec.model_dump(mode="json", exclude_defaults=True)
+    sets = {name: {"source": {"kind": "folder", "root": "/none"}} for name in ("dtd", "imagenet_a")}
+    content = {
+        "title": "two sets", "image_size": 32, "shards": {"num_shards": 1}, "sets": sets, "experiments": {},
+        "models": {"usual": section, "own": {**section, "templates": ["a {}"]}},
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    dtd, natural = (load_benchmark(path, part=name).models for name in sets)
+
+    def identity(model: object) -> object:
+        return loaded(OpenClipModel.model_validate(model.model_dump())).identity
+
+    assert identity(dtd["usual"]) == loaded(spec, templates=["{} texture."]).identity
+    assert identity(dtd["own"]) == identity(natural["own"]) == loaded(spec, templates=["a {}"]).identity
+    assert identity(natural["usual"]) == loaded(spec).identity == loaded(spec, templates=["a photo of a {}."]).identity
 
 
 def test_what_does_not_fit_is_explained(spec: OpenClipModel, clip: nn.Module, tmp_path: Path):
