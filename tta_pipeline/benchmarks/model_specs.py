@@ -132,6 +132,21 @@ class PythonModel(ConfigModel):
         return self.weights if isinstance(self.weights, Path) else None
 
 
+def require_commit(revision: str, repository: str) -> str:
+    """Return *revision* of a *repository* on the Hugging Face Hub; refuse it if it is no commit.
+
+    Raises:
+        ValueError: it is no commit.
+    """
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        address = f"https://huggingface.co/{repository}"
+        raise ValueError(
+            f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
+            f"`git ls-remote {address} {revision or 'main'}` prints it"
+        )
+    return revision
+
+
 class HubModel(ConfigModel):
     """A classifier published for timm (the extra `timm`) on the Hugging Face Hub.
 
@@ -150,13 +165,7 @@ class HubModel(ConfigModel):
     @field_validator("revision")
     @classmethod
     def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
-        if not re.fullmatch(r"[0-9a-f]{40}", revision):
-            address = f"https://huggingface.co/{info.data.get('hf', 'org/name')}"
-            raise ValueError(
-                f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
-                f"`git ls-remote {address} {revision or 'main'}` prints it"
-            )
-        return revision
+        return require_commit(revision, info.data.get("hf", "org/name"))
 
 
 class ZeroShotModel(ConfigModel):
@@ -189,7 +198,7 @@ class OpenClipModel(ZeroShotModel):
 
     kind: Literal["open_clip"]
     architecture: str
-    """Name in open_clip's list, such as `ViT-B-32`."""
+    """Name in open_clip's list, such as `ViT-B-32`, or a JSON file with an architecture of your own in its form."""
     pretrained: str | None = None
     """Tag of published weights, such as `laion2b_s34b_b79k`, in place of `weights`."""
     weights: Path | None = None
@@ -203,6 +212,36 @@ class OpenClipModel(ZeroShotModel):
             raise ValueError("found both or none of pretrained and weights; expected one of them")
         if (self.weights is None) != (self.sha256 is None):
             raise ValueError("found one of weights and sha256; expected both or none")
+        return self
+
+
+class TransformersModel(ZeroShotModel):
+    """A zero-shot classifier of transformers (the extra `transformers`): SigLIP, SigLIP 2 of one image size, or CLIP.
+
+    Mean, deviation, scale and bias are the model's own. Images must have the size that the image tower takes.
+    """
+
+    kind: Literal["transformers"]
+    hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    """Repository on the Hugging Face Hub, such as `google/siglip2-base-patch16-224`."""
+    revision: str | None = None
+    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    folder: Path | None = None
+    """Folder with config, tokenizer, preprocessing and `model.safetensors`, as `save_pretrained` writes them, in place
+    of `hf`; loading it runs no code."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of `model.safetensors` in the folder, as printed by `sha256sum`."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if (self.hf is None) == (self.folder is None):
+            raise ValueError("found both or none of hf and folder; expected one of them")
+        if (self.folder is None) != (self.sha256 is None):
+            raise ValueError("found one of folder and sha256; expected both or none")
+        if self.hf is None and self.revision is not None:
+            raise ValueError("found revision without hf; expected both or none")
+        if self.hf is not None:
+            require_commit(self.revision or "", self.hf)
         return self
 
 
@@ -240,5 +279,7 @@ class TrainedModel(Recipe):
         return self
 
 
-AnyModel = Annotated[TrainedModel | AnyPretrained | OpenClipModel, Field(discriminator="kind")]
+AnyZeroShot = OpenClipModel | TransformersModel
+"""A classifier whose last layer is made of texts."""
+AnyModel = Annotated[TrainedModel | AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
 """A model to evaluate."""

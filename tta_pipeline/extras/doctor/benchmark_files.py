@@ -7,7 +7,7 @@ from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
-from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel
+from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
@@ -93,11 +93,15 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
             "it has models of kind timm or hf, for which timm is not installed",
             "pip install 'tta_pipeline[timm]'",
         )
-    if any(isinstance(model, OpenClipModel) for model in benchmark.models.values()) and not is_installed(
-        "open_clip_torch"
+    for kind, package, extra in (
+        (OpenClipModel, "open_clip_torch", "clip"),
+        (TransformersModel, "transformers", "transformers"),
     ):
-        is_well = False
-        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
+        found_models = [model.kind for model in benchmark.models.values() if isinstance(model, kind)]
+        if found_models and not is_installed(package):
+            is_well = False
+            found = f"it has models of kind {found_models[0]}, which is not installed"
+            yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [
         name
