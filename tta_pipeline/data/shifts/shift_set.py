@@ -43,6 +43,7 @@ class ShiftFacts:
     shift_position: int
     """Position in the set, from 1; 0 for clean images."""
     shift_family: str | None
+    shift_group: str | None
     in_mean: bool
 
 
@@ -151,6 +152,7 @@ class ShiftSet(ConfigModel):
             shift_set=self.name,
             shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
             shift_family=self.family_of(shift),
+            shift_group=self.group,
             in_mean=shift in self.in_mean,
         )
 
