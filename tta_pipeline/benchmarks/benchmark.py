@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.gate_settings import Gate
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -94,6 +94,15 @@ class Benchmark(ConfigModel):
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
+
+    @field_validator("models")
+    @classmethod
+    def _with_templates(cls, models: dict[str, AnyModel], info: ValidationInfo) -> dict[str, AnyModel]:
+        templates = info.data["shift_set"].templates
+        return {
+            name: model.with_templates(templates) if isinstance(model, ZeroShotModel) else model
+            for name, model in models.items()
+        }
 
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":

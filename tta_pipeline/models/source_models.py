@@ -12,6 +12,7 @@ from tta_pipeline.benchmarks.model_specs import (
     TimmModel,
     TorchvisionModel,
     TrainedModel,
+    TransformersModel,
 )
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
@@ -29,6 +30,7 @@ from tta_pipeline.models.select_outputs import select_classes
 from tta_pipeline.models.timm_models import load_timm_model
 from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
+from tta_pipeline.models.transformers_models import load_transformers_model
 from tta_pipeline.models.try_network import require_outputs
 
 
@@ -58,6 +60,8 @@ def load_source_model(
         model = load_trained_model(name, source_model)
     elif isinstance(spec, OpenClipModel):
         model = load_clip_model(name, spec, classes=classes, image_size=image_size, kept_features=text_features)
+    elif isinstance(spec, TransformersModel):
+        model = load_transformers_model(name, spec, classes=classes, image_size=image_size, kept_features=text_features)
     else:
         of_own = read_classes(spec.classes) if spec.classes else classes
         if isinstance(spec, DeployedModel):

@@ -146,6 +146,13 @@ SELECT shift_set, experiment, generated, untrained, model, method, protocol, sub
 FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
 """
 
+GROUP_MEANS = """
+SELECT shift_group, experiment, generated, subset, num_sets, num_cells, num_runs, mean_error, error_low, error_high,
+       published_error, published_in, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
+       shift_sets
+FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DESC, mean_error, experiment
+"""
+
 TUNING_TRIALS = """
 SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall_s
 FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)

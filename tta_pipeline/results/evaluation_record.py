@@ -217,6 +217,9 @@ class Evaluation:
         ),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    shift_group: Annotated[
+        str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
+    ] = None
     in_mean: Annotated[
         bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
     ] = None

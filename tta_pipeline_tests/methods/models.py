@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from torchvision.models import VisionTransformer
 
 from tta_pipeline.methods import METHODS
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 
 NUM_CLASSES = 5
 ADDED = ("lora", "adapters")

@@ -104,7 +104,7 @@ EMBEDDED = (
 )
 
 RUN = (
-    step("tta-pipeline run first"),
+    step("tta-pipeline run first --decoded-folder kept"),
     step("tta-pipeline run own --experiment submitted --cell 'fog|5' --dry-run"),
     step("tta-pipeline run own --experiment tent --corruption fog --severity 5 --device cpu"),
 )
@@ -266,6 +266,7 @@ BENCHMARK_FILES = (
     step("tta-pipeline new-benchmark arrays ../sources/arrays", TTA_DATA_ROOT="@root/other"),
     *(step(f"tta-pipeline new-benchmark later --like {name} --output -")
       for name in ("imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c")),
+    step("tta-pipeline new-benchmark sets ../sources --like ttabc --output -"),
 )  # fmt: skip
 
 _SUBMIT = "tta-pipeline submit own --experiment submitted"

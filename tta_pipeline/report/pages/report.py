@@ -182,6 +182,15 @@ SECTIONS = (
         is_across_sets=True,
     ),
     ReportSection(
+        name="groups",
+        title="Means over groups of shift sets",
+        text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
+        "95 % interval is about other images of the same sets. Published means stand beside those of the same sets, "
+        "weights and method.",
+        sql=queries.GROUP_MEANS,
+        is_across_sets=True,
+    ),
+    ReportSection(
         name="error_against_cost",
         title="Error against cost",
         text="Only experiments on the same cells and samples share a panel. The steps show the lowest error within "

@@ -355,6 +355,99 @@ COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean ove
 COMMENT ON COLUMN shift_set_means.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
 COMMENT ON COLUMN shift_set_means.clean_error IS 'Mean top-1 error of the experiment on the clean images of any set of the benchmark, whose classes may be more than this set''s; NULL without clean images';
 
+CREATE VIEW group_means AS
+WITH seeds AS (
+    SELECT
+        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol, corruption, severity, seed,
+        avg(error) AS error,
+        max(num_samples) AS num_images,
+        sum(num_samples) AS num_samples,
+        sum(wall_s) AS wall_s,
+        sum(num_forwards) AS num_forwards,
+        sum(num_backwards) AS num_backwards,
+        bool_or(generated) AS generated
+    FROM latest_evaluations
+    WHERE in_mean AND shift_group IS NOT NULL
+    GROUP BY ALL
+),
+cells AS (
+    SELECT
+        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol, corruption, severity,
+        avg(error) AS error,
+        max(num_images) AS num_images,
+        count(*) AS num_runs,
+        sum(num_samples) AS num_samples,
+        sum(wall_s) AS wall_s,
+        sum(num_forwards) AS num_forwards,
+        sum(num_backwards) AS num_backwards,
+        bool_or(generated) AS generated
+    FROM seeds
+    GROUP BY ALL
+),
+sets AS (
+    SELECT
+        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol,
+        count(*) AS num_cells,
+        min(severity) AS least_severity,
+        max(severity) AS most_severity,
+        min(num_runs) AS num_runs,
+        avg(error) AS error,
+        -- As if all cells of a set had the same images: no smaller than the truth.
+        avg(sqrt(error * (1 - error) / num_images)) AS chance_error,
+        sum(num_samples) AS num_samples,
+        sum(wall_s) AS wall_s,
+        sum(num_forwards) AS num_forwards,
+        sum(num_backwards) AS num_backwards,
+        bool_or(generated) AS generated
+    FROM cells
+    GROUP BY ALL
+),
+groups AS (
+    SELECT
+        benchmark, shift_group, experiment, subset, model, method, weights, protocol,
+        string_agg(shift_set, ', ' ORDER BY shift_set) AS shift_sets,
+        count(*) AS num_sets,
+        sum(num_cells) AS num_cells,
+        min(least_severity) AS least_severity,
+        max(most_severity) AS most_severity,
+        min(num_runs) AS num_runs,
+        avg(error) AS mean_error,
+        1.96 * sqrt(sum(chance_error ** 2)) / count(*) AS half_width,
+        sum(num_samples) / sum(wall_s) AS images_per_s,
+        sum(num_forwards) / sum(num_samples) AS forwards_per_sample,
+        sum(num_backwards) / sum(num_samples) AS backwards_per_sample,
+        bool_or(generated) AS generated
+    FROM sets
+    GROUP BY ALL
+)
+SELECT
+    benchmark, g.shift_group, experiment, subset, model, g.method, protocol, g.shift_sets, num_sets, g.num_cells,
+    num_runs, mean_error,
+    greatest(0, mean_error - half_width) AS error_low,
+    least(1, mean_error + half_width) AS error_high,
+    images_per_s, forwards_per_sample, backwards_per_sample,
+    p.error AS published_error,
+    p.source AS published_in,
+    g.generated
+FROM groups AS g
+LEFT JOIN published_means AS p ON
+    p.shift_group = g.shift_group AND p.shift_sets = g.shift_sets AND p.num_cells = g.num_cells
+    AND p.weights = g.weights AND p.method = g.method AND p.severity = least_severity AND p.severity = most_severity
+    AND subset = 'all' AND protocol = 'reset_each_shift' AND NOT g.generated;
+COMMENT ON VIEW group_means IS 'Mean error of each experiment over the shift sets of a group, each set weighing the same, beside the published mean of the same sets, weights and method; compare only rows of equal subset, shift_sets and num_cells';
+COMMENT ON COLUMN group_means.shift_sets IS 'Names of the sets in alphabetical order, with commas between them';
+COMMENT ON COLUMN group_means.num_sets IS 'Number of sets of the group that are evaluated';
+COMMENT ON COLUMN group_means.num_cells IS 'Number of cells of these sets that count in the mean of their set';
+COMMENT ON COLUMN group_means.num_runs IS 'Smallest number of seeds of a cell';
+COMMENT ON COLUMN group_means.mean_error IS 'Mean over the sets of the mean over their cells of the mean over seeds of the top-1 error in [0, 1]';
+COMMENT ON COLUMN group_means.error_low IS 'Lower end of the 95 % interval of mean_error for other images of the same sets (normal approximation; the cells of a set count as if they had the same images)';
+COMMENT ON COLUMN group_means.error_high IS 'Upper end of this interval';
+COMMENT ON COLUMN group_means.images_per_s IS 'Samples / seconds, over all sets and seeds';
+COMMENT ON COLUMN group_means.forwards_per_sample IS 'num_forwards / num_samples';
+COMMENT ON COLUMN group_means.backwards_per_sample IS 'num_backwards / num_samples';
+COMMENT ON COLUMN group_means.published_error IS 'Published mean error of the method over exactly these sets and cells with these weights; NULL if none is known, and for a subset, another protocol or generated images';
+COMMENT ON COLUMN group_means.published_in IS 'Publication of published_error';
+
 CREATE VIEW forgetting AS
 WITH unadapted AS (
     SELECT benchmark, shift_set, subset, weights_sha256, avg(error) AS unadapted_error
