@@ -96,10 +96,10 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
     for kinds, package, extra in _LIBRARIES:
-        named = [model.kind for model in benchmark.models.values() if isinstance(model, kinds)]
-        if named and not is_installed(package):
+        of_kind = [model.kind for model in benchmark.models.values() if isinstance(model, kinds)]
+        if of_kind and not is_installed(package):
             is_well = False
-            found = f"it has models of kind {named[0]}, for which {package} is not installed"
+            found = f"it has models of kind {of_kind[0]}, for which {package} is not installed"
             yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [

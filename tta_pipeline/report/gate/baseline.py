@@ -70,7 +70,7 @@ def _problems(own: Results, baseline: Results) -> Iterator[str]:
 def _estimate(own: Results, baseline: Results) -> tuple[Estimate, str]:
     pairs = [(baseline[unit], each) for unit, each in own.items()]
     if all((old.decided_by, old.predictions_sha256) == (new.decided_by, new.predictions_sha256) for old, new in pairs):
-        return Estimate(mean=0.0, low=0.0, high=0.0, p_value=1.0), _SAME
+        return Estimate(mean=0.0, low=0.0, high=0.0, p_value=1.0, standard_error=0.0), _SAME
     wrong = [(old.wrong, new.wrong) for old, new in pairs if old.wrong is not None and new.wrong is not None]
     if len(wrong) == len(pairs):
         differences = [new.is_wrong.astype(float) - old.is_wrong for old, new in wrong]

@@ -155,7 +155,8 @@ def estimate_from_counts(cells: Sequence[tuple[tuple[int, int], tuple[int, int]]
     deviation = float(np.sqrt((shares * (1 - shares) / (total + 2)).sum(1)).mean())
     half = float(ndtri(1 - LEVEL / 2)) * deviation
     low, high = min(mean, center - half), max(mean, center + half)
-    return Estimate(mean=mean, low=low, high=high, p_value=float(2 * ndtr(-abs(center) / deviation)))
+    p_value = float(2 * ndtr(-abs(center) / deviation))
+    return Estimate(mean=mean, low=low, high=high, p_value=p_value, standard_error=deviation)
 
 
 def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:
