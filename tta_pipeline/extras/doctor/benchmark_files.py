@@ -99,7 +99,9 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
     ):
         is_well = False
         yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
-    if any(isinstance(model, OnnxModel) for model in benchmark.models.values()) and not is_installed("onnxruntime"):
+    if any(isinstance(model, OnnxModel) for model in benchmark.models.values()) and not any(
+        map(is_installed, ("onnxruntime", "onnxruntime-gpu"))
+    ):
         is_well = False
         yield fault(
             name,
