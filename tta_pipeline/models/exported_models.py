@@ -60,7 +60,8 @@ class ExportedProgram(Program):
 
     def compute(self, images: torch.Tensor) -> Answer:
         """Return what it computes of *images*, float32 (B, 3, H, W)."""
-        found = self._module(images.device)(images.contiguous())
+        with torch.no_grad():  # its parameters may want gradients
+            found = self._module(images.device)(images.contiguous())
         outputs = (found,) if isinstance(found, torch.Tensor) else tuple(found)
         return Answer(*outputs[:2], *[None] * (2 - len(outputs)))
 

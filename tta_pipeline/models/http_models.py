@@ -141,10 +141,12 @@ class Server:
     def _rows(self, rows: object, what: str, num_images: int) -> torch.Tensor:
         try:
             found = np.array(rows, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise self._wrong(f"{what} that are no rows of numbers ({error})") from None
         if found.ndim != 2 or len(found) != num_images:
             raise self._wrong(f"{what} of the shape {found.shape} for {num_images} images")
+        if not np.isfinite(found).all():
+            raise self._wrong(f"{what} that are not finite")
         return torch.from_numpy(found).float()
 
     def _wrong(self, found: str) -> EvaluationError:

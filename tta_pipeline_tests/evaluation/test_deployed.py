@@ -12,6 +12,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.data.model_hosts import MODEL_HOSTS_VARIABLE
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
@@ -65,8 +66,8 @@ def test_a_served_model_has_the_record_of_the_network(data: Locations, server: M
 
 
 def test_the_verb_checks_a_served_model(data: Locations, server: ModelServer, monkeypatch: pytest.MonkeyPatch):
-    """It normalises by itself, so there is nothing to compare with; a host that is not allowed is named."""
-    written(data, server)
+    """It normalises by itself, so there is nothing to compare with; doctor too names a host that is not allowed."""
+    benchmark = written(data, server)
     monkeypatch.setenv("TTA_DATA_ROOT", str(data.root))
 
     def ask() -> tuple[int, str]:
@@ -82,3 +83,4 @@ def test_the_verb_checks_a_served_model(data: Locations, server: ModelServer, mo
     status, said = ask()
     assert 1 == status
     assert f"export {MODEL_HOSTS_VARIABLE}=127.0.0.1:" in " ".join(said.split())
+    assert [True] == [MODEL_HOSTS_VARIABLE in str(found) for found in find_refusals(benchmark, data, ["served"])]

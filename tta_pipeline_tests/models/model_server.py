@@ -42,6 +42,7 @@ class ModelServer:
             "few classes": lambda: [row[:-1] for row in rows],
             "nan": lambda: [[float("nan")] * len(rows[0]), *rows[1:]],
             "sum": lambda: [[value * 0.5 for value in row] for row in rows],
+            "huge": lambda: [[10**400] * len(row) for row in rows],
             "words": lambda: [["high", "low", "low"] for _ in rows],
             "reversed": lambda: rows[::-1],
         }

@@ -18,13 +18,13 @@ from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
 
-_LIBRARIES: Sequence[tuple[tuple[type, ...], str, str]] = (
-    ((TimmModel, HubModel), "timm", "timm"),
-    ((OpenClipModel,), "open_clip_torch", "clip"),
-    ((TransformersModel,), "transformers", "transformers"),
-    ((OnnxModel,), "onnxruntime", "onnx"),
+_LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
+    ((TimmModel, HubModel), ("timm",), "timm"),
+    ((OpenClipModel,), ("open_clip_torch",), "clip"),
+    ((TransformersModel,), ("transformers",), "transformers"),
+    ((OnnxModel,), ("onnxruntime", "onnxruntime-gpu"), "onnx"),
 )
-"""Kinds of models, the library that each needs, and the extra that installs it."""
+"""Kinds of models, the packages of which each needs one, and the extra that installs the first."""
 
 
 def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
@@ -95,11 +95,11 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
-    for kinds, package, extra in _LIBRARIES:
+    for kinds, packages, extra in _LIBRARIES:
         of_kind = [model.kind for model in benchmark.models.values() if isinstance(model, kinds)]
-        if of_kind and not is_installed(package):
+        if of_kind and not any(map(is_installed, packages)):
             is_well = False
-            found = f"it has models of kind {of_kind[0]}, for which {package} is not installed"
+            found = f"it has models of kind {of_kind[0]}, for which {packages[0]} is not installed"
             yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [
