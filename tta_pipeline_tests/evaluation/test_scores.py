@@ -10,10 +10,10 @@ from tta_pipeline.evaluation.calibration import (
     area_under_risk_coverage,
     calibration_bins,
 )
+from tta_pipeline.evaluation.label_metrics import count_classes
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,
-    count_classes,
     fetch_scores,
     finite_mean,
     label_free_scores,

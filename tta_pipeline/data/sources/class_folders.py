@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from tta_pipeline.data.labels.class_map import NO_CLASS
 from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -30,11 +31,13 @@ class ClassRule:
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     is_flat: bool = False
     """Whether there are no folders, so that only the list or the pattern can give a class."""
+    is_unlabelled: bool = False
+    """Whether no image has a class, whatever folder it is in."""
 
     @cached_property
     def is_by_file(self) -> bool:
         """Whether the class of an image comes from its file, not from its folder."""
-        return self.is_flat or bool(self.classes_by_file) or self.pattern is not None
+        return self.is_flat or self.is_unlabelled or bool(self.classes_by_file) or self.pattern is not None
 
     def class_folder(self, folders: Folders) -> str:
         """Return the name of the class folder among *folders*; empty if there is none."""
@@ -47,6 +50,8 @@ class ClassRule:
         Raises:
             ClassMapError: the list lacks the file, or the pattern does not match.
         """
+        if self.is_unlabelled:
+            return NO_CLASS
         if self.pattern is not None:
             return class_by_pattern(self.pattern, f"{folder}/{file_name}" if folder else file_name)
         return class_by_file(self.classes_by_file, file_name, where=where) if self.is_by_file else folder

@@ -39,6 +39,8 @@ class FolderTree:
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; empty: the folder or the pattern gives the class."""
+    is_unlabelled: bool = False
+    """Whether no image has a class."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
     named: ClassNames = tuple
@@ -86,7 +88,12 @@ class FolderTree:
 
     @cached_property
     def _rule(self) -> ClassRule:
-        return ClassRule(classes_by_file=self.classes_by_file, pattern=self.class_pattern, named=self.named)
+        return ClassRule(
+            classes_by_file=self.classes_by_file,
+            pattern=self.class_pattern,
+            named=self.named,
+            is_unlabelled=self.is_unlabelled,
+        )
 
     def _class_root(self, cell: Cell) -> Path:
         """Return the parent of the class folders of *cell*."""

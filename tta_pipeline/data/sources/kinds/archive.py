@@ -13,7 +13,7 @@ from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set
 from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, PerhapsUnlabelled, add_clean_and_train
 from tta_pipeline.data.sources.kinds.npy import NpyImages, open_arrays, survey_arrays
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
@@ -25,7 +25,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 
-class ArchiveSource(ClassesOfFiles, ImagesSection):
+class ArchiveSource(PerhapsUnlabelled, ImagesSection):
     """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
@@ -86,7 +86,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
-        self.require_classes_of_flat(self.layout)
+        if not self.is_unlabelled:
+            self.require_classes_of_flat(self.layout)
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
@@ -134,7 +135,10 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         images = self.images(replace(at, cells=wanted))
         # One pass over a single archive finds its cells; with several, the archive of each cell must be known before.
         with images.prepared(wanted if len(self.archives) == 1 else ()):
-            yield resolve_class_numbers(images, at), images.find_cells()
+            yield self._named(images, at), images.find_cells()
+
+    def _named(self, images: ArchivedImages, at: SourceContext) -> Source:
+        return images if self.is_unlabelled else resolve_class_numbers(images, at)
 
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
@@ -168,7 +172,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
-        images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
+        images = self._arrays(at) if self.has_arrays else self._named(self.images(at), at)
         return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
     def _arrays(self, at: SourceContext) -> NpyImages:
@@ -193,6 +197,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             folders=_folders(at),
             may_be_whole=not self.is_one_set and len(at.shift_set.names) == 1 and not at.shift_set.severities,
             class_pattern=self.class_pattern,
+            is_unlabelled=self.is_unlabelled,
             named=at.classes,
             progress=at.progress,
         )

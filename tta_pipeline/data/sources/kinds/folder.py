@@ -10,7 +10,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import count_classes, find_cells_under, read_image_sizes
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
-from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, PerhapsUnlabelled, add_clean_and_train
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
@@ -19,7 +19,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 
-class FolderSource(ClassesOfFiles, ImagesSection):
+class FolderSource(PerhapsUnlabelled, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
     Without severities, `<root>/<shift>/<class>/<name>`; for a set with a single shift, also `<root>/<class>/<name>`.
@@ -43,9 +43,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
-        return add_clean_and_train(
-            resolve_class_numbers(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train
-        )
+        return add_clean_and_train(self._with_classes(self._tree(at), at), at, clean=self.clean, train=self.train)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""
@@ -82,7 +80,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             return
         root = self.root.expanduser()
         tree = discover_tree(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_of_folder)
-        yield resolve_class_numbers(self._with_classes(tree, at), at), tree.cells
+        yield self._with_classes(tree, at), tree.cells
 
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
@@ -104,9 +102,16 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def _with_classes(self, tree: FolderTree, at: SourceContext) -> FolderTree:
+    def _with_classes(self, tree: FolderTree, at: SourceContext) -> Source:
         by_file = self.classes_by_file()
-        return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
+        known = replace(
+            tree,
+            class_pattern=self.class_pattern,
+            classes_by_file=by_file,
+            is_unlabelled=self.is_unlabelled,
+            named=at.classes,
+        )
+        return known if self.is_unlabelled else resolve_class_numbers(known, at)
 
     def _tree(self, at: SourceContext) -> FolderTree:
         root = self.root.expanduser()
