@@ -129,6 +129,7 @@ class Benchmark(ConfigModel):
         if self.tuning and not self.held_out and not self.is_one_of_several:
             yield f"tuning is given, but {self.no_held_out_message}"
         yield from self._alarm_problems()
+        yield from self._label_problems()
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
@@ -243,6 +244,23 @@ class Benchmark(ConfigModel):
                     f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
                     "loader indexed or webdataset, since the loose files have other pixels"
                 )
+
+    def _label_problems(self) -> Iterator[str]:
+        """Yield what needs the classes of images that have none."""
+        if not self.source.is_unlabelled:
+            return
+        if not self.names_classes:
+            yield "source.labels is 'none', and there is no class_map; expected the list of classes that models predict"
+        if self.shards is not None and self.shards.labels:
+            yield "shards.labels is true and source.labels is 'none'; expected shards without labels"
+        for name, experiment in self.experiments.items():
+            if experiment.stream_order in ("by_class", "dirichlet"):
+                yield (
+                    f"experiments.{name}.protocol has the order {experiment.stream_order}, and source.labels is "
+                    "'none'; expected an order that needs no classes"
+                )
+            if experiment.protocol.unknown is not None:
+                yield f"experiments.{name}.protocol.unknown needs known images with classes; source.labels is 'none'"
 
     def _shard_problems(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:

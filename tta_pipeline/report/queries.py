@@ -50,7 +50,7 @@ CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
        sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
-WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
+WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean' AND num_correct IS NOT NULL
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
@@ -77,7 +77,7 @@ FROM stream_progress AS p
 SEMI JOIN long USING (benchmark, shift_set, experiment, subset, seed, stream)
 LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)
     USING (benchmark, shift_set, experiment, subset, seed, stream)
-WHERE benchmark = ? AND shift_set = ?
+WHERE benchmark = ? AND shift_set = ? AND accuracy IS NOT NULL
 ORDER BY stream, experiment, subset, seed, first_image
 """
 

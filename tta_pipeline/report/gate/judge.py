@@ -152,4 +152,4 @@ def _mean_error(own: Results) -> Estimate | None:
     """Return the mean error with its interval over images; None if predictions of a cell are not kept."""
     counted = [each.wrong for each in own.values() if each.in_mean]
     kept = [each for each in counted if each is not None]
-    return estimate_error(kept) if len(kept) == len(counted) else None
+    return estimate_error(kept) if kept and len(kept) == len(counted) else None

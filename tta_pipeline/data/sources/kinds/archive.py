@@ -18,6 +18,7 @@ from tta_pipeline.data.sources.kinds.clean_images import (
     ClassesOfFiles,
     Clean,
     ListedBySplit,
+    PerhapsUnlabelled,
     add_clean_and_train,
 )
 from tta_pipeline.data.sources.kinds.npy import NpyImages, open_arrays, survey_arrays
@@ -32,7 +33,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 
-class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
+class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
     """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
@@ -98,7 +99,8 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
-        self.require_classes_of_flat(self.layout)
+        if not self.is_unlabelled:
+            self.require_classes_of_flat(self.layout)
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
@@ -196,6 +198,8 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
 
     def _with_names(self, images: ArchivedImages, at: SourceContext) -> Source:
         """Return *images* with the classes of the split, or with class names in place of numbers."""
+        if self.is_unlabelled:
+            return images
         split = self._split(at)
         return resolve_class_numbers(images, at) if split is None else ListedImages(source=images, split=split)
 
@@ -218,6 +222,7 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
             folders=_folders(at),
             may_be_whole=not self.is_one_set and split is None and at.shift_set.is_undivided,
             class_pattern=self.class_pattern,
+            is_unlabelled=self.is_unlabelled,
             named=at.classes,
             progress=at.progress,
         )

@@ -20,6 +20,7 @@ from tta_pipeline.data.sources.kinds.clean_images import (
     ClassesOfFiles,
     Clean,
     ListedBySplit,
+    PerhapsUnlabelled,
     add_clean_and_train,
 )
 from tta_pipeline.data.sources.listed_images import ListedImages
@@ -31,7 +32,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 
-class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
+class FolderSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
     Without severities, `<root>/<shift>/<class>/<name>`; for a set with a single shift, also `<root>/<class>/<name>`.
@@ -97,7 +98,7 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
             return
         root = self.root.expanduser()
         tree = discover_tree(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_of_folder)
-        yield resolve_class_numbers(self._with_classes(tree, at), at), tree.cells
+        yield self._with_classes(tree, at), tree.cells
 
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
@@ -128,14 +129,21 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
         root = self.root.expanduser()
         split = self.read_split(at.shift_set, beside=root)
         if split is None:
-            return resolve_class_numbers(self._with_classes(self._tree(at), at), at)
+            return self._with_classes(self._tree(at), at)
         everywhere = tuple((cell, root) for cell in at.cells)
         tree = FolderTree(root=root, cells=at.cells, elsewhere=everywhere, classes_by_path=split.class_by_path)
         return ListedImages(source=tree, split=split)
 
-    def _with_classes(self, tree: FolderTree, at: SourceContext) -> FolderTree:
+    def _with_classes(self, tree: FolderTree, at: SourceContext) -> Source:
         by_file = self.classes_by_file()
-        return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
+        known = replace(
+            tree,
+            class_pattern=self.class_pattern,
+            classes_by_file=by_file,
+            is_unlabelled=self.is_unlabelled,
+            named=at.classes,
+        )
+        return known if self.is_unlabelled else resolve_class_numbers(known, at)
 
     def _tree(self, at: SourceContext) -> FolderTree:
         root = self.root.expanduser()
