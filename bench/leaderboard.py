@@ -32,6 +32,7 @@ from tta_pipeline.report.queries import LEADERBOARD
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
 
 _OF_A_CLASS = 100
 _FEW = 100
@@ -163,8 +164,7 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
         "models": {"model": model},
         "experiments": {name: experiment(name, board) for name in runs},
     }
-    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (locations.benchmark_files / f"{board.benchmark}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_benchmark(locations, board.benchmark, content)
     return left_out
 
 
@@ -178,23 +178,48 @@ def experiment(name: str, board: Board) -> dict[str, object]:
             **settings}  # fmt: skip
 
 
-def first_test_images(locations: Locations, folder: Path) -> Path:
+def first_test_images(locations: Locations, folder: Path, num_of_a_class: int = _OF_A_CLASS) -> Path:
     """Return a folder with class folders of the first images of each class, ordered by name."""
-    images = locations.root / "cifar_10_first_100"
+    images = locations.root / f"cifar_10_first_{num_of_a_class}"
     if not images.exists():
-        _extract(folder / "test.tar.gz", images)
+        _extract(folder / "test.tar.gz", images, num_of_a_class)
     return images
+
+
+def write_benchmark(locations: Locations, name: str, content: Mapping[str, object]) -> None:
+    """Write the benchmark file *name*."""
+    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
+    (locations.benchmark_files / f"{name}.yaml").write_text(yaml.safe_dump(dict(content), sort_keys=False))
+
+
+def run_benchmark(folder: Path, name: str) -> None:
+    """Run what is unfinished of the benchmark *name*, whose model is in *folder*, by the command line."""
+    program = Path(sys.executable).with_name("tta-pipeline")
+    subprocess.run([program, "run", name], env={**os.environ, "PYTHONPATH": _python_path(folder)}, check=True)
+
+
+def _python_path(folder: Path) -> str:
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
 def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence[str] = ()) -> None:
     """Materialize all assets of a benchmark, then *streams*, assets of streams at severity 5, by the command line."""
-    python_path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
     cells = load_all_benchmarks(locations).benchmark(benchmark).cells
-    chosen = [["--assets", f"group:{benchmark}", "--partition-range", f"{cells[0].key}...{cells[-1].key}"]]
-    chosen += [["--assets", asset, "--partition", "5"] for asset in streams]
-    for each in chosen:
-        subprocess.run([str(Path(sys.executable).with_name("dg")), "launch", *each], env=environment, check=True)
+    materialize(folder, f"group:{benchmark}", cells)
+    for asset in streams:
+        launch_assets(folder, asset, "--partition", "5")
+
+
+def materialize(folder: Path, assets: str, cells: Sequence[Cell]) -> None:
+    """Materialize *assets* of all *cells*."""
+    launch_assets(folder, assets, "--partition-range", f"{cells[0].key}...{cells[-1].key}")
+
+
+def launch_assets(folder: Path, assets: str, *partitions: str) -> None:
+    """Materialize *assets* by the command line, with the networks in *folder*."""
+    environment = {**os.environ, "PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1"}
+    command = [str(Path(sys.executable).with_name("dg")), "launch", "--assets", assets, *partitions]
+    subprocess.run(command, env=environment, check=True)
 
 
 def page(board: Board, table: Table, left_out: Mapping[str, str]) -> str:
@@ -261,14 +286,14 @@ def _reason_left_out(name: str, board: Board) -> str:
     return ""
 
 
-def _extract(archive: Path, folder: Path) -> None:
+def _extract(archive: Path, folder: Path, num_of_a_class: int) -> None:
     """Write the first images of each class, by name."""
     with tarfile.open(archive) as tar:
         members = sorted((each for each in tar if each.isfile()), key=lambda each: each.name)
         taken: dict[str, int] = {}
         for member in members:
             _, label, name = Path(member.name).parts
-            if taken.setdefault(label, 0) < _OF_A_CLASS and (data := tar.extractfile(member)) is not None:
+            if taken.setdefault(label, 0) < num_of_a_class and (data := tar.extractfile(member)) is not None:
                 taken[label] += 1
                 (folder / label).mkdir(parents=True, exist_ok=True)
                 (folder / label / name).write_bytes(data.read())

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-import yaml
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, launch
+from bench.leaderboard import DOCS, MODELS, first_test_images, launch, write_benchmark
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
@@ -56,8 +55,7 @@ def main(folder: Path) -> None:
         "models": {"resnet20": MODELS["resnet"](folder)},
         "experiments": {"source": {"model": "resnet20", "method": "source", "batch_size": 200}, **_streams()},
     }  # fmt: skip
-    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (locations.benchmark_files / f"{NAME}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_benchmark(locations, NAME, content)
     launch(locations, folder, NAME, streams=[f"{NAME}/evaluation/{name}" for name in EXPERIMENTS])
     write(locations)
 

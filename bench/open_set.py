@@ -14,10 +14,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import yaml
 from PIL import Image, ImageOps
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, launch
+from bench.leaderboard import DOCS, MODELS, first_test_images, launch, write_benchmark
 from tta_pipeline.report.error_figures import open_set_dots
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.queries import OPEN_SET
@@ -58,11 +57,11 @@ def main(folder: Path, photographs: Path) -> None:
         "image_size": _SIZE,
         "shards": {"num_shards": 1},
     }
-    write_file(locations, UNKNOWN, {
+    write_benchmark(locations, UNKNOWN, {
         "title": "Photographs of other classes", **common, "class_map": "folders", "models": {}, "experiments": {},
         "source": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c"},
     })  # fmt: skip
-    write_file(locations, KNOWN, {
+    write_benchmark(locations, KNOWN, {
         "title": "CIFAR-10, and photographs of none of its classes", **common,
         "source": {"kind": "generated", "clean": str(first_test_images(locations, folder)),
                    "severity_table": "cifar_c"},
@@ -77,12 +76,6 @@ def main(folder: Path, photographs: Path) -> None:
     for benchmark in (UNKNOWN, KNOWN):
         launch(locations, folder, benchmark)
     write(locations, num_photographs=len(list(images.rglob("*.png"))))
-
-
-def write_file(locations: Locations, name: str, content: dict[str, object]) -> None:
-    """Write the benchmark file *name*."""
-    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (locations.benchmark_files / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
 def small_photographs(locations: Locations, folder: Path) -> Path:

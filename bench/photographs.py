@@ -18,11 +18,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 from safetensors.torch import save_file
 
 from bench import photograph_page
-from bench.leaderboard import DOCS
+from bench.leaderboard import DOCS, write_benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.methods import METHODS
 from tta_pipeline.report.error_figures import error_against_cost
@@ -188,8 +187,7 @@ def prepare(locations: Locations, folder: Path) -> None:
             **{f"{name}_trial": trial(name) for name in methods},
         },
     }  # fmt: skip
-    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (locations.benchmark_files / f"{NAME}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_benchmark(locations, NAME, content)
 
 
 def named_as_in_timm(file: Path) -> dict[str, torch.Tensor]:

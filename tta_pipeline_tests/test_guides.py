@@ -96,7 +96,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
     sections = yaml.safe_load(text.replace('"..."', f'"{64 * "0"}"'))["models"]
     models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
 
-    assert ["python", "checkpoint", "hf", "open_clip"] == [model.kind for model in models.values()]
+    assert ["python", "checkpoint", "hf", "open_clip", "transformers"] == [model.kind for model in models.values()]
     assert (2, 7) == make_untrained(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
 
 

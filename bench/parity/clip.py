@@ -17,7 +17,7 @@ from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.clip.crop_views import crop_views
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 
 _SCALE = 100.0  # written in TDA's code
 _NUM_WORDS = 4

@@ -36,10 +36,12 @@ from bench.parity.adapters import (
     sar_of_sar,
     shot_im,
     shot_im_of_norm_layers,
+    sotta,
     t3a,
     tent,
     tent_of_come,
     unient,
+    unient_of_eata,
     view_after_images,
     zerosiam,
 )
@@ -90,6 +92,7 @@ COMMITS: Mapping[str, str] = {
     "oripress/CCC": "656dec36b8f5b4dbf64fe44c73a9a1326b9588ff",
     "pilsHan/rem": "d757218433944c3bd736f8d230dec6f3f29f118a",
     "sarthaxxxxx/BATCLIP": "ba2e3381873ef58e76a90148ee3835864349e985",
+    "taeckyung/SoTTA": "50b33330b44ebd831ef2f8669f1be07b96bb3444",
     "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
 }
@@ -126,6 +129,12 @@ _NOISE = "a view's noise is drawn in the order of the memory: by arrival in ours
 _STEPS = "the student predicts, and its steps by Adam on all parameters enlarge rounding"
 _ROUNDING = "bfloat16 has 8 bits, and Adam's steps enlarge its rounding: the first prediction is the same"
 _SURE_IMAGE = "the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding"
+_AT_THE_THRESHOLD = (
+    "steps by Adam enlarge rounding, and an image that then enters or leaves the memory at the threshold changes each "
+    "draw after it"
+)
+_OF_200 = {"update_frequency": 200, "memory_size": 100}
+"""SoTTA's settings where both sides predict batches of 200 just before a step."""
 _OF_1600 = {"stream_size": 1600}
 _SHARES = partial(torch.softmax, dim=1)
 _AS_THEIRS = {"draws": "batch"}
@@ -240,6 +249,26 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="unient, soft split", method="unient", repository="gaozhengqing/UniEnt", theirs=unient,
         changes={"split": "soft", "unknown_weight": 0.2},
+    ),
+    Comparison(
+        title="unient, reliable samples", method="unient", repository="gaozhengqing/UniEnt", theirs=unient_of_eata,
+        changes={"samples": "reliable"},
+    ),
+    Comparison(
+        title="unient, reliable samples, soft split", method="unient", repository="gaozhengqing/UniEnt",
+        theirs=unient_of_eata, changes={"samples": "reliable", "split": "soft", "unknown_weight": 0.2},
+    ),
+    Comparison(
+        title="sotta", method="sotta", repository="taeckyung/SoTTA", theirs=sotta, changes=_OF_200,
+        reason=_AT_THE_THRESHOLD, shown_by="sotta, small steps",
+    ),
+    Comparison(
+        title="sotta, small steps", method="sotta", repository="taeckyung/SoTTA", theirs=sotta,
+        changes={**_OF_200, "lr": 1e-5},
+    ),
+    Comparison(
+        title="sotta, small steps, many sure images", method="sotta", repository="taeckyung/SoTTA", theirs=sotta,
+        changes={**_OF_200, "lr": 1e-5, "threshold": 0.5},
     ),
     Comparison(
         title="imse", method="imse", repository="baek85/IMSE", theirs=imse, network=vit, changes={"e_margin": 0.9}

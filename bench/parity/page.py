@@ -35,9 +35,10 @@ akamaster/pytorch_resnet_cifar10. The whole page is made by
 {scene}
 
 Both sides have the hyperparameters of the preset `cifar`, with the changes that the table names, and start from the
-same seed. The authors' code runs unchanged, with four exceptions: the modules from which it reads data and builds
+same seed. The authors' code runs unchanged, with five exceptions: the modules from which it reads data and builds
 models are replaced by stand-ins, RoTTA's torchvision arguments have their current names, UniEnt's Gaussians start from
-our draw, and code that asks for CUDA by name gets the CPU. mariodoebler/test-time-adaptation replaces repositories that
+our draw, SoTTA's memory draws our numbers, and code that asks for CUDA by name gets the CPU.
+mariodoebler/test-time-adaptation replaces repositories that
 cannot be imported or have no settings for CIFAR. Where a loader makes the views there (AdaContrast, MEMO, TTAug), both
 sides use our views. REM and IMSE need
 a ViT: both sides have a small one with random weights, whose error means nothing. Methods for a CLIP use the ResNet-20

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from tta_pipeline.benchmarks.alarm_settings import Alarm
+from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
+from tta_pipeline.benchmarks.gate_settings import Gate
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -59,6 +62,10 @@ class Benchmark(ConfigModel):
     tuning: dict[Name, Tuning] = Field(default_factory=dict)
     """Experiments whose hyperparameters are chosen on held-out shifts, which the shift set holds out and `corruptions`
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
+    alarm: Alarm | None = None
+    """A test, without labels, of whether each cell differs from the clean images; None: nothing is watched."""
+    gate: Gate = Gate()
+    """What the results must keep to, for the verb `gate`; it decides no result."""
 
     @model_validator(mode="before")
     @classmethod
@@ -88,6 +95,15 @@ class Benchmark(ConfigModel):
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
 
+    @field_validator("models")
+    @classmethod
+    def _with_templates(cls, models: dict[str, AnyModel], info: ValidationInfo) -> dict[str, AnyModel]:
+        templates = info.data["shift_set"].templates
+        return {
+            name: model.with_templates(templates) if isinstance(model, ZeroShotModel) else model
+            for name, model in models.items()
+        }
+
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
         for problem in self._problems():
@@ -112,6 +128,7 @@ class Benchmark(ConfigModel):
             yield from self._training_loader_problems()
         if self.tuning and not self.held_out and not self.is_one_of_several:
             yield f"tuning is given, but {self.no_held_out_message}"
+        yield from self._alarm_problems()
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
@@ -140,6 +157,9 @@ class Benchmark(ConfigModel):
             yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+        model = self.models.get(experiment.model)
+        if isinstance(model, DeployedModel):
+            yield from _problems_of_deployed(f"experiments.{name}", experiment, model)
 
     def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)
@@ -160,6 +180,31 @@ class Benchmark(ConfigModel):
             yield f"tuning.{name}.severities has {unknown}; expected some of {list(self.severities)}"
         for problem in grid_problems(tuning.grid, experiment):
             yield f"tuning.{name}.grid: {problem}"
+
+    def _alarm_problems(self) -> Iterator[str]:
+        if self.alarm is None:
+            return
+        if not self.has_clean:
+            yield "alarm is given, but there are no clean images; expected source.clean"
+        able = self._watchable_experiments
+        if (named := self.alarm.experiment) is None:
+            if not any(self.experiments[name].method == "source" for name in able):
+                yield "alarm.experiment is not given; expected an experiment with method source, or its name here"
+        elif named not in able:
+            choices = name_choices(named, able, listed_in="the section experiments")
+            yield f"alarm.experiment is {named}; expected an experiment with a stream for each cell: {choices}"
+
+    @property
+    def _watchable_experiments(self) -> list[str]:
+        """Names of the experiments with a stream for each cell, the clean one among them."""
+        return [name for name, each in self.experiments.items() if each.protocol.partitioned_by == "cell"]
+
+    @property
+    def watched_experiment(self) -> str:
+        """Name of the experiment whose confidences the alarm watches."""
+        assert self.alarm is not None, "a benchmark with an alarm"
+        of_source = (name for name in self._watchable_experiments if self.experiments[name].method == "source")
+        return self.alarm.experiment or next(of_source)
 
     def _loader_problems(self, experiment: Experiment, found: str) -> Iterator[str]:
         """Yield messages, beginning with *found*, why *experiment*'s loader cannot read the other loaders' images."""
@@ -344,6 +389,23 @@ class Benchmark(ConfigModel):
     def source_model_asset(self, model: str) -> str:
         """Return the key, below the benchmark's, of the asset that trains *model*: with its name if there are more."""
         return f"source_model/{model}" if len(self.trained_models) > 1 else "source_model"
+
+    @property
+    def whole_assets(self) -> tuple[str, ...]:
+        """Keys, below the benchmark's, of the assets that read all results, in their order."""
+        return (*(["shift_alarm"] if self.alarm else []), "robustness_report")
+
+
+def _problems_of_deployed(where: str, experiment: Experiment, model: DeployedModel) -> Iterator[str]:
+    """Yield why *experiment*, at *where* in the file, cannot have *model*, whose layers are closed."""
+    if problem := experiment.entry.problem_of_closed(experiment.method, called=model.called, gives=model.gives):
+        yield f"{where}: {problem}"
+    for field, usual in (("precision", "fp32"), ("compile", "off")):
+        if (found := getattr(experiment, field)) != usual:
+            yield (
+                f"{where}.{field} is {found}, and the model is {model.called}, which PyTorch does not compute; "
+                f"expected {usual}"
+            )
 
 
 def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:

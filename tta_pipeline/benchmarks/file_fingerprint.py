@@ -17,6 +17,8 @@ from tta_pipeline.util.partitions import Cell
 
 PARTS = ("method", "settings", "image_size")
 """Parts of a fingerprint that the benchmark file alone decides, in addition to the cells of its data."""
+CHOSEN_BY = "method.chosen_by"
+"""Part of the fingerprint of a result whose hyperparameters a score without labels chose: which one."""
 _NOT_IN_SETTINGS = (
     "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
 )  # fmt: skip
@@ -27,13 +29,14 @@ DEFAULTS_VERSION = "1"
 the fingerprint, so that a new setting outdates nothing."""
 
 
-def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> JsonObject:
+def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criterion: str | None = None) -> JsonObject:
     """Return the parts `PARTS` of a fingerprint.
 
     Args:
         experiment: The experiment, with the chosen hyperparameters if it uses any.
         seed: The seed of the stream.
         image_size: Height and width of the images in pixels.
+        criterion: What chose the hyperparameters of a tuning; None: labels, or there was no tuning.
 
     Raises:
         OSError: the list of a subset cannot be read.
@@ -46,6 +49,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int) -> Json
             "name": experiment.method,
             "preset": experiment.preset,
             "hyperparameters": experiment.configured_hyperparameters().model_dump(mode="json"),
+            **({CHOSEN_BY.partition(".")[2]: criterion} if criterion else {}),
         },
         "settings": {
             **settings,

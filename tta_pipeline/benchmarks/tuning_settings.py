@@ -1,7 +1,7 @@
 """The search for an experiment's hyperparameters, on shifts that the benchmark does not report."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 HyperparameterValue = bool | int | float | str
 """A value of a hyperparameter in a file or on a command line."""
 MOST_TRIALS = 10_000
+CriterionName = Literal["labels", "entropy", "consistency", "snd", "source_agreement"]
+CRITERIA_NAMES: tuple[CriterionName, ...] = get_args(CriterionName)
+DEFAULT_CRITERION: CriterionName = "labels"
 
 
 class Tuning(ConfigModel):
@@ -29,6 +32,20 @@ class Tuning(ConfigModel):
     """Severities of the trials; None: those of the experiment."""
     subset: Subset | None = None
     """Samples of each cell of the trials; None: those of the experiment."""
+    criterion: CriterionName = DEFAULT_CRITERION
+    """What chooses among the trials, on held-out shifts: `labels`, the lowest error; or without labels `entropy`, the
+    lowest mean entropy; `consistency`, the most predictions that a shifted view of the image shares; `snd`, the highest
+    soft neighbourhood density; `source_agreement`, the most predictions that the source model shares."""
+
+    @field_validator("criterion", mode="before")
+    @classmethod
+    def _no_oracle(cls, found: Any) -> Any:
+        if found == "oracle":
+            raise ValueError(
+                "found oracle, the choice by labels of reported cells; expected one of "
+                f"{', '.join(CRITERIA_NAMES)}: `tta-pipeline tune --compare` records the oracle beside them"
+            )
+        return found
 
     @field_validator("grid")
     @classmethod

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     examples=[
         "tta-pipeline tune digits_c tent",
         "tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3",
+        "tta-pipeline tune digits_c tent --compare",
         "tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6",
     ],
 )
@@ -28,17 +30,27 @@ if TYPE_CHECKING:
               "hyperparameters make a grid. Default: the grid in the benchmark file.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1, 10_000), help="Largest number of trials; of more combinations, "
               "this many are drawn at random. Default: the budget in the benchmark file, or 20.")  # fmt: skip
+@click.option("--compare", is_flag=True, help="Record what every criterion chooses, and evaluate the trials on the "
+              "reported cells too: how far each choice is from the oracle's. It changes no choice.")  # fmt: skip
 @with_device
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @plain_errors
 def tune(
-    *, benchmark_name: str, experiment: str, grid: tuple[str, ...], budget: int | None, device: str, as_json: bool
+    *,
+    benchmark_name: str,
+    experiment: str,
+    grid: tuple[str, ...],
+    budget: int | None,
+    compare: bool,
+    device: str,
+    as_json: bool,
 ) -> None:
     r"""Choose hyperparameters on held-out shifts.
 
     The benchmark does not report these shifts. This runs the asset <benchmark>/tuning/<experiment>, so the benchmark
     file must name the experiment under `tuning`. The shards of the held-out shifts must exist. A finished trial is not
-    evaluated again. With `tuned: true`, the experiment uses the chosen values.
+    evaluated again. With `tuned: true`, the experiment uses the chosen values. `criterion` under `tuning` says what
+    chooses: labels, or a score without labels.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.definitions import defs
@@ -55,9 +67,13 @@ def tune(
         locations=locations,
         grid=parse_grid(grid),
         budget=budget,
+        compare=compare,
     )
     search.require_images()
-    if not materialize_tuning(defs, search.benchmark, experiment, grid=grid, budget=budget, device=device):
+    done = materialize_tuning(
+        defs, search.benchmark, experiment, grid=grid, budget=budget, compare=compare, device=device
+    )
+    if not done:
         sys.exit(1)
     _print_trials(locations, search, as_json=as_json)
 
@@ -65,6 +81,7 @@ def tune(
 def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> None:
     """Print the trials, the best first, and how an experiment uses the choice."""
     from tta_pipeline.report.tables import Table
+    from tta_pipeline.report.tuning_table import criteria_table
     from tta_pipeline.results.records import latest_record
 
     name = search.experiment_name
@@ -72,10 +89,13 @@ def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> N
     run = record.tuning if record else None
     assert run is not None, "a tuning that succeeds is recorded"
     if as_json:
-        click.echo(json.dumps(run.facts(), indent=1))
+        choices = [asdict(each) for each in run.choices]
+        click.echo(json.dumps({**run.facts(), "choices": choices}, indent=1))
         return
     trials = sorted(run.trials, key=lambda each: each.error)
     names = tuple(run.values)
     rows = [(*each.values.values(), each.error, each.num_diverged, each.wall_s) for each in trials]
     print_table(Table(columns=(*names, "error", "num_diverged", "wall_s"), rows=tuple(rows)))
+    click.echo()
+    print_table(criteria_table(run))
     say(f"chosen: {run.choice}; an experiment uses it by `tuned: true`, or `tuned: {name}`")

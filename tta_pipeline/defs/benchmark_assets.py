@@ -16,6 +16,7 @@ from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.robustness_report import robustness_report
 from tta_pipeline.defs.scope import CellScope, evaluated_scopes, experiment_scopes, held_out_scopes, shard_scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest, shard_manifest_checks
+from tta_pipeline.defs.shift_alarm import shift_alarm, shift_alarm_checks
 from tta_pipeline.defs.source_model import source_model
 from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
@@ -65,6 +66,8 @@ def _assets(benchmark: Benchmark, resource_prefix: str) -> Iterator[dg.AssetsDef
         yield evaluation(own(streams), experiment)
     if held_out:
         yield from (tuning(cells, name) for name in benchmark.tuning if name in benchmark.experiments)
+    if benchmark.alarm:
+        yield shift_alarm(cells)
     yield robustness_report(cells)
 
 
@@ -74,3 +77,5 @@ def _checks(benchmark: Benchmark, resource_prefix: str) -> Iterator[dg.AssetChec
         yield shard_manifest_checks(scope)
     for streams, experiment in experiment_scopes(benchmark):
         yield evaluation_checks(own(streams), experiment)
+    if benchmark.alarm:
+        yield shift_alarm_checks(own(CellScope(benchmark=benchmark)))

@@ -1,6 +1,6 @@
 """`<benchmark>/tuning/<experiment>`: hyperparameters chosen on held-out shifts, which the benchmark never reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
-from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
+from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS, CriterionName
 from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from tta_pipeline.results.records import Record
 
 
+_LOOKED_FOR: Mapping[CriterionName, str] = {
+    "labels": "lowest error", "entropy": "lowest mean entropy", "consistency": "most consistent predictions",
+    "snd": "highest soft neighbourhood density", "source_agreement": "highest agreement with the source model",
+}  # fmt: skip
+
+
 class TuningConfig(dg.Config):
     """Options of one run; the cells are not an option."""
 
@@ -30,11 +36,16 @@ class TuningConfig(dg.Config):
         description="Values to try for each hyperparameter, such as lr=1e-4,2.5e-4,1e-3; empty: those in the file",
     )
     budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Most trials; 0: as many as the file says")
+    compare: bool = Field(
+        default=False,
+        description="Whether to evaluate the trials on the reported cells too, and record how far each criterion's "
+        "choice is from the oracle's; experiments use the choice on held-out shifts all the same",
+    )
 
 
 def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
     """Return the asset of the hyperparameters chosen for *experiment_name*."""
-    benchmark = scope.benchmark
+    benchmark, criterion = scope.benchmark, scope.benchmark.tuning[experiment_name].criterion
 
     @scope.asset(
         "tuning",
@@ -44,8 +55,9 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
         deps=_dependencies(benchmark, experiment_name),
         kinds={"pytorch"},
         code_version="1",
-        description=f"Hyperparameters of `{experiment_name}` with the lowest error on {', '.join(benchmark.held_out)}, "
-        "which the benchmark does not report. A finished trial is not evaluated again.",
+        description=f"Hyperparameters of `{experiment_name}` with the {_LOOKED_FOR[criterion]} on "
+        f"{', '.join(benchmark.held_out)}, which the benchmark does not report. A finished trial is not evaluated "
+        "again.",
     )
     def asset(
         context: dg.AssetExecutionContext,
@@ -63,6 +75,7 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
             locations=store.locations,
             grid=parse_grid(config.grid),
             budget=config.budget or None,
+            compare=config.compare,
         )
         with metrics.publishing(context.log):
             record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
@@ -78,6 +91,7 @@ def materialize_tuning(
     *,
     grid: Sequence[str],
     budget: int | None,
+    compare: bool = False,
     device: str,
 ) -> bool:
     """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history.
@@ -86,7 +100,7 @@ def materialize_tuning(
         SubmissionError: no persistent history is configured.
     """
     key = asset_key(benchmark, "tuning", experiment_name)
-    config = TuningConfig(grid=list(grid), budget=budget or 0)
+    config = TuningConfig(grid=list(grid), budget=budget or 0, compare=compare)
     with persistent_instance() as instance:
         result = materialize_in_process(
             definitions,
@@ -104,7 +118,9 @@ def materialize_tuning(
 def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) -> dg.MaterializeResult[Any]:
     """Draw the error over the grid into *path*, and return the result that the web UI shows."""
     from tta_pipeline.report.figure_style import as_png
+    from tta_pipeline.report.tables import as_markdown
     from tta_pipeline.report.tuning_figures import error_over_grid
+    from tta_pipeline.report.tuning_table import criteria_table
 
     run = record.tuning
     assert run is not None, "the search returns the record of a tuning"
@@ -114,6 +130,8 @@ def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) 
     return dg.MaterializeResult(
         metadata={
             "chosen": dg.MetadataValue.json(dict(run.values)),
+            "criterion": run.criterion,
+            "criteria": dg.MetadataValue.md(as_markdown(criteria_table(run))),
             "error": run.error,
             "num_trials": run.num_trials,
             "num_combinations": run.num_combinations,

@@ -8,23 +8,27 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import (
     adaptive_calibration_error,
     area_under_risk_coverage,
     calibration_bins,
+    class_wise_calibration_error,
 )
 from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
+from tta_pipeline.evaluation.neighbourhood import neighbourhood_density
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.open_set import open_set_columns
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.evaluation.scores import (
     TOP,
+    UNKNOWN_PREDICTION,
     SampleScores,
     count_classes,
     finite_mean,
@@ -35,6 +39,7 @@ from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
+from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.shards.set_facts import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
@@ -73,7 +78,9 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
         **_metrics(own, num_classes=len(manifest.classes)),
+        class_wise_ece=class_wise_calibration_error(cell.class_gaps, len(own.labels)),
         **_label_free(own),
+        probed=_probed_scores(own),
         **_open_set(cell, measurement.known_threshold),
         first_samples=_first_samples(own, cell.positions),
         **_time_facts(measurement.measured.collected, share),
@@ -194,6 +201,19 @@ def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
     """Return the scores of one cell that need no labels."""
     found = label_free_scores(samples, [len(samples.labels)])
     return {name: None if values is None else float(values[0]) for name, values in found.items()}
+
+
+def _probed_scores(samples: SampleScores[npt.NDArray[Any]]) -> ProbedScores | None:
+    """Return the scores of one cell by probes; None if there were none."""
+    has_views = bool((samples.view_predictions != UNKNOWN_PREDICTION).all())
+    if not has_views and not samples.probabilities.shape[1]:
+        return None
+    is_finite = bool(np.isfinite(samples.entropies).all())
+    agreement = float((samples.predictions == samples.view_predictions).mean())
+    return ProbedScores(
+        neighbourhood_density=neighbourhood_density(torch.from_numpy(samples.probabilities)),
+        view_agreement=agreement if has_views and is_finite else None,
+    )
 
 
 def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:

@@ -29,6 +29,20 @@ def adaptive_calibration_error(confidences: npt.NDArray[np.float64], correct: np
     return float(sum(abs((one - other).sum()) for one, other in parts)) / len(sure)
 
 
+def class_wise_calibration_error(gaps: npt.NDArray[np.float64], num_samples: int) -> float:
+    """Return the mean over classes of the calibration error of the class's probability, in [0, 1].
+
+    Kull et al. 2019, "Beyond temperature scaling: obtaining well-calibrated multi-class probabilities with Dirichlet
+    calibration", section 2: in each of 15 equal-width bins of a class's probability, |sum of probabilities - number of
+    samples of the class|, over the number of all samples.
+
+    Args:
+        gaps: Sum of probabilities minus number of samples of the class, by class and bin, shape (K, 15).
+        num_samples: Number of samples behind the sums.
+    """
+    return float(np.abs(gaps).sum()) / (len(gaps) * num_samples)
+
+
 def area_under_risk_coverage(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
     """Return the mean, over n, of the error of the n samples of highest *confidences*, (N,); *correct* is (N,).
 

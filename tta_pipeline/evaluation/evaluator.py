@@ -19,6 +19,7 @@ from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, mea
 from tta_pipeline.evaluation.network_maker import NetworkMaker
 from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.probing_driver import ProbingDriver
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
 from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.sample_loaders import SampleLoaders
@@ -34,6 +35,7 @@ from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 
@@ -77,7 +79,9 @@ class Evaluator:
         ranks: Ranks = SINGLE_RANK,
         source: OpenStream | None = None,
         known_clean: OpenStream | None = None,
+        probes: frozenset[Probe] = frozenset(),
     ) -> None:
+        self._probes = probes
         self._source = source
         self._known_clean = known_clean
         self._known_threshold: float | None = None
@@ -94,7 +98,7 @@ class Evaluator:
         )
         self._features = (
             None
-            if kept_in is None
+            if kept_in is None or probes  # features have no second view, and the source model reads images
             else FeatureSharing(
                 kept_in=kept_in, experiment=experiment, model=model, image_size=image_size, device=device
             )
@@ -143,6 +147,9 @@ class Evaluator:
             make_source=self._networks.make,
             synchronize=Clock(self._device).synchronize,
         )
+        if self._probes:
+            source = self._networks.make() if "source" in self._probes else None
+            self._driver = ProbingDriver(self._driver, probes=self._probes, source=source)
 
     def evaluate(
         self,

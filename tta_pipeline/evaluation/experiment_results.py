@@ -179,9 +179,9 @@ class ExperimentResults:
         """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""
         stream = (place.plan.key, place.plan.seed)
         if stream not in self._expected_by_stream:
-            spec = self.resolved.experiment
+            own = self.resolved
             try:
-                asked = list(expected_places(self.benchmark, self.experiment_name, spec, self.locations, [place.plan]))
+                asked = list(expected_places(self.benchmark, self.experiment_name, own, self.locations, [place.plan]))
             except OSError:
                 asked = []
             self._expected_by_stream[stream] = {(each.segment.position, each.cell): what for each, what in asked}

@@ -18,6 +18,7 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream, order_sets
 from tta_pipeline.methods import import_implementation
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -69,6 +70,7 @@ class Inputs:
     experiment: ExperimentResults
     machine: Machine
     known: SharedCache
+    probes: frozenset[Probe] = frozenset()
     _opened: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
     """Manifests of the cells that were opened: those decide from then on, should a file have changed."""
     _opened_unknown: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
@@ -157,7 +159,10 @@ class Inputs:
         Raises:
             ManifestError, EvaluationError: the shards or the model are missing, or the code cannot be hashed.
         """
-        parts = decided_parts(self.experiment.resolved.experiment, seed=plan.seed, image_size=self.image_size)
+        resolved = self.experiment.resolved
+        parts = decided_parts(
+            resolved.experiment, seed=plan.seed, image_size=self.image_size, criterion=resolved.criterion
+        )
         present = partial(
             fingerprint,
             method=parts["method"],
@@ -168,6 +173,7 @@ class Inputs:
             arithmetic=self.arithmetic,
             image_size=self.image_size,
             source=self.source.manifests[0].sha256 if self.source else None,
+            **self._probes_part,
         )
         before, unknown = StreamSoFar(), StreamSoFar()
         for segment in plan.segments:
@@ -175,6 +181,11 @@ class Inputs:
             unknown = unknown.followed_by(self._unknown_manifests(segment))
             yield present(manifests=manifests, before=before, **self._unknown_part(unknown))
             before = before.followed_by(manifests)
+
+    @property
+    def _probes_part(self) -> dict[str, Any]:
+        """The part about probes: they change no prediction, but a record without their scores is unfinished."""
+        return {"probes": sorted(self.probes)} if self.probes else {}
 
     def _unknown_manifests(self, segment: Segment) -> Iterator[Manifest]:
         for cell in segment.cells:

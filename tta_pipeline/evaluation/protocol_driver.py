@@ -34,6 +34,8 @@ class ProtocolDriver:
 
     gives_whole_batches: ClassVar[bool] = True
     """Whether the method gets every batch of the stream unchanged, however long it takes."""
+    keeps_probabilities: bool = False
+    """Whether the probabilities of all classes are kept for each sample."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
@@ -57,6 +59,10 @@ class ProtocolDriver:
         """Return the source model's logits (B, K) for the images of the last prediction, if the method has them."""
         method = self.method
         return method.source_logits() if self.gives_whole_batches and isinstance(method, HasSourceLogits) else None
+
+    def view_predictions(self) -> torch.Tensor | None:
+        """Return the labels predicted for second views of the last images, int64 (B,); None: nobody asked."""
+        return None
 
     def state_dict(self) -> StateDict:
         """Return a copy of the state that determines the next predictions."""

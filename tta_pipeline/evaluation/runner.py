@@ -27,6 +27,7 @@ from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.partitions import PartitionKey
 
@@ -46,6 +47,7 @@ class ExperimentRunner:
         keeps_predictions: Whether per-sample predictions are written.
         anew: Whether finished cells are evaluated again.
         known: Cache shared with runners of other experiments; benchmark and files must not have changed since.
+        probes: What is asked of each batch besides the prediction; results have none.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class ExperimentRunner:
         keeps_predictions: bool = True,
         anew: bool = False,
         known: SharedCache | None = None,
+        probes: frozenset[Probe] = frozenset(),
     ) -> None:
-        self._inputs = Inputs(experiment=experiment, machine=machine, known=known or SharedCache())
+        self._inputs = Inputs(experiment=experiment, machine=machine, known=known or SharedCache(), probes=probes)
         self._tell = tell
         self._ranks = ranks
         self._anew = anew
@@ -151,6 +154,7 @@ class ExperimentRunner:
             ranks=self._ranks,
             source=inputs.source,
             known_clean=inputs.known_clean,
+            probes=inputs.probes,
         )
 
 

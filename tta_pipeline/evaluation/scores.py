@@ -15,12 +15,12 @@ from tta_pipeline.results.evaluation_record import ClassCounts
 
 TOP = 5
 UNKNOWN_PREDICTION = -1
-"""In place of the source model's prediction where the method does not have it."""
+"""In place of a prediction of the source model, or for a second view, that nobody made."""
 Column = TypeVar("Column")
 
 
 class SampleScores(NamedTuple, Generic[Column]):
-    """Scores of each sample of a stream, in columns of shape (N,).
+    """Scores of each sample of a stream, in columns of shape (N,), except for `probabilities`.
 
     During a pass the columns are tensors, with the scores on the device that computed them; afterwards they are NumPy
     arrays, with float64 for floats.
@@ -46,6 +46,10 @@ class SampleScores(NamedTuple, Generic[Column]):
     """int64: the label that the source model predicts, or `UNKNOWN_PREDICTION` where the method does not have it."""
     known_scores: Column
     """float: how sure it is that the sample belongs to a known class; the confidence unless the method has a score."""
+    view_predictions: Column
+    """int64: the label predicted for a second view of the image, or `UNKNOWN_PREDICTION` without a probe."""
+    probabilities: Column
+    """float, shape (N, K): the probabilities of all classes; (N, 0) without a probe."""
 
 
 def score_samples(
@@ -55,11 +59,14 @@ def score_samples(
     *,
     source_logits: torch.Tensor | None = None,
     known_scores: torch.Tensor | None = None,
+    view_predictions: torch.Tensor | None = None,
+    keeps_probabilities: bool = False,
 ) -> SampleScores[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
     *source_logits*, (B, K), are the source model's for the same samples; None: the method does not have them.
-    *known_scores*, (B,), are the method's own that samples are known; None: the confidences.
+    *known_scores*, (B,), are the method's own that samples are known; None: the confidences. *view_predictions*, int64
+    (B,), are those for second views; None: there are none.
 
     Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
     For NaN logits, scores are NaN and the label has the last rank.
@@ -68,6 +75,7 @@ def score_samples(
     best, predictions = log_probabilities.max(1)
     of_label = log_probabilities.gather(1, column)
     probabilities, confidences = log_probabilities.exp(), best.exp()
+    nobody = torch.full_like(indices, UNKNOWN_PREDICTION)
     distances = probabilities.scatter(1, column, of_label.exp() - 1)
     return SampleScores(
         indices=indices,
@@ -79,9 +87,10 @@ def score_samples(
         brier_scores=distances.square().sum(1),
         known_scores=confidences if known_scores is None else known_scores,
         entropies=-(probabilities * log_probabilities).sum(1),  # a tenth of the time of `torch.special.entr`
-        source_predictions=(
-            torch.full_like(indices, UNKNOWN_PREDICTION) if source_logits is None else source_logits.argmax(1)
-        ),
+        source_predictions=nobody if source_logits is None else source_logits.argmax(1),
+        view_predictions=nobody if view_predictions is None else view_predictions,
+        # A view would keep the memory of all classes.
+        probabilities=probabilities if keeps_probabilities else probabilities.new_empty((len(probabilities), 0)),
     )
 
 

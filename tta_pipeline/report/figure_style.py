@@ -110,7 +110,7 @@ def add_notes(figure: Figure, notes: Sequence[str]) -> None:
 def lay_out(figure: Figure) -> None:
     """Place the parts of *figure* once and for all; otherwise each format does it again, which takes half its time."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" would be an engine that places nothing, for which each format draws twice
 
 
 def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:

@@ -1,7 +1,7 @@
 """SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece,
+SELECT experiment, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, mean_ece,
        1000 / images_per_s AS ms_per_image, num_cells, subset, num_runs, protocol, model, method, hyperparameters,
        forwards_per_sample, backwards_per_sample, num_diverged, without_file, generated, untrained
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
@@ -9,7 +9,8 @@ FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cell
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
-       sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
+       sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
+       images_per_s,
        1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
@@ -145,8 +146,34 @@ SELECT shift_set, experiment, generated, untrained, model, method, protocol, sub
 FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
 """
 
+GROUP_MEANS = """
+SELECT shift_group, experiment, generated, subset, num_sets, num_cells, num_runs, mean_error, error_low, error_high,
+       published_error, published_in, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
+       shift_sets
+FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DESC, mean_error, experiment
+"""
+
 TUNING_TRIALS = """
 SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall_s
 FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
+"""
+
+TUNING_CRITERIA = """
+SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
+FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
+WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
+"""
+
+ALARMS = """
+SELECT experiment, corruption, severity, alarm_at, num_samples, num_left_out, max_log10_wealth, level, num_calibration
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption <> 'clean', alarm_at DESC NULLS FIRST, corruption, severity
+"""
+
+ALARM_WEALTH = """
+SELECT experiment, level, corruption, severity, alarm_at,
+       unnest(wealth_images) AS image, unnest(log10_wealth) AS log10_wealth
+FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
+ORDER BY experiment, corruption, severity, image
 """

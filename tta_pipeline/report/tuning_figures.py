@@ -1,14 +1,17 @@
-"""The chart of a tuning: the error of each trial over the values of the grid."""
+"""The charts of a tuning: the error of each trial over the grid, and the gap of each criterion to the oracle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from tta_pipeline.report.figure_style import COLOURS, ON_COLOUR, hide_frame, pick_colours
-from tta_pipeline.results.tuning_record import Trial, TuningRun, Value
+from tta_pipeline.report.figure_style import COLOURS, MARKERS, ON_COLOUR, WIDTH_IN, hide_frame, pick_colours
+from tta_pipeline.report.tables import Table
+from tta_pipeline.results.tuning_criteria import ORACLE
+from tta_pipeline.results.tuning_record import TuningRun
+from tta_pipeline.results.tuning_trial import Trial, Value
 
 _CHOSEN = "#b2182b"
 _LOGARITHMIC_FROM = 10.0
@@ -36,6 +39,45 @@ def error_over_grid(run: TuningRun) -> Figure:
     chosen = ", ".join(f"{name} {value}" for name, value in run.values.items())
     figure.suptitle(f"{run.experiment} on {', '.join(run.shifts)}\nchosen: {chosen}, error {run.error:.1%}", fontsize=9)
     return figure
+
+
+def criteria_gaps(table: Table) -> Figure | None:
+    """Return the gap of each criterion's choice to the oracle's in points, by experiment; None if none was compared.
+
+    *table* has the columns `experiment`, `criterion`, `images` and `gap`. A dot saw held-out shifts, a ring the
+    reported images.
+    """
+    columns = ("experiment", "criterion", "images", "gap")
+    rows = [row for row in zip(*map(table.column, columns), strict=True) if row[1] != ORACLE]
+    if not rows:
+        return None
+    criteria = sorted({row[1] for row in rows}, key=lambda name: _mean([row[3] for row in rows if row[1] == name]))
+    experiments = sorted({row[0] for row in rows})
+    figure = Figure(figsize=(WIDTH_IN, 1.2 + 0.5 * len(criteria)), layout="constrained")
+    axis = figure.subplots()
+    colours = pick_colours(len(experiments))
+    for number, (experiment, colour) in enumerate(zip(experiments, colours, strict=True)):
+        marker, offset = MARKERS[number % len(MARKERS)], 0.6 * ((number + 0.5) / len(experiments) - 0.5)
+        axis.plot([], [], marker, color=colour, label=experiment)
+        for _, criterion, images, gap in [row for row in rows if row[0] == experiment]:
+            size, fill = (5, colour) if images == "held-out" else (10, "none")
+            axis.plot(100 * gap, criteria.index(criterion) + offset, marker, color=colour, markersize=size,
+                      markerfacecolor=fill, clip_on=False)  # fmt: skip
+    axis.set_yticks(range(len(criteria)), criteria)
+    axis.set_ylim(len(criteria) - 0.5, -0.5)
+    _prepare_gap_axis(axis)
+    return figure
+
+
+def _prepare_gap_axis(axis: Axes) -> None:
+    """Let *axis* show gaps in points, of which some are 0 and some are dozens."""
+    axis.set_xscale("symlog", linthresh=1)
+    axis.set_xlim(left=0)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel("points of error above the oracle's choice; ring: chosen on the reported images")
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    hide_frame(axis)
 
 
 def _draw_curve(axis: Axes, run: TuningRun, name: str) -> None:
@@ -103,5 +145,8 @@ def _prepare_axis(axis: Axes, run: TuningRun, name: str) -> Callable[[Value], fl
 
 def _mean_error(trial: Trial, shift: str) -> float:
     """Return the mean error of *trial* over the cells of *shift*."""
-    own = [error for cell, error in zip(trial.cells, trial.errors, strict=True) if cell.partition("|")[0] == shift]
-    return sum(own) / len(own)
+    return _mean([error for cell, error in zip(trial.cells, trial.errors, strict=True) if cell.startswith(f"{shift}|")])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -13,6 +13,7 @@ from operator import attrgetter, le, mul, sub, truediv
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
@@ -216,6 +217,9 @@ class Evaluation:
         ),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    shift_group: Annotated[
+        str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
+    ] = None
     in_mean: Annotated[
         bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
     ] = None
@@ -305,8 +309,12 @@ class Evaluation:
     shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
     stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
-        str, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow")
-    ]  # fmt: skip
+        str,
+        Column(
+            "Order of the samples in a segment, or in each cell of a dynamic stream: stored, shuffled, by_class, "
+            "dirichlet, listed or slow"
+        ),
+    ]
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
@@ -346,6 +354,10 @@ class Evaluation:
         float | None,
         _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
     ] = None
+    class_wise_ece: Annotated[
+        float | None,
+        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes; NULL likewise"),
+    ] = None
     aurc: Annotated[
         float | None,
         _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
@@ -377,6 +389,8 @@ class Evaluation:
         float | None,
         _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
     ] = None
+    probed: Annotated[ProbedScores | None, SeparatePart()] = None
+    """Only a trial of a tuning has some."""
     num_unknown: Annotated[
         int | None,
         _count(
@@ -438,6 +452,10 @@ class Evaluation:
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
+    num_requests: Annotated[
+        int | None, _count("Requests to the server of the model, with those sent again; NULL for other models")
+    ] = None
+    num_retries: Annotated[int | None, _count("Requests sent again after a failure; NULL for other models")] = None
 
     # What computed it.
     device: Annotated[

@@ -11,14 +11,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts, decided_sha256_of, decided_sha256s
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.benchmarks.places import Place, record_name
 from tta_pipeline.benchmarks.stream_plans import StreamPlan, partition_keys, stream_plans
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.resolved_experiment import resolve_experiment
+from tta_pipeline.results.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.util.locations import Locations
 
 
@@ -103,18 +102,22 @@ def _readable_files(loaded: LoadedBenchmarks) -> frozenset[str]:
 def expected_places(
     benchmark: Benchmark,
     experiment_name: str,
-    experiment: Experiment,
+    resolved: ResolvedExperiment,
     locations: Locations,
     plans: Iterable[StreamPlan],
 ) -> Iterator[tuple[Place, ExpectedPlace]]:
-    """Yield each place of *plans*, streams of *experiment* with its chosen hyperparameters, and the place's settings.
+    """Yield each place of *plans*, streams of *resolved*, and the place's settings.
 
     Raises:
         OSError: the list of the experiment's subset cannot be read.
     """
     evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
+    experiment, criterion = resolved.experiment, resolved.criterion
     model, image_size = _stated_facts(benchmark.models[experiment.model]), benchmark.image_size_of(experiment_name)
-    parts_of_seed = {seed: decided_parts(experiment, seed=seed, image_size=image_size) for seed in experiment.all_seeds}
+    parts_of_seed = {
+        seed: decided_parts(experiment, seed=seed, image_size=image_size, criterion=criterion)
+        for seed in experiment.all_seeds
+    }
     for plan in plans:
         hashes = decided_sha256s(parts_of_seed[plan.seed], (segment.cells for segment in plan.segments))
         for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
@@ -134,13 +137,13 @@ def expected_places(
 
 
 def _all_places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[ExpectedPlace]:
-    experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
+    resolved = resolve_experiment(benchmark, experiment_name, locations)
     plans = (
         plan
         for key in partition_keys(benchmark, experiment_name)
         for plan in stream_plans(benchmark, experiment_name, key)
     )
-    return (asked for _, asked in expected_places(benchmark, experiment_name, experiment, locations, plans))
+    return (asked for _, asked in expected_places(benchmark, experiment_name, resolved, locations, plans))
 
 
 class _StatedModel(NamedTuple):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, TUNED
 from tta_pipeline.results.records import Record, latest_record
@@ -22,6 +23,8 @@ class ResolvedExperiment:
     """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
     tuning: str | None
     """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
+    criterion: str | None = None
+    """What chose, if not labels; None if the experiment uses no choice."""
 
 
 def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
@@ -43,11 +46,18 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
             f"{record.path} is a choice for method {run.method}; expected one for {experiment.method}: tune again: "
             f"tta-pipeline tune {benchmark.name} {tuned_as}"
         )
+    asked = benchmark.tuning[tuned_as].criterion
+    if run.criterion != asked:
+        raise EvaluationError(
+            f"{record.path} is a choice by {run.criterion}; expected one by {asked}, the criterion of "
+            f"tuning.{tuned_as}: tune again: tta-pipeline tune {benchmark.name} {tuned_as}"
+        )
     with_choice = _apply_choice(experiment, run)
     return ResolvedExperiment(
         experiment=with_choice,
         origin=find_origin(with_choice, tuple(run.values)),
         tuning=_choice_json(run, record),
+        criterion=None if run.criterion == DEFAULT_CRITERION else run.criterion,
     )
 
 
@@ -118,5 +128,6 @@ def _choice_json(run: TuningRun, record: Record) -> str:
         "cells": run.cells,
         "grid": json.loads(run.grid),
         "sha256": record.sha256,
+        **({} if run.criterion == DEFAULT_CRITERION else {"criterion": run.criterion}),
     }
     return json.dumps(facts, sort_keys=True)

@@ -8,46 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
+from tta_pipeline.benchmarks.tuning_settings import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
+from tta_pipeline.results.tuning_criteria import CRITERIA, CriterionChoice, choices_of, require_best_trial
+from tta_pipeline.results.tuning_trial import Trial, Value
 from tta_pipeline.util.json_values import JsonObject
 
-Value = bool | int | float | str
-"""A value of a hyperparameter."""
 _SAME = 1e-9
 """Tolerance between two means of the same errors."""
 
 
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
-    """One combination of the grid, evaluated on every cell of the tuning."""
-
-    trial: Annotated[str, Column("Name of the folder of the trial's evaluations")]
-    hyperparameters: Annotated[str, Column("Values of the grid, by hyperparameter", sql="JSON")]
-    error: Annotated[
-        float,
-        Column("Mean over evaluations of the top-1 error in [0, 1]", at_least=0, at_most=1),
-    ]
-    errors: Annotated[
-        tuple[float, ...],
-        Column("Top-1 error of each evaluation: a cell, in each stream and with each seed", at_least=0, at_most=1),
-    ]
-    cells: Annotated[tuple[str, ...], Column("Cell of each evaluation, as speckle_noise|5")]
-    num_diverged: Annotated[int, Column("Evaluations with a broken model, as defined by diverged", at_least=0)]
-    wall_s: Annotated[float, Column("Sum of the evaluations' wall_s", above=0)]
-
-    @property
-    def values(self) -> Mapping[str, Value]:
-        """The values, by hyperparameter."""
-        found: Mapping[str, Value] = json.loads(self.hyperparameters)
-        return found
-
-
-@FORBID_UNKNOWN_FIELDS
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TuningRun:
-    """Choice of an experiment's hyperparameters by their error on held-out shifts."""
+    """Choice of an experiment's hyperparameters by a criterion on held-out shifts."""
 
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
     shift_set: Annotated[str, Column("Name of the shift set")]
@@ -65,20 +40,30 @@ class TuningRun:
     num_combinations: Annotated[int, Column("Combinations of the grid", above=0)]
     budget: Annotated[int, Column("Most trials; of more combinations, this many were drawn", above=0)]
     num_trials: Annotated[int, Column("Combinations that were evaluated", above=0)]
-    chosen: Annotated[str, Column("Values with the lowest mean error, by hyperparameter", sql="JSON")]
+    criterion: Annotated[
+        CriterionName,
+        Column(
+            "What decided, on held-out cells: labels, the lowest error; or a score without labels",
+            sql="VARCHAR", choices=CRITERIA_NAMES,
+        ),
+    ] = DEFAULT_CRITERION  # fmt: skip
+    chosen: Annotated[str, Column("Values that the criterion chose, by hyperparameter", sql="JSON")]
     error: Annotated[
         float, Column("Mean top-1 error of the chosen values on the held-out cells", at_least=0, at_most=1)
     ]
     trials: Annotated[tuple[Trial, ...], SeparatePart()]
+    reported_trials: Annotated[tuple[Trial, ...], SeparatePart()] = ()
+    """The same combinations on reported cells, evaluated to judge the criteria; no choice depends on them."""
 
     @classmethod
     def from_trials(cls, trials: tuple[Trial, ...], **others: Any) -> Self:
         """Return the tuning with *trials*, and the fields that follow from them.
 
         Raises:
-            RecordError: there is no trial.
+            RecordError: there is no trial, or none has a score by the criterion.
         """
-        return cls(trials=trials, **_derived_fields(trials), **others)
+        criterion = others.get("criterion", DEFAULT_CRITERION)
+        return cls(trials=trials, **_derived_fields(trials, criterion), **others)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
@@ -111,9 +96,17 @@ class TuningRun:
     @property
     def choice(self) -> str:
         """The chosen values with their error, and the values that share it: of equal ones, the first tried counts."""
-        equal = [each.hyperparameters for each in self.trials if each.error == self.error]
+        rank = CRITERIA[self.criterion].rank
+        lowest = min(map(rank, self.trials))
+        equal = [each.hyperparameters for each in self.trials if rank(each) == lowest]
         tie = f", as {' and '.join(equal[1:])} {'has' if len(equal) == 2 else 'have'}: the first of the grid is chosen"
-        return f"{self.chosen}, error {self.error:.1%} on {', '.join(self.shifts)}{tie if len(equal) > 1 else ''}"
+        by = "" if self.criterion == DEFAULT_CRITERION else f" by {self.criterion}"
+        return f"{self.chosen}{by}, error {self.error:.1%} on {', '.join(self.shifts)}{tie if len(equal) > 1 else ''}"
+
+    @property
+    def choices(self) -> tuple[CriterionChoice, ...]:
+        """What each criterion chooses, with its gap to the oracle where the reported cells were evaluated."""
+        return choices_of(self.trials, self.reported_trials, decider=self.criterion)
 
     @property
     def shifts(self) -> tuple[str, ...]:
@@ -126,7 +119,7 @@ class TuningRun:
         Raises:
             RecordError: two fields contradict each other, or a cell is not of a held-out shift.
         """
-        for name, expected in _derived_fields(self.trials).items():
+        for name, expected in _derived_fields(self.trials, self.criterion).items():
             found = getattr(self, name)
             if found != expected and not (name == "error" and abs(found - expected) < _SAME):
                 raise RecordError(f"{name} is {found!r:.120}; expected {expected!r:.120}, as the trials say")
@@ -135,6 +128,13 @@ class TuningRun:
             raise RecordError(
                 f"cells has {', '.join(odd)}; expected shifts that are held out and not reported, of "
                 f"{', '.join(self.held_out)}"
+            )
+        seen = {cell.partition("|")[0] for each in self.reported_trials for cell in each.cells}
+        combinations = [each.hyperparameters for each in self.reported_trials]
+        if seen - set(self.reported) or combinations not in ([], [each.hyperparameters for each in self.trials]):
+            raise RecordError(
+                f"reported_trials has {len(combinations)} trials on {', '.join(sorted(seen))}; expected the "
+                f"{len(self.trials)} combinations of trials on {', '.join(self.reported)}"
             )
 
 
@@ -148,8 +148,13 @@ def trial_columns() -> tuple[Field, ...]:
     return columns_of(Trial)
 
 
-def _derived_fields(trials: tuple[Trial, ...]) -> dict[str, Any]:
-    """Return the fields that follow from *trials*; the choice is the first trial with the lowest error."""
+def choice_columns() -> tuple[Field, ...]:
+    """Return the columns of the table `tuning_criteria` that a criterion's choice fills, in their order."""
+    return columns_of(CriterionChoice)
+
+
+def _derived_fields(trials: tuple[Trial, ...], criterion: CriterionName) -> dict[str, Any]:
+    """Return the fields that follow from *trials*; the choice is the first trial that *criterion* prefers."""
     if not trials:
         raise RecordError("trials is empty; expected at least one")
     for each in trials:
@@ -160,7 +165,7 @@ def _derived_fields(trials: tuple[Trial, ...]) -> dict[str, Any]:
             )
     if len({each.cells for each in trials}) > 1:
         raise RecordError("cells differ from trial to trial; expected the same cells for all of them")
-    best = min(trials, key=lambda each: each.error)
+    best = require_best_trial(trials, criterion)
     return {
         "cells": tuple(dict.fromkeys(trials[0].cells)),
         "num_trials": len(trials),

@@ -18,7 +18,7 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.util.partitions import Cell
 
-RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
+RESULT_KINDS = ("alarms", "evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
 """Kinds of result records, each a folder of its own."""
 STOP_FILE = "stop"
 """Name of the file in the folder of a training with which the user ends it after the present epoch."""

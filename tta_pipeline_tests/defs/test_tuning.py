@@ -16,11 +16,12 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record
+from tta_pipeline.results.tuning_criteria import CRITERIA
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.test_command_lines import run_dg
-from tta_pipeline_tests.extras.tuning.tuned import HELD_OUT, TUNED, benchmark_of
+from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
 HERE = Machine(device="cpu", decode_threads=1)
@@ -174,6 +175,29 @@ def test_a_changed_choice_makes_cells_unfinished(copy: Project):
     )
     assert (first["predictions_sha256"], None) == (second["predictions_sha256"], first["copied_from"])
     assert second["copied_from"]
+
+
+def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(copy: Project):
+    """The file says which decides; the trials on reported cells change no choice, and are in no table of results."""
+    copy.add_benchmark("small", BY_ENTROPY)
+    finished = copy.run("tta-pipeline", "tune", "small", "tent", "--compare", "--device", "cpu")
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    run = choice(copy.locations)
+    with open_metrics(copy.locations.metrics) as connection:
+        rows = connection.execute(
+            "SELECT criterion, images, decides, gap FROM tuning_criteria WHERE gap IS NOT NULL"
+        ).fetchall()
+        (results,) = connection.execute("SELECT count(*) FROM evaluations WHERE subset = 'first 64'").fetchone()
+
+    assert {*HELD_OUT, "gaussian_noise", "contrast"} == seen(copy.locations)
+    assert "entropy" == run.criterion
+    assert run.values == min(run.trials, key=lambda each: each.mean_entropy).values
+    both = {(name, images) for name in CRITERIA for images in ("held-out", "reported")} - {("labels", "reported")}
+    assert both | {("oracle", "reported")} == {row[:2] for row in rows}
+    assert [("entropy", "held-out")] == [row[:2] for row in rows if row[2]]
+    assert all(row[3] >= 0 for row in rows)
+    assert 0 == results
+    assert "oracle" in finished.stdout
 
 
 def refused(project: Project, *command: str) -> str:

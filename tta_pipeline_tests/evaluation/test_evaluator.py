@@ -46,7 +46,7 @@ def small_model() -> nn.Module:
 
 
 def evaluator(
-    method: object = "tent", *, num_threads: int = 2, make=small_model, kept_in=None, **changes: str
+    method: object = "tent", *, num_threads: int = 2, make=small_model, kept_in=None, probes=frozenset(), **changes: str
 ) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
@@ -65,6 +65,7 @@ def evaluator(
         device=torch.device("cpu"),
         num_threads=num_threads,
         kept_in=kept_in,
+        probes=probes,
     )
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from torchvision.models import VisionTransformer
 
 from tta_pipeline.methods import METHODS
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 
 NUM_CLASSES = 5
 ADDED = ("lora", "adapters")
@@ -113,7 +113,7 @@ def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
 
 
 SUITED: dict[str, Callable[[], nn.Module]] = {
-    "any": lambda: surer(batch_norm_model()),
+    **dict.fromkeys(("logits", "features", "any"), lambda: surer(batch_norm_model())),
     "vit": vit_model,
     "clip": clip_model,
 }

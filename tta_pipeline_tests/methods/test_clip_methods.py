@@ -17,7 +17,7 @@ from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
 from tta_pipeline.methods.clip.zero import Zero
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 from tta_pipeline_tests.methods.models import NUM_CLASSES, SmallPrompts, clip_model, contrasts
 
 

@@ -82,7 +82,7 @@ OWN = (
     step("dg launch --job own__shard_everything --partition-range 'gaussian_noise|3...fog|5'"),
     launch("group:own_held_out", "--partition-range 'speckle_noise|3...saturate|3'"),
     launch('key:"own/source_model/*"'),
-    step("tta-pipeline tune own tent"),
+    step("tta-pipeline tune own tent --compare"),
     step("tta-pipeline tune own tent --grid lr=0.001,0.01 --grid momentum=0.8,0.9 --budget 3 --device cpu --json"),
     launch("group:own or group:own_clean or group:own_report", "--partition-range 'gaussian_noise|3...fog|5'"),
     launch("group:own_methods or group:own_methods_clean or group:own_protocols", "--partition-range 'fog|5...fog|5'"),
@@ -104,7 +104,7 @@ EMBEDDED = (
 )
 
 RUN = (
-    step("tta-pipeline run first"),
+    step("tta-pipeline run first --decoded-folder kept"),
     step("tta-pipeline run own --experiment submitted --cell 'fog|5' --dry-run"),
     step("tta-pipeline run own --experiment tent --corruption fog --severity 5 --device cpu"),
 )
@@ -245,6 +245,11 @@ RESULTS = (
     step("tta-pipeline results publish own published@n --json", status=1),
     step("tta-pipeline results reproduce published/tent"),
     step("tta-pipeline results reproduce published/tent --cell 'fog|5' --device cpu --within 0.01 --json"),
+    step("tta-pipeline results publish first published@n --experiment source --predictions --quiet"),
+    step("tta-pipeline gate first --max mean_error=1 --max ece=1 --min mean_confidence=0 --device cpu"),
+    step("tta-pipeline gate first --experiment norm --no-worse-than published --margin 0.5 --junit out/gate.xml "
+         "--markdown out/gate.md --json"),
+    step("tta-pipeline gate first --experiment tent --no-worse-than nowhere", 1),
     step(f"{BENCH}"),
     step(f"{BENCH} --processes 2 --batch-size 32 --normalization own --stage -q"),
     step(f"{BENCH} --normalization host --quiet"),
@@ -261,6 +266,7 @@ BENCHMARK_FILES = (
     step("tta-pipeline new-benchmark arrays ../sources/arrays", TTA_DATA_ROOT="@root/other"),
     *(step(f"tta-pipeline new-benchmark later --like {name} --output -")
       for name in ("imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c")),
+    step("tta-pipeline new-benchmark sets ../sources --like ttabc --output -"),
 )  # fmt: skip
 
 _SUBMIT = "tta-pipeline submit own --experiment submitted"

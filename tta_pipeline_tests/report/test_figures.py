@@ -12,6 +12,7 @@ from tta_pipeline.report.error_figures import corruption_dots, error_against_cos
 from tta_pipeline.report.figure_style import as_svg
 from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.tables import Table
+from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.util.partitions import Cell
 
 COLUMNS = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
@@ -55,7 +56,9 @@ def test_an_svg_rounds_coordinates_and_no_text():
 def test_an_interval_is_of_the_same_cells_as_its_dot(mean: float, num_drawn: int):
     """Predictions may be kept for some cells only: their interval is of another mean, and is not drawn."""
     errors = {"tent": {Cell(corruption="fog", severity=each): error for each, error in ((3, 0.2), (5, 0.4))}}
-    intervals = {"tent": {"fog": Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1, p_value=0.0)}}
+    intervals = {
+        "tent": {"fog": Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1, p_value=0.0, standard_error=0.05)}
+    }
 
     (axis,) = corruption_dots(errors, ["fog"], {}, {"tent": 0.3}, intervals).axes
 
@@ -75,3 +78,21 @@ def test_an_open_stream_is_drawn_with_and_without_its_closed_one():
     assert 1 == len(errors.texts)
     assert [0.8, 0.7] == [line.get_xdata()[0] for line in separation.lines if line.get_marker() == "s"]
     assert open_set_dots(Table(columns=("experiment", "closed_error", "error", "auroc"), rows=())) is None
+
+
+def test_gaps_of_criteria_are_marks_in_points():
+    """A ring where the criterion saw the reported images; the oracle, whose gap is 0, is not drawn."""
+    columns = ("experiment", "criterion", "images", "gap")
+    rows = (
+        ("tent", "labels", "held-out", 0.01), ("tent", "entropy", "held-out", 0.3),
+        ("tent", "entropy", "reported", 0.2), ("tent", "oracle", "reported", 0.0),
+    )  # fmt: skip
+
+    figure = criteria_gaps(Table(columns=columns, rows=rows))
+
+    assert figure is not None
+    (axis,) = figure.axes
+    assert [1.0, 30.0, 20.0] == [line.get_xdata()[0] for line in axis.lines[1:]]
+    assert [False, False, True] == [line.get_markerfacecolor() == "none" for line in axis.lines[1:]]
+    assert ["labels", "entropy"] == [each.get_text() for each in axis.get_yticklabels()]
+    assert criteria_gaps(Table(columns=columns, rows=rows[-1:])) is None

@@ -60,6 +60,8 @@ class ArchivedImages:
     layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; needed for a flat archive."""
+    classes_by_path: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class ArchivedImages:
             self.layout,
             self.class_pattern,
             sorted(self.classes_by_file.items()),
+            *([{"split": sorted(self.classes_by_path.items())}] if self.classes_by_path else []),
             *([folders] if folders else []),
             *(["may be whole"] if self.may_be_whole else []),
             *([{"classes": sorted(special)}] if special else []),
@@ -170,6 +173,7 @@ class ArchivedImages:
             cells=self.cells,
             folders=self.folders,
             rule=ClassRule(
+                classes_by_path=self.classes_by_path,
                 classes_by_file=self.classes_by_file,
                 pattern=self.class_pattern,
                 named=cache(lambda: frozenset(self.named())),
@@ -406,6 +410,8 @@ class _ArchivePass:
             return
         if home.place.is_hidden or file_name.startswith("."):
             home.found.num_hidden += 1
+        elif self._layout.rule.leaves_out(home.place.class_name, file_name):
+            return
         elif entry.link:
             self._links.setdefault(entry.link, []).append(entry)
         elif not _is_image(file_name):

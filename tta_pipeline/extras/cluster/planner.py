@@ -64,7 +64,7 @@ class Planner:
                 is_timed=costs.is_timed,
                 busy=busy,
             ),
-            Piece(stage="report", assets=("robustness_report",)),
+            Piece(stage="report", assets=self.benchmark.whole_assets),
         )
 
     def find_unfinished(self, costs: Costs) -> Iterator[Work]:

@@ -15,6 +15,7 @@ from tta_pipeline.util.locations import SHARDS, Locations, owner_of
 EXTRAS = {
     "clip": ("open_clip_torch",),
     "timm": ("timm",),
+    "transformers": ("sentencepiece", "transformers"),
     "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
     "ray": ("dagster-ray", "ray"),
@@ -24,6 +25,7 @@ EXTRAS = {
 _USES = {
     "clip": "models of kind open_clip",
     "timm": "models of kind timm and hf",
+    "transformers": "models of kind transformers",
     "remote": "shard sets and records at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.file_fingerprint import CHOSEN_BY
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
@@ -37,8 +38,8 @@ _PART = {
 }  # fmt: skip
 """Words for the parts of a fingerprint in an answer."""
 _CONTEXT_FACTS = (
-    "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "numpy", "pillow", "simplejpeg", "gpu_name",
-    "cpu_model", "compute_threads", "num_processes",
+    "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "numpy", "pillow", "simplejpeg",
+    "gpu_name", "cpu_model", "compute_threads", "num_processes",
 )  # fmt: skip
 """Libraries and facts of the machine that may change a prediction although they are in no fingerprint."""
 Outcome = Literal["same hash", "same error", "other error"]
@@ -234,5 +235,6 @@ def _compare_cells(
 
 def _differences(published: CellOutcome, row: Evaluation) -> Iterator[str]:
     """Yield the parts that differ, each once."""
-    found = diff_parts(published.fingerprint_parts, json.loads(row.fingerprint_parts))
-    yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found)
+    found = diff_parts(published.fingerprint_parts, json.loads(row.fingerprint_parts)).keys()
+    # The repetition has the chosen values as its own; what chose them decides nothing here.
+    yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found if name != CHOSEN_BY)

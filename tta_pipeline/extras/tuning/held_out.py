@@ -1,5 +1,7 @@
 """Restricts trials to held-out shifts: a benchmark without its reported shifts, and checks of the images."""
 
+from collections.abc import Sequence
+
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
@@ -33,8 +35,10 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
     return benchmark.tuning[experiment_name]
 
 
-def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: Combination) -> tuple[Benchmark, str]:
-    """Return *benchmark* reduced to its held-out shifts and one trial, and the name of the trial.
+def benchmark_of_trial(
+    benchmark: Benchmark, experiment_name: str, combination: Combination, shifts: Sequence[str]
+) -> tuple[Benchmark, str]:
+    """Return *benchmark* reduced to *shifts* and one trial, and the name of the trial.
 
     The trial is the experiment with the values of *combination*. It does not evaluate clean images, since their error
     is reported too.
@@ -51,7 +55,7 @@ def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: 
     )
     name = f"{experiment_name}/{trial_name(combination)}"
     severities = tuning.severities or benchmark.severities_of(experiment_name)
-    update = {"corruptions": benchmark.held_out, "severities": severities, "experiments": {name: trial}}
+    update = {"corruptions": tuple(shifts), "severities": severities, "experiments": {name: trial}}
     return benchmark.model_copy(update=update), name
 
 
@@ -63,7 +67,7 @@ def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], loc
         ManifestError: the shards of a held-out cell belong to another cell, or their manifest is damaged.
     """
     require_held_out(benchmark, tuple(dict.fromkeys(cell.corruption for cell in cells)), "a trial would be evaluated")
-    _require_shards(benchmark, cells, locations)
+    require_shards(benchmark, cells, locations)
     reported: dict[str, Cell] = {}
     for cell in benchmark.cells:
         try:
@@ -81,17 +85,23 @@ def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], loc
                 )
 
 
-def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
+def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
+    """Refuse *cells*, all of them held out or all of them reported, if one of them has no shards.
+
+    Raises:
+        EvaluationError: shards are missing; the message has the command that makes them.
+    """
     missing = [cell for cell in cells if not (locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists()]
     if not missing:
         return
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
-    first, last = benchmark.held_out_cells[0], benchmark.held_out_cells[-1]
+    is_held_out = missing[0].corruption in benchmark.held_out
+    every, part = (benchmark.held_out_cells, "held_out/") if is_held_out else (benchmark.cells, "")
     raise EvaluationError(
         f"found no shards of {abbreviate_list([cell.key for cell in missing])}, the first in "
         f"{locations.shards(benchmark.name, missing[0])}; expected them: dg launch --assets "
-        f"'{','.join(f'{benchmark.name}/held_out/{name}' for name in names)}' "
-        f"--partition-range '{first.key}...{last.key}'"
+        f"'{','.join(f'{benchmark.name}/{part}{name}' for name in names)}' "
+        f"--partition-range '{every[0].key}...{every[-1].key}'"
     )
 
 

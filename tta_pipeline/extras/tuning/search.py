@@ -1,13 +1,11 @@
-"""The search: evaluates every unfinished trial on every held-out cell, and records the choice."""
+"""The search: evaluates every unfinished trial on every held-out cell, and records what each criterion chooses."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
-from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
@@ -23,10 +21,18 @@ from tta_pipeline.extras.tuning.grid import (
     require_valid_grid,
     trial_name,
 )
-from tta_pipeline.extras.tuning.held_out import benchmark_of_trial, require_tunable, require_unreported_images
+from tta_pipeline.extras.tuning.held_out import (
+    benchmark_of_trial,
+    require_shards,
+    require_tunable,
+    require_unreported_images,
+)
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.records import Record, latest_record, publish_record, utc_now
-from tta_pipeline.results.tuning_record import Trial, TuningRun
+from tta_pipeline.results.probed_scores import ProbedScores
+from tta_pipeline.results.records import Record, publish_unless_equal, utc_now
+from tta_pipeline.results.tuning_criteria import CRITERIA, probes_of
+from tta_pipeline.results.tuning_record import TuningRun
+from tta_pipeline.results.tuning_trial import Trial
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
@@ -47,6 +53,8 @@ class Search:
     """Values to try; empty: the grid in the benchmark file."""
     budget: int | None = None
     """Largest number of trials; None: the budget in the benchmark file."""
+    compare: bool = False
+    """Whether all criteria are recorded, and judged by evaluating each trial on the reported cells too."""
 
     def __post_init__(self) -> None:
         """Refuse an impossible search before anything is evaluated."""
@@ -82,54 +90,61 @@ class Search:
             RecordError: a record cannot be written.
             StoppedError: this process was asked to end; all evaluations before that are recorded.
         """
-        started_at, known, trials = utc_now(), SharedCache(), []
+        started_at = utc_now()
         self.require_images()
-        for number, combination in enumerate(self.combinations, start=1):
-            trial = _make_trial(combination, self._evaluate_trial(combination, known, machine, run_id, tell))
-            tell(
-                f"trial {number} of {len(self.combinations)}, {combination_text(combination)}: error {trial.error:.1%}"
-            )
-            trials.append(trial)
-        return self._publish(self._make_tuning_run(trials), run_id=run_id, started_at=started_at)
+        trials = partial(self._evaluate_trials, known=SharedCache(), machine=machine, run_id=run_id, tell=tell)
+        found = self._make_tuning_run(tuple(trials(self.benchmark.held_out)))
+        if self.compare:  # the choice is made
+            found = replace(found, reported_trials=tuple(trials(self.benchmark.corruptions)))
+        return self._publish(found, run_id=run_id, started_at=started_at)
 
     def require_images(self) -> None:
-        """Refuse a search whose cells have no shards, or have the shards of reported cells.
+        """Refuse a search whose cells have no shards, or whose held-out cells have the shards of reported ones.
 
         Raises:
-            EvaluationError, ManifestError: see `require_unreported_images`.
+            EvaluationError, ManifestError: see `require_unreported_images` and `require_shards`.
         """
-        require_unreported_images(self.benchmark, self._cells, self.locations)
+        require_unreported_images(self.benchmark, self._cells(self.benchmark.held_out), self.locations)
+        if self.compare:
+            require_shards(self.benchmark, self._cells(self.benchmark.corruptions), self.locations)
 
     @property
     def _budget(self) -> int:
         return self.budget or self.settings.budget
 
-    @property
-    def _cells(self) -> tuple[Cell, ...]:
-        """Cells of every trial; trials differ in hyperparameters only."""
-        results = self._results(self.combinations[0])
+    def _cells(self, shifts: Sequence[str]) -> tuple[Cell, ...]:
+        """Return the cells of every trial on *shifts*; trials differ in hyperparameters only."""
+        results = self._results(self.combinations[0], shifts)
         return tuple(dict.fromkeys(place.cell for key in _keys(results) for place in results.places(key)))
 
-    def _results(self, combination: Combination) -> ExperimentResults:
-        benchmark, name = benchmark_of_trial(self.benchmark, self.experiment_name, combination)
+    def _results(self, combination: Combination, shifts: Sequence[str]) -> ExperimentResults:
+        benchmark, name = benchmark_of_trial(self.benchmark, self.experiment_name, combination, shifts)
         return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations, kind="trials")
 
-    def _evaluate_trial(
-        self, combination: Combination, known: SharedCache, machine: Machine, run_id: str, tell: Callable[[str], None]
-    ) -> tuple[Evaluation, ...]:
-        """Return the evaluations of a trial, after running the unfinished ones."""
-        results = self._results(combination)
-        with ExperimentRunner(
-            results, machine=machine, run_id=run_id, tell=tell, keeps_predictions=False, known=known
-        ) as runner:
-            for key in [key for key in _keys(results) if runner.plan(key)]:
-                runner.evaluate(key)
-            return tuple(row for key in _keys(results) for row in runner.rows(key))
+    def _evaluate_trials(
+        self, shifts: Sequence[str], *, known: SharedCache, machine: Machine, run_id: str, tell: Callable[[str], None]
+    ) -> Iterator[Trial]:
+        """Yield each trial on *shifts*, after running its unfinished evaluations."""
+        probes = probes_of(CRITERIA if self.compare else [self.settings.criterion])
+        for number, combination in enumerate(self.combinations, start=1):
+            results = self._results(combination, shifts)
+            with ExperimentRunner(
+                results, machine=machine, run_id=run_id, tell=tell, keeps_predictions=False, known=known, probes=probes
+            ) as runner:
+                for key in [key for key in _keys(results) if runner.plan(key)]:
+                    runner.evaluate(key)
+                trial = _make_trial(combination, [row for key in _keys(results) for row in runner.rows(key)])
+            tell(
+                f"trial {number} of {len(self.combinations)}, {combination_text(combination)}: error {trial.error:.1%} "
+                f"on {', '.join(shifts)}"
+            )
+            yield trial
 
-    def _make_tuning_run(self, trials: Sequence[Trial]) -> TuningRun:
-        benchmark, results = self.benchmark, self._results(self.combinations[0])
+    def _make_tuning_run(self, trials: tuple[Trial, ...]) -> TuningRun:
+        benchmark, results = self.benchmark, self._results(self.combinations[0], self.benchmark.held_out)
         return TuningRun.from_trials(
-            tuple(trials),
+            trials,
+            criterion=self.settings.criterion,
             benchmark=benchmark.file,
             shift_set=benchmark.shift_set.name,
             experiment=self.experiment_name,
@@ -146,14 +161,10 @@ class Search:
 
     def _publish(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
         """Return the newest record if it agrees with *run*, else write a new one."""
-        folder = self.locations.results(self.benchmark.name)
-        with suppress(RecordError):  # a damaged record is reported when records are published
-            newest = latest_record(folder, kind="tunings", name=self.experiment_name)
-            if newest is not None and newest.tuning == run:
-                return newest
-        return publish_record(
-            folder, kind="tunings", name=self.experiment_name, run_id=run_id, started_at=started_at, facts=run
-        )
+        return publish_unless_equal(
+            self.locations.results(self.benchmark.name), kind="tunings", name=self.experiment_name, run_id=run_id,
+            started_at=started_at, facts=run,
+        )  # fmt: skip
 
 
 def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
@@ -167,7 +178,29 @@ def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
         hyperparameters=as_json(combination),
         error=sum(row.error for row in rows) / len(rows),
         errors=tuple(row.error for row in rows),
+        **_label_free_means(rows),
         cells=tuple(f"{row.corruption}|{row.severity}" for row in rows),
         num_diverged=sum(row.diverged for row in rows),
         wall_s=sum(row.wall_s for row in rows),
     )
+
+
+def _label_free_means(rows: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Return the scores of a trial without labels; none counts where a logit is not finite.
+
+    A network of NaN predicts one class for every image, and so agrees with itself on every view.
+    """
+    probed = [row.probed or ProbedScores() for row in rows]
+    columns = {
+        "mean_entropy": [row.mean_entropy for row in rows],
+        "view_agreement": [each.view_agreement for each in probed],
+        "neighbourhood_density": [each.neighbourhood_density for each in probed],
+        "source_agreement": [row.source_agreement for row in rows],
+    }
+    is_finite = None not in columns["mean_entropy"]
+    return {name: _mean(values) if is_finite else None for name, values in columns.items()}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None

@@ -14,6 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
+from tta_pipeline.report.alarm_figures import curves_of_table, wealth_curves
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_dots,
@@ -53,6 +54,7 @@ from tta_pipeline.report.tables import (
 )
 from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_dots
 from tta_pipeline.report.training_figures import learning_curves
+from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.files import published_folder, read_file
@@ -180,6 +182,15 @@ SECTIONS = (
         is_across_sets=True,
     ),
     ReportSection(
+        name="groups",
+        title="Means over groups of shift sets",
+        text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
+        "95 % interval is about other images of the same sets. Published means stand beside those of the same sets, "
+        "weights and method.",
+        sql=queries.GROUP_MEANS,
+        is_across_sets=True,
+    ),
+    ReportSection(
         name="error_against_cost",
         title="Error against cost",
         text="Only experiments on the same cells and samples share a panel. The steps show the lowest error within "
@@ -236,6 +247,23 @@ SECTIONS = (
         draw=lambda _, table: open_set_dots(table),
     ),
     ReportSection(
+        name="alarm_wealth",
+        title="Evidence of a shift, without labels",
+        text="A gambler bets that the next confidence ranks higher or lower among the clean ones than chance says. "
+        "Without a shift the wealth stays low, however long one looks; the alarm is raised at 1 / level. Shown are the "
+        "clean images, and the shifts of the highest severity that took longest.",
+        sql=queries.ALARM_WEALTH,
+        has_table=False,
+        draw=lambda _, table: wealth_curves(curves_of_table(table), level=table.column("level")[0]),
+    ),
+    ReportSection(
+        name="alarms",
+        title="Images until the alarm",
+        text="Images of each cell until the alarm was raised, without labels. Images whose clean versions are the "
+        "calibration were left out.",
+        sql=queries.ALARMS,
+    ),
+    ReportSection(
         name="time",
         title="Where the time goes",
         text="Over all cells. The device is idle while it waits for data; copies to the device overlap "
@@ -267,6 +295,15 @@ SECTIONS = (
         text="The newest choice for each tuned experiment, and the trials it was chosen from. Errors are means over "
         "the held-out shifts of the shift set, which are reported nowhere else.",
         sql=queries.TUNING_TRIALS,
+    ),
+    ReportSection(
+        name="tuning_criteria",
+        title="Criteria of choice against the oracle",
+        text="What each criterion chooses, on held-out shifts or on the reported images without their labels, and how "
+        "many more errors its choice makes on the reported cells than the best of the grid (protocol: Cygert et al. "
+        "2024, arXiv 2407.14231). The oracle has seen the labels of these cells: no experiment can use its choice.",
+        sql=queries.TUNING_CRITERIA,
+        draw=lambda _, table: criteria_gaps(table),
     ),
     ReportSection(
         name="training",
@@ -462,7 +499,7 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     if second not in corrected:
         return ""
     names = (best, second) if (best, second) in compared else (second, best)
-    return f"{verdict_on(names, compared[names], p_value=corrected[second])} "
+    return f"{verdict_on(names, compared[names], p_value=corrected[second], num_tests=len(corrected))} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

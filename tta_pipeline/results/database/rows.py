@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
+from tta_pipeline.results.alarm_record import alarm_columns, watched_cell_columns
 from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
 from tta_pipeline.results.database.schema import arrow_schema
 from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
 from tta_pipeline.results.records import Record
 from tta_pipeline.results.training_record import epoch_columns, run_columns
-from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
+from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[ListedRecord, Record]
@@ -24,6 +25,9 @@ _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
 _TUNING = attrgetter(*(field.path for field in tuning_columns()))
 _TRIAL = attrgetter(*(field.path for field in trial_columns()))
+_CHOICE = attrgetter(*(field.path for field in choice_columns()))
+_WATCHED = attrgetter(*(field.path for field in alarm_columns()))
+_WATCHED_CELL = attrgetter(*(field.path for field in watched_cell_columns()))
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
     [
@@ -53,9 +57,12 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     tunings = [(listed, record) for listed, record in read if record.tuning is not None]
     if tunings:
         yield from _tunings(tunings)
+    watched = [(listed, record) for listed, record in read if record.watched is not None]
+    if watched:
+        yield from _alarms(watched)
     others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for _, record in read:
-        if record.evaluation is None and record.training is None and record.tuning is None:
+        if record.kind in ("loader_benchmarks", "shard_sets"):
             for table, row in _other_rows(record):
                 others.setdefault((table, *sorted(row)), []).append(row)
     for (table, *_), rows in others.items():
@@ -118,6 +125,17 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
         ),
     )
     yield (
+        "tuning_criteria",
+        _to_table(
+            [
+                (*listed[:2], run.benchmark, run.shift_set, run.experiment, *_CHOICE(choice))
+                for listed, _, run in found
+                for choice in run.choices
+            ],
+            arrow_schema("tuning_criteria"),
+        ),
+    )
+    yield (
         "tuning_trials",
         _to_table(
             [
@@ -129,6 +147,24 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
                 for trial in run.trials
             ],
             arrow_schema("tuning_trials"),
+        ),
+    )  # fmt: skip
+
+
+def _alarms(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, run) for listed, record in read if (run := record.watched)]
+    yield (
+        "alarms",
+        _to_table(
+            [
+                (
+                    *listed[:2], record.run_id, *_WATCHED(run), *_WATCHED_CELL(cell), _parse_utc(record.started_at),
+                    _as_json(record.versions),
+                )
+                for listed, record, run in found
+                for cell in run.cells
+            ],
+            arrow_schema("alarms"),
         ),
     )  # fmt: skip
 

@@ -11,10 +11,11 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.results.alarm_record import alarm_columns, watched_cell_columns
 from tta_pipeline.results.evaluation_record import MAX_ERROR_DRIFT, MIN_EARLIER, MIN_SPEED_RATIO, RULES, columns
 from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
-from tta_pipeline.results.tuning_record import trial_columns, tuning_columns
+from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """Columns that identify a cell in a stream; among rows with equal values, the newest is the latest."""
@@ -77,11 +78,20 @@ _OF_TUNING = (
            "Number of the record in its folder; the highest is the latest tuning of the experiment"),
     _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
 )  # fmt: skip
-_OF_TRIAL = (
+_OF_CHOICE = (
     _FOLDER,
     _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
     *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
+)
+_OF_TRIAL = (
+    *_OF_CHOICE,
     _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
+)  # fmt: skip
+_OF_ALARM = (
+    _FOLDER,
+    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest look at the benchmark"),
+    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that looked"),
 )  # fmt: skip
 
 
@@ -123,6 +133,18 @@ _DECLARED = (
         "tuning_trials",
         "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
         _OF_TRIAL, trial_columns(),
+    ),
+    _DeclaredTable(
+        "tuning_criteria",
+        "One row for what each criterion of a tuning would choose, with its gap to the oracle where the tuning "
+        "compared them. Folder, sequence, criterion and images are the key",
+        _OF_CHOICE, choice_columns(),
+    ),
+    _DeclaredTable(
+        "alarms",
+        "One row for each cell that the alarm of a benchmark watched. Folder, sequence, corruption and severity are "
+        "the key",
+        _OF_ALARM, (*alarm_columns(), *watched_cell_columns()), _WHEN, ("alarm_at <= num_samples",),
     ),
 )  # fmt: skip
 
@@ -227,7 +249,7 @@ def quoted(text: str) -> str:
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Give each uncommented column of a view the comment of a table's column with that name.
 
-    The table is the one whose latest rows the view shows, or else the first of `evaluations`, `shard_sets`,
+    The table is the one whose latest rows the view shows, or else the first of `alarms`, `evaluations`, `shard_sets`,
     `training_runs` and `tunings` with such a column.
     """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
@@ -237,7 +259,7 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
         FROM duckdb_columns() AS c
         JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
         JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND
-            t.table_name IN ('evaluations', 'shard_sets', 'training_runs', 'tunings')
+            t.table_name IN ('alarms', 'evaluations', 'shard_sets', 'training_runs', 'tunings')
         WHERE c.comment IS NULL
         GROUP BY ALL
         """

@@ -79,6 +79,27 @@ COMMENT ON COLUMN mce_baselines.severity IS 'Severity, from 1; 0 for clean image
 COMMENT ON COLUMN mce_baselines.error IS 'Top-1 error in [0, 1]';
 COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
 
+CREATE TABLE published_means (
+    shift_group VARCHAR NOT NULL,
+    shift_sets VARCHAR NOT NULL,
+    num_cells INTEGER NOT NULL CHECK (num_cells > 0),
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    weights VARCHAR NOT NULL,
+    method VARCHAR NOT NULL,
+    error DOUBLE NOT NULL CHECK (error BETWEEN 0 AND 1),
+    source VARCHAR NOT NULL,
+    PRIMARY KEY (shift_group, weights, method, source)
+);
+COMMENT ON TABLE published_means IS 'Published mean errors over groups of shift sets; constants, not measured here';
+COMMENT ON COLUMN published_means.shift_group IS 'Group of the sets';
+COMMENT ON COLUMN published_means.shift_sets IS 'Names of the sets in alphabetical order, with commas between them';
+COMMENT ON COLUMN published_means.num_cells IS 'Number of cells of all these sets';
+COMMENT ON COLUMN published_means.severity IS 'Severity of the cells; 0 for sets without severities';
+COMMENT ON COLUMN published_means.weights IS 'Weights of the model, as in evaluations';
+COMMENT ON COLUMN published_means.method IS 'Name of the method here';
+COMMENT ON COLUMN published_means.error IS 'Mean over the sets of the top-1 error in [0, 1]';
+COMMENT ON COLUMN published_means.source IS 'Publication of the error';
+
 CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.records import read_record
+from tta_pipeline.results.records import publish_record, read_record, utc_now
 from tta_pipeline.results.resolved_experiment import resolve_experiment, resolve_from_file
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
-from tta_pipeline_tests.extras.tuning.tuned import HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
+from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
 from tta_pipeline_tests.results.database.made import evaluation_facts
 
 OWN_SET = "names: [gaussian_noise, contrast, fog, snow]\nseverities: [3, 5]\nheld_out: [fog, snow]"
@@ -94,6 +95,27 @@ def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, l
     assert "tuned (held-out)" == before.origin
     with pytest.raises(EvaluationError, match="chose hyperparameters on fog"):
         resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
+
+
+def test_a_choice_by_another_criterion_than_the_files_is_refused(locations: Locations):
+    """The criterion is in the fingerprint of what it decides; the default is in none."""
+    chosen(locations)
+    with pytest.raises(EvaluationError, match=r"is a choice by labels; expected one by entropy, .* tune small tent"):
+        resolve_experiment(benchmark_of(BY_ENTROPY), "tent_tuned", locations)
+    by_labels = resolve_experiment(benchmark_of(), "tent_tuned", locations)
+    publish_record(
+        locations.results("small"), kind="tunings", name="tent", run_id="by hand", started_at=utc_now(),
+        facts=choice(replace(trial('{"lr": 0.02}', {"spatter|5": 0.25}), mean_entropy=1.0), criterion="entropy"),
+    )  # fmt: skip
+    by_entropy = resolve_experiment(benchmark_of(BY_ENTROPY), "tent_tuned", locations)
+    parts = [
+        decided_parts(each.experiment, seed=0, image_size=32, criterion=each.criterion)["method"]
+        for each in (by_labels, by_entropy)
+    ]
+
+    assert "criterion" not in json.loads(by_labels.tuning)
+    assert "entropy" == json.loads(by_entropy.tuning)["criterion"]
+    assert {**parts[0], "chosen_by": "entropy"} == parts[1]
 
 
 def test_a_choice_for_another_method_is_refused(locations: Locations):

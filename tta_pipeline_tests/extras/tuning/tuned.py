@@ -6,7 +6,8 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.results.records import Record, publish_record, utc_now
-from tta_pipeline.results.tuning_record import Trial, TuningRun
+from tta_pipeline.results.tuning_record import TuningRun
+from tta_pipeline.results.tuning_trial import Trial
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 
@@ -19,6 +20,7 @@ tuning:
   tent: {grid: {lr: [0.001, 0.5]}, severities: [5], subset: {first: 64}}
 """
 )
+BY_ENTROPY = TUNED.replace("subset: {first: 64}}", "subset: {first: 64}, criterion: entropy}")
 HELD_OUT = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 
