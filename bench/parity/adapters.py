@@ -509,7 +509,7 @@ def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
         "CORRUPTION": SimpleNamespace(DATASET="cifar10_c"),
         "OPTIM": SimpleNamespace(
             STEPS=getattr(settings, "steps", 1),
-            METHOD="Adam" if has_step and settings.optimizer == "adam" else "SGD",
+            METHOD={"adam": "Adam", "adamw": "AdamW"}.get(settings.optimizer, "SGD") if has_step else "SGD",
             LR=settings.lr if has_step else 0,
             BETA=settings.momentum if has_step else 0,
             MOMENTUM=settings.momentum if has_step else 0,

@@ -122,6 +122,7 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
     device = measurement.device
     return {
         "frozen_layers": measurement.frozen_layers,
+        "num_adapted_parameters": measurement.num_adapted_parameters,
         "loader": measurement.loader,
         "pinned_memory": pins_memory(device),
         "load_average": measurement.load_average,

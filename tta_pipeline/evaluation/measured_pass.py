@@ -54,6 +54,8 @@ class Measurement:
     """The loader of the samples, or `features` if they were read in place of images."""
     frozen_layers: str | None
     """Description of the norm layers that the method left as they were; see `describe_frozen_layers`."""
+    num_adapted_parameters: int | None
+    """Number of parameters that gradient steps change; see `count_adapted_parameters`."""
     pipeline_setup_s: float
     """Seconds that the construction of the stream took."""
     load_average: float | None

@@ -65,13 +65,13 @@ class GradientHyperparameters(Hyperparameters):
 
     lr: float = Field(gt=0, allow_inf_nan=False)
     """Learning rate."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of SGD, first beta of Adam."""
+    """Momentum of SGD, first beta of Adam and AdamW."""
     nesterov: bool = False
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight decay of the adapted parameters, towards zero."""
+    """Weight decay of the adapted parameters, towards zero; with AdamW apart from the gradient."""
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each batch."""
     episodic: bool = False

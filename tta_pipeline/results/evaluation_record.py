@@ -281,6 +281,9 @@ class Evaluation:
             "top; NULL for methods that never freeze any"
         ),
     ] = None
+    num_adapted_parameters: Annotated[
+        int | None, _count("Parameters of the network that gradient steps change; NULL for methods that take none")
+    ] = None
     code_sha256: Annotated[
         str | None,
         Column("sha256 of the code of the method and its imports, without comments; NULL if it is in no file"),

@@ -21,7 +21,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator, recorded, small_model
 
 READERS = ("source", "lame", "t3a", "neo")
-CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "source")
+CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "stata", "source")
 CROP_READERS = ("zero", "mta", "tps", "tpt", "ctpt", "boostadapter")
 
 

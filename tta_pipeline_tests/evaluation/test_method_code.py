@@ -51,6 +51,7 @@ EDITS = {
     "methods/views/augmix.py": {"ttaug", "memo"},
     "methods/clip/crop_views.py": {"zero", "mta", "boostadapter", *TUNED_TEXTS},
     "methods/clip/image_cache.py": {"tda", "oga", "boostadapter"},
+    "methods/clip/voting_caches.py": {"tda", "boostadapter"},
     "methods/batch_norm/source.py": {"source", "zero_shot"},
     "methods/method.py": {*METHODS, "tent+lora", "sar+come"},
     "models/normalized.py": {*METHODS, "tent+lora", "sar+come"},

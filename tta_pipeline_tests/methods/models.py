@@ -79,12 +79,13 @@ class SmallPrompts(nn.Module):
         super().__init__()
         self.register_buffer("context", torch.randn(2, 6))
         self.words = nn.Parameter(torch.randn(NUM_CLASSES, 6))
+        self.norm = nn.LayerNorm(18)
         self.last = nn.Linear(18, 16)
 
     def forward(self, context: torch.Tensor) -> torch.Tensor:
         """Return text features (K, D) of length 1."""
         texts = torch.cat([context.flatten().expand(NUM_CLASSES, -1), self.words], 1)
-        return normalize(self.last(texts.tanh()), dim=1)
+        return normalize(self.last(self.norm(texts.tanh())), dim=1)
 
 
 def clip_model() -> ZeroShotClassifier:

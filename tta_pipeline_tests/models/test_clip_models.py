@@ -22,34 +22,23 @@ from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.models.tiny_clip import TINY, describe_tiny_clip, make_tiny_clip
 
 open_clip = pytest.importorskip("open_clip")
 
-TINY = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
-}
 ANIMALS = ("cat", "polar_bear", "owl")
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     """A CLIP of random weights, whose architecture open_clip knows as `tiny`."""
-    path = tmp_path_factory.mktemp("configs") / "tiny.json"
-    path.write_text(json.dumps(TINY))
-    open_clip.add_model_config(path)
-    torch.manual_seed(0)
-    return open_clip.create_model("tiny").eval()
+    return make_tiny_clip(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture
 def spec(clip: nn.Module, tmp_path: Path) -> OpenClipModel:
     """The same as a benchmark file describes it."""
-    path = tmp_path / "tiny.pt"
-    torch.save({"epoch": 3, "state_dict": clip.state_dict()}, path)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return OpenClipModel(kind="open_clip", architecture="tiny", weights=path, sha256=sha256)
+    return describe_tiny_clip(clip, tmp_path)
 
 
 def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
@@ -75,14 +64,40 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
 
 
 @pytest.mark.parametrize(
-    "method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "bca", "zero", "tpt"]
+    "method", ["source", "t3a", "lame", "cotta", "zero_shot", "tda", "bca", "stata", "zero", "tpt"]
 )
 def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
-    """And the layer norms of its transformer."""
+    """Each after its own manner."""
     predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
 
     assert (4, 3) == predicted.shape
     assert predicted.isfinite().all()
+
+
+TTABC = [f"tower.transformer.resblocks.{number}" for number in range(1, 2)]
+"""The blocks that TTABC's code leaves out, without the norm layer after them; of twelve, those from 9 on."""
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "frozen"),
+    [
+        ("tent", {}, []),
+        ("eata", {}, []),
+        ("sar", {}, [*TTABC, "tower.ln_post"]),
+        ("deyo", {}, [*TTABC, "tower.ln_post"]),
+        ("sar", {"frozen_layers": TTABC}, TTABC),
+    ],
+)
+def test_layer_norms_of_the_image_tower_adapt(spec: OpenClipModel, method: str, settings: dict, frozen: list[str]):
+    """All, or those below the top; `frozen_layers` gives exactly those of TTABC; the head stays."""
+    model = loaded(spec).make()
+    adapted = build(method, model, num_classes=3, batch_size=4, **settings)
+    moving = {name.removeprefix("network.") for name, each in model.named_parameters() if each.requires_grad}
+    norms = [name for name, layer in model.network.named_modules() if isinstance(layer, nn.LayerNorm)]
+    kept = [name for name in norms if not any(f"{name}.".startswith(f"{top}.") for top in frozen)]
+
+    assert {f"{name}.{part}" for name in kept for part in ("weight", "bias")} == moving
+    assert adapted.predict(torch.rand(4, 3, 32, 32)).isfinite().all()
 
 
 def test_a_method_of_batch_norm_is_refused(spec: OpenClipModel):
