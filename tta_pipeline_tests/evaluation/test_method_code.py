@@ -45,7 +45,7 @@ EDITS = {
     "methods/entropy/asr.py": {"asr"},
     "methods/entropy/come.py": {"come", "sar+come"},
     "methods/entropy/added_parameters.py": {"tent+lora"},
-    "methods/entropy/diverse_samples.py": {"eta", "eata", "rdumb", "asr"},
+    "methods/entropy/diverse_samples.py": {"eta", "eata", "rdumb", "asr", "unient", "ostta"},
     "methods/gradient_method.py": {*GRADIENTS, "tent+lora", "sar+come"},
     "methods/teachers/memory_bank.py": {"rotta", "petta", "adacontrast"},
     "methods/views/augmix.py": {"ttaug", "memo"},
