@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.files import read_file, write_atomically
+from tta_pipeline.util.files import copy_atomically, read_file, write_atomically
 
 LABELS_FILE = "labels.json"
 _LEAST_BYTES, _MAX_LABEL_BYTES = 2**10, 12
@@ -40,6 +40,18 @@ def write_later_labels(folder: Path, labels: LaterLabels, samples_sha256: str) -
     """
     content = {"samples_sha256": samples_sha256, "sha256": labels.sha256, "labels": labels.labels.tolist()}
     write_atomically(folder / LABELS_FILE, json.dumps(content).encode())
+
+
+def mirror_later_labels(origin: Path, copy: Path) -> None:
+    """Give *copy*, a copy of the shard set in *origin*, the labels that have come there since; none if none have.
+
+    Raises:
+        OSError: they cannot be read or written.
+    """
+    if (origin / LABELS_FILE).exists():
+        copy_atomically(origin / LABELS_FILE, copy / LABELS_FILE)
+    else:
+        (copy / LABELS_FILE).unlink(missing_ok=True)
 
 
 def read_later_labels(folder: Path, manifest: Manifest) -> LaterLabels | None:

@@ -15,12 +15,14 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.loading.staging import Stage
 from tta_pipeline.report.kept_predictions import predictions
 from tta_pipeline.report.pages.report import write_report
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import LABEL_FREE, Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
+from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
@@ -72,6 +74,7 @@ def evaluated_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_shards(root, name)
         for experiment in ("source", "norm"):
             evaluate(root, name, experiment)
+    publish_metrics(Locations(root=root))
     return root
 
 
@@ -151,7 +154,6 @@ def test_without_labels_every_other_score_is_there(evaluated_root: Path, experim
     assert found.calibration.correct_counts is None
     assert all(getattr(found, name) is not None for name in LABEL_FREE if name != "source_agreement")
     assert found.num_samples == sum(found.calibration.counts) == 40
-    publish_metrics(Locations(root=evaluated_root))
     with open_metrics(Locations(root=evaluated_root).metrics) as connection:
         asked = "SELECT mean_error, mean_ece, num_cells FROM leaderboard WHERE benchmark = 'open' AND experiment = ?"
         assert connection.execute(asked, [experiment]).fetchall() == [(None, None, 1)]
@@ -249,6 +251,37 @@ def test_a_corrected_list_replaces_the_labels(root: Path, tmp_path: Path):
     assert "add the labels again" in label(root, path).stderr
 
 
+def test_a_staged_copy_gets_the_labels_that_have_come_since(root: Path, tmp_path: Path):
+    """And loses them with the original; shards made anew begin without."""
+    folder = root / "open" / "shards" / "fog" / "5"
+    stage = Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=lambda _: None)
+
+    def is_labelled() -> bool:
+        with stage.shard_set(str(folder)) as staged:
+            assert staged.folder != folder
+            return staged.index.is_labelled
+
+    found = [is_labelled()]
+    label(root, write_list(tmp_path / "labels.csv", list(LABELS.items())))
+    found.append(is_labelled())
+    require_replaceable(folder)
+    (folder / "labels.json").unlink()
+    assert [*found, is_labelled()] == [False, True, False]
+
+
+def test_the_gate_passes_nothing_without_labels(evaluated_root: Path):
+    """A limit of what needs labels fails, and a limit of what needs none is judged."""
+    env = {"TTA_DATA_ROOT": str(evaluated_root)}
+    asked = ["gate", "open", "--experiment", "norm", "--device", "cpu", "--max"]
+
+    of_error, of_estimate = (
+        CliRunner(env=env).invoke(main, [*asked, limit]) for limit in ("mean_error=1", "estimated_error=1")
+    )
+
+    assert (of_error.exit_code, of_estimate.exit_code) == (1, 0), of_estimate.output
+    assert "found no labels of fog|5" in of_error.stdout
+
+
 def test_what_needs_classes_is_refused_without_them(evaluated_root: Path):
     """An order by class, labels in the shards, and a file that names no classes."""
     content = yaml.safe_load((evaluated_root / "benchmarks" / "open.yaml").read_text())
@@ -274,8 +307,6 @@ def test_the_manifest_says_nothing_of_classes_that_are_not_known(evaluated_root:
 def test_the_report_says_that_there_are_no_labels(evaluated_root: Path):
     """In place of errors; the pages of the cells have what needs no label."""
     locations = Locations(root=evaluated_root)
-    publish_metrics(locations)
-
     report = write_report(locations, benchmark_of(evaluated_root, "open"), reporter=quiet_reporter)
 
     assert "2 experiments on 1 cells without labels" in report.path.read_text()

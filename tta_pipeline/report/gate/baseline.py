@@ -47,9 +47,7 @@ def judge_against(experiment: str, own: Results, baseline: Results, *, named: st
 
 
 def _problems(own: Results, baseline: Results) -> Iterator[str]:
-    """Yield why the baseline cannot be compared: there are no labels, it lacks cells, or is of other images."""
-    if not own:
-        yield "no result with labels: add them by `tta-pipeline results label`"
+    """Yield why the baseline cannot be compared: it lacks cells, or is of other images."""
     if lacking := [name_unit(unit) for unit in own if unit not in baseline]:
         yield (
             f"the baseline has no result of {first_few(lacking, _NUM_NAMED)}: evaluate it on the same cells and seeds, "
