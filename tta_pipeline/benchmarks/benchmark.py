@@ -15,6 +15,7 @@ from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
+from tta_pipeline.benchmarks.watch_settings import STREAM, Watch
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
 from tta_pipeline.data.sources.kinds import AnySource
@@ -64,6 +65,8 @@ class Benchmark(ConfigModel):
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
     alarm: Alarm | None = None
     """A test, without labels, of whether each cell differs from the clean images; None: nothing is watched."""
+    watch: Watch | None = None
+    """A folder where images without labels arrive; None: nothing arrives. See `docs/how-to/watch.md`."""
     gate: Gate = Gate()
     """What the results must keep to, for the verb `gate`; it decides no result."""
 
@@ -129,6 +132,7 @@ class Benchmark(ConfigModel):
         if self.tuning and not self.held_out and not self.is_one_of_several:
             yield f"tuning is given, but {self.no_held_out_message}"
         yield from self._alarm_problems()
+        yield from self._watch_problems()
         yield from self._label_problems()
         yield from self._shard_problems()
 
@@ -194,6 +198,38 @@ class Benchmark(ConfigModel):
         elif named not in able:
             choices = name_choices(named, able, listed_in="the section experiments")
             yield f"alarm.experiment is {named}; expected an experiment with a stream for each cell: {choices}"
+
+    def _watch_problems(self) -> Iterator[str]:
+        if self.watch is None:
+            return
+        if self.is_one_of_several:
+            yield "watch is given beside sets; expected it in a file with one shift set"
+        if STREAM in (*self.shift_set.names, self.shift_set.name):
+            yield f"watch is given, and {STREAM} is the name of a shift or of the set; expected another name"
+        if not self.names_classes:
+            yield "watch is given, and there is no class_map; expected the list of classes that models predict"
+        if self.shards is None:
+            yield "watch is given, and there is no section shards; expected it, and a source that is not shards already"
+        able = [name for name, each in self.experiments.items() if self._needs_only_the_stream(each)]
+        if unable := [name for name in self.watch.experiments if name not in able]:
+            choices = name_choices(unable, able, listed_in="the section experiments") if able else "none is there"
+            yield (
+                f"watch.experiments has {', '.join(unable)}; expected an experiment with a stream for each cell, of a "
+                "model whose weights exist, which needs no other images, classes, transform, subset or tuning: "
+                f"{choices}"
+            )
+
+    def _needs_only_the_stream(self, experiment: Experiment) -> bool:
+        """Return whether *experiment* can evaluate images that arrive, with nothing else from this benchmark."""
+        protocol = experiment.protocol
+        return (
+            protocol.partitioned_by == "cell"
+            and protocol.unknown is None
+            and experiment.stream_order not in ("by_class", "dirichlet")
+            and experiment.entry.source_data != "required"
+            and (experiment.shards, experiment.subset, experiment.tuned) == (None, None, False)
+            and not isinstance(self.models.get(experiment.model), TrainedModel)
+        )
 
     @property
     def _watchable_experiments(self) -> list[str]:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.matrix import expand_matrices
+from tta_pipeline.benchmarks.watched_stream import stream_benchmark
 from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import advice
@@ -64,6 +65,8 @@ class LoadedBenchmarks:
     faults: tuple[Fault, ...]
     folders: tuple[Path, ...]
     """The user's folders of benchmark files."""
+    streams: Mapping[str, Benchmark] = field(default_factory=dict)
+    """Benchmarks of the images that arrived in watched folders, by name; see `stream_benchmark`."""
 
     def benchmark(self, name: str) -> Benchmark:
         """Return the benchmark *name*.
@@ -71,8 +74,8 @@ class LoadedBenchmarks:
         Raises:
             BenchmarkFileError: the file of the benchmark is faulty, or there is no such benchmark.
         """
-        if name in self.benchmarks:
-            return self.benchmarks[name]
+        if found := self.benchmarks.get(name) or self.streams.get(name):
+            return found
         known = name_choices(name, self.benchmarks, listed_in="`tta-pipeline doctor`")
         where = " or ".join(map(str, self.folders))
         raise self._find_fault(name, None) or BenchmarkFileError(
@@ -150,10 +153,13 @@ def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
         for name, sentence in sentences.items()
         if sentence
     )
+    benchmarks = {name: each for name, each in loaded.benchmarks.items() if not sentences[name]}
+    streams = [stream_benchmark(each, locations) for each in benchmarks.values() if each.watch]
     return LoadedBenchmarks(
-        benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
+        benchmarks=benchmarks,
         faults=(*loaded.faults, *faults),
         folders=loaded.folders,
+        streams={each.name: each for each in streams},
     )
 
 
