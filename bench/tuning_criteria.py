@@ -88,8 +88,8 @@ def _text(runs: Mapping[str, TuningRun]) -> Iterator[str]:
 Made by `python -m bench.tuning_criteria CIFAR`. A published ResNet-20 of CIFAR-10 at severity 5, batches of
 {BATCH_SIZE}, preset `cifar` but for `lr`, one continual stream without a reset over the first {SUBSET} images of each
 corruption, seed 0. `lr` is one of {", ".join(f"{rate:g}" for rate in RATES)}. Held out:
-{", ".join(run.shifts)}. Reported: {", ".join(CORRUPTIONS)}. All images were **corrupted here**: the figures compare with each other, and with no published
-table. [The how-to](how-to/experiments.md#choose-without-labels) defines the criteria.
+{", ".join(run.shifts)}. Reported: {", ".join(CORRUPTIONS)}.
+All images were **corrupted here**: the figures compare with each other, and with no published table. [The how-to](how-to/experiments.md#choose-without-labels) defines the criteria.
 
 The gap is the error on the reported corruptions at the chosen rate, minus the error at the rate that the labels of
 these very images would choose (the oracle, which nothing can use), in points. The protocol is that of Cygert et al.
@@ -103,7 +103,8 @@ _LEARNED = """
 What these figures show, for one network, one seed and 2,000 images a trial, where a point or less is no difference:
 
 - Entropy and soft neighbourhood density choose the highest rate for every method, 8 to 52 points above the oracle, and
-  consistency does so for two, on the reported images for three. A collapsed model is sure of itself, consistent, and has dense neighbourhoods.
+  consistency does so for two, on the reported images for three. A collapsed model is sure of itself, consistent, and
+  has dense neighbourhoods.
 - Seeing the reported images in place of the held-out ones does not help them.
 - Agreement with the source model is the only score without labels that never chose a collapse. It rewards methods that
   change little, and here little change was best: where adaptation gains much, it may choose too low a rate.
