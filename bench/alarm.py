@@ -1,8 +1,8 @@
 """How often the alarm is false, and how late it is: `python -m bench.alarm CIFAR [NUM_OF_A_CLASS]`.
 
 CIFAR is the folder of `bench.leaderboard`; its published ResNet-20 is watched on the first test images of each class,
-by default 400, corrupted here at all five severities. Data and results lie in $TTA_DATA_ROOT; finished evaluations are not
-repeated. The page is docs/alarm.md, with its picture.
+by default 400, corrupted here at all five severities. Data and results lie in $TTA_DATA_ROOT; finished evaluations are
+not repeated. The page is docs/alarm.md, with its picture.
 
 False alarms are counted on 1,000 clean streams. Each is a random permutation of the clean confidences, whose first
 quarter is the calibration and whose rest is watched: real scores, and exchangeable by construction. Beside them stand
@@ -64,8 +64,8 @@ def _text(num_of_a_class: int) -> Iterator[str]:
     yield f"""# An alarm without labels: how often false, how late
 
 Made by `python -m bench.alarm CIFAR`. A published ResNet-20 of CIFAR-10, not adapted, on the first {num_of_a_class}
-test images of each class; corruptions were **made here**, so the figures compare with each other only. What the alarm is and
-what it assumes: [Watch a model](how-to/watch.md).
+test images of each class; corruptions were **made here**, so the figures compare with each other only. What the alarm
+is and what it assumes: [Watch a model](how-to/watch.md).
 
 ![Evidence along the streams](images/alarm.png)
 """
@@ -117,7 +117,8 @@ def _delays(table: Table) -> Iterator[str]:
     delay = {(corruption, severity): at for corruption, severity, at, _ in rows}
     yield f"""## Delay
 
-Images until the alarm at level {LEVELS[0]:g}, from the start of a stream of {rows[0][3]:,} corrupted images; -: no alarm.
+Images until the alarm at level {LEVELS[0]:g}, from the start of a stream of {rows[0][3]:,} corrupted images; -: no
+alarm.
 
 | corruption | {" | ".join(f"severity {each}" for each in SEVERITIES)} |
 |---|{"---|" * len(SEVERITIES)}"""

@@ -25,8 +25,8 @@ from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.models.clip_models import ZeroShotClassifier
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.partitions import CLEAN
 

@@ -73,7 +73,7 @@ class Board:
 def _resnet(folder: Path) -> dict[str, object]:
     weights = folder / "resnet20-12fca82f.th"
     return {
-        "kind": "python", "factory": "resnet:resnet20", "weights": str(weights), "sha256": _sha256(weights),
+        "kind": "python", "factory": "resnet:resnet20", "weights": str(weights), "sha256": sha256_of(weights),
         "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225],
     }  # fmt: skip
 
@@ -248,7 +248,7 @@ backwards hold on any machine. On few images a method that learns slowly does no
 `rmt` warms up on 2,000 source images, not on 50,000.
 
 Photographs of ImageNet have [a page of their own](photograph-leaderboard.md), which says what 500 of them can show and
-what they cannot.
+what they cannot. Methods for a CLIP are compared [on many sets](clip.md), where five lines repeat TTABC's table.
 """
 
 
@@ -299,7 +299,8 @@ def _extract(archive: Path, folder: Path, num_of_a_class: int) -> None:
                 (folder / label / name).write_bytes(data.read())
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -264,7 +264,8 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
             calibration=bins,
             class_counts=ClassCounts(num_samples=tuple(by_class), num_correct=tuple(correct)),
             num_predicted_classes=200, mean_entropy=0.5, mean_confidence=0.5, predicted_class_entropy=0.5,
-            adaptive_ece=0.1, aurc=0.1, diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
+            adaptive_ece=0.1, class_wise_ece=0.1, aurc=0.1,
+            diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
             samples_sha256=None,
             first_samples=FirstSamples(
                 positions=tuple(range(10)), predictions=tuple(range(10)), confidences=(0.5,) * 10

@@ -20,8 +20,10 @@ STREAMS: dict[str, tuple[Any, str]] = {
     "gradual": ("gradual", "all"),
     "mixed": ("mixed", "5"),
     "slow": ("slow", "all"),
+    "dynamic": ("dynamic", "5"),
     "correlated": ("correlated", "5"),
     "correlated_dirichlet": ({"shift": "continual", "order": "dirichlet", "delta": 0.1}, "5"),
+    "few_classes": ({"shift": "continual", "order": "by_class", "classes_per_batch": 3}, "5"),
     "mixed_correlated": ({"shift": "mixed", "order": "dirichlet", "delta": 0.1}, "5"),
 }
 

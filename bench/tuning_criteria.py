@@ -89,7 +89,8 @@ Made by `python -m bench.tuning_criteria CIFAR`. A published ResNet-20 of CIFAR-
 {BATCH_SIZE}, preset `cifar` but for `lr`, one continual stream without a reset over the first {SUBSET} images of each
 corruption, seed 0. `lr` is one of {", ".join(f"{rate:g}" for rate in RATES)}. Held out:
 {", ".join(run.shifts)}. Reported: {", ".join(CORRUPTIONS)}.
-All images were **corrupted here**: the figures compare with each other, and with no published table. [The how-to](how-to/experiments.md#choose-without-labels) defines the criteria.
+All images were **corrupted here**: the figures compare with each other, and with no published table.
+[The how-to](how-to/experiments.md#choose-without-labels) defines the criteria.
 
 The gap is the error on the reported corruptions at the chosen rate, minus the error at the rate that the labels of
 these very images would choose (the oracle, which nothing can use), in points. The protocol is that of Cygert et al.

@@ -71,7 +71,7 @@ def test_the_help_fits_a_screen(project: Project):
 
     assert len(shown) <= 40
     assert max(map(len, shown)) <= 80
-    listed = shown[shown.index("Data:") :]
+    listed = shown[shown.index("Data and models:") :]
     assert len(main.commands) == sum(bool(re.fullmatch(r"  [a-z-]+ {2,}[A-Z].*[.?]", line)) for line in listed)
 
 

@@ -91,12 +91,13 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
-    (text,) = [text for text in SECTIONS if "models:\n" in text]
+    texts = [text.replace('"..."', f'"{64 * "0"}"') for text in SECTIONS if "models:\n" in text]
 
-    sections = yaml.safe_load(text.replace('"..."', f'"{64 * "0"}"'))["models"]
+    sections = {name: section for text in texts for name, section in yaml.safe_load(text)["models"].items()}
     models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
 
-    assert ["python", "checkpoint", "hf", "open_clip"] == [model.kind for model in models.values()]
+    kinds = ["onnx", "exported", "http", "python", "checkpoint", "hf", "open_clip", "transformers"]
+    assert kinds == [model.kind for model in models.values()]
     assert (2, 7) == make_untrained(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
 
 

@@ -1,5 +1,6 @@
 """A benchmark file is written from what lies on disk, and is one."""
 
+import json
 import os
 import shlex
 import shutil
@@ -15,15 +16,18 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
 from tta_pipeline.benchmarks.model_specs import PythonModel
+from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
+from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
@@ -453,3 +457,62 @@ def test_random_weights_are_the_same_each_time_and_marked(own_model: Path):
     assert first.weights_sha256 == second.weights_sha256
     with pytest.raises(ValueError, match="sha256 with weights none"):
         PythonModel(kind="python", factory="own_network:MyNet", weights="none", sha256="0" * 64)
+
+
+def lay_sets(root: Path) -> None:
+    """Lay sets as CoOp's and TPT's instructions and the publishers do, with one class folder or image each."""
+    wnid = {"n01440764": 1}
+    for folder in ("imagenet-adversarial/imagenet-a", "imagenet-sketch/images", "ImageNet-C/gaussian_noise/5"):
+        write_tree(root / folder, classes={"n01498041": 1} if "-a" in folder[-2:] else wnid)
+    write_tree(root / "imagenetv2" / "imagenetv2-matched-frequency-format-val", classes={"0": 1})
+    (root / "imagenet-r.tar").write_bytes(b"")
+    write_tree(root / "dtd" / "images", classes={"banded": 1})
+    split = {"test": [["banded/image_000.JPEG", 0, "banded"]]}
+    (root / "dtd" / "split_zhou_DescribableTextures.json").write_text(json.dumps(split))
+    (root / "food").mkdir()
+    (root / "food" / "food-101.tar.gz").write_bytes(b"")
+    (root / "food" / "split_zhou_Food101.json").write_text(json.dumps(split))
+
+
+def test_a_file_has_every_set_that_a_folder_has(tmp_path: Path):
+    """Whether unpacked or not, with the text of each, under the methods for a CLIP, each with its paper."""
+    lay_sets(tmp_path / "clip")
+    path = tmp_path / "sets.yaml"
+
+    written = CliRunner().invoke(
+        main, ["new-benchmark", "sets", str(tmp_path / "clip"), "--like", "ttabc", "--output", str(path)]
+    )
+
+    assert 0 == written.exit_code, written.output
+    assert "tta-pipeline run sets/imagenet_a\n" in written.output
+    assert "Not found under" in written.output
+    loaded = load_benchmarks(tmp_path)
+    assert () == loaded.faults
+    kinds = {name.removeprefix("sets/"): each.source.kind for name, each in loaded.benchmarks.items()}
+    assert {
+        "imagenet_a": "folder", "imagenet_sketch": "folder", "imagenet_v2": "folder", "imagenet_r": "archive",
+        "dtd": "folder", "food101": "archive", "imagenet_c": "folder",
+    } == kinds  # fmt: skip
+    assert ("matched_frequency",) == loaded.benchmarks["sets/imagenet_v2"].corruptions
+    assert (5,) == loaded.benchmarks["sets/imagenet_c"].severities
+    assert ("{} texture.",) == loaded.benchmarks["sets/dtd"].models["clip"].templates
+    clip = {name for name, entry in METHODS.items() if entry.needs == "clip"}
+    assert clip == {each.method for each in loaded.benchmarks["sets/dtd"].experiments.values()}
+    assert "- tda  # Karmanov 2024, CVPR, arXiv:2403.18293\n" in path.read_text()
+    assert set(loaded.benchmarks) == set(loaded.parts_of("sets"))
+    for name in ("imagenet_a", "imagenet_sketch", "imagenet_v2", "dtd"):
+        benchmark = loaded.benchmarks[f"sets/{name}"]
+        source = open_source(benchmark, Locations(root=tmp_path / "data"))
+        assert 1 == len(source.listing(benchmark.cells[0]).images)
+
+
+def test_a_folder_without_sets_is_refused(tmp_path: Path):
+    """With what is looked for; and a model, or no folder, does not go with it."""
+    for arguments, message in (
+        ([str(tmp_path)], "has none of the 15 sets"),
+        ([], "expected one folder"),
+        ([str(tmp_path), "--model", "timm:resnet18"], "expected one folder, and no --model"),
+    ):
+        found = CliRunner().invoke(main, ["new-benchmark", "sets", *arguments, "--like", "ttabc", "--output", "-"])
+        assert found.exit_code
+        assert message in found.output

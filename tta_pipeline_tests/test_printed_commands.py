@@ -52,7 +52,11 @@ experiments:
 TUNED = """
   tent_tuned: {model: cnn, method: tent, preset: cifar, batch_size: 20, tuned: tent}
   norm_seeds: &seeds {model: cnn, method: norm, batch_size: 20, seeds: [0, 1, 2], severities: [5]}
-  tent_seeds: {<<: *seeds, method: tent, preset: cifar}
+  tent_seeds: &tent {<<: *seeds, method: tent, preset: cifar}
+  source_dynamic: {model: cnn, method: source, protocol: dynamic, severities: [5]}
+  tent_dynamic: {<<: *tent, seeds: null, protocol: dynamic}
+  tent_few: {<<: *tent, seeds: null, protocol: {shift: continual, order: by_class, classes_per_batch: 3}}
+  tent_tail: {<<: *tent, seeds: null, subset: {imbalance: 20}}
 tuning:
   tent: {grid: {lr: [0.001, 0.1]}, severities: [5]}
 """

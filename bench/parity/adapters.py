@@ -215,18 +215,83 @@ def unient(at: Setting) -> Predict:
     return _unient(at, "tent", "Tent")
 
 
+def unient_of_eata(at: Setting) -> Predict:
+    """Make EATA with UniEnt's loss, without Fisher information."""
+    settings = _any(at)
+    margins = {"e_margin": settings.e_margin * math.log(at.num_classes), "d_margin": settings.d_margin}
+    return _unient(at, "eata", "EATA", **margins)
+
+
 _CRITERIA = {"none": "ent", "hard": "ent_ind_ood", "soft": "ent_unf"}
 
 
-def _unient(at: Setting, name: str, of: str) -> Predict:
+def _unient(at: Setting, name: str, of: str, **options: object) -> Predict:
     code, settings = import_from_clone(at.clone, f"cifar.{name}", {"cifar": package(at.clone / "cifar")}), _any(at)
     vars(code)["GaussianMixture"] = partial(GaussianMixture, random_state=0)  # as ours; theirs draws its start
     network = code.configure_model(_WithFc(at.network))
     made: Predict = getattr(code, of)(
         network, _optimizer(at, code.collect_params(network)[0]), steps=settings.steps,
-        alpha=[settings.marginal_weight, settings.unknown_weight], criterion=_CRITERIA[settings.split],
+        alpha=[settings.marginal_weight, settings.unknown_weight], criterion=_CRITERIA[settings.split], **options,
     )  # fmt: skip
     return made
+
+
+def sotta(at: Setting) -> Predict:
+    """Make SoTTA with our draws, without the parts of its base class that read data, and log."""
+    settings = _any(at)
+    arguments = SimpleNamespace(
+        gpu_idx=0, use_learned_stats=True, bn_momentum=settings.bn_momentum, update_every_x=settings.update_frequency,
+        memory_type="HUS", temperature=1.0, epoch=1, tta_attack_type=None,
+        opt={"num_class": at.num_classes, "batch_size": settings.memory_size},
+    )  # fmt: skip
+    conf = module("conf", args=arguments)
+    learner = package(at.clone / "learner")
+    learner.dnn = dnn = module("learner.dnn", DNN=_Learner)  # type: ignore[attr-defined]
+    stand_ins = {"conf": conf, "learner": learner, "learner.dnn": dnn, "utils": package(at.clone / "utils")}
+    with patch.object(torch.cuda, "set_device", lambda _: None):
+        code = import_from_clone(at.clone, "learner.sotta", stand_ins)
+    generator = torch.Generator().manual_seed(at.ours.seed)
+    code.memory.random = SimpleNamespace(
+        choice=lambda among: among[int(torch.randint(len(among), (), generator=generator))],
+        randrange=lambda _, count: int(torch.randint(count, (), generator=generator)),
+    )
+    return _Learner.started(code, at)
+
+
+class _Learner:
+    """The base class of the authors' learners: a network, its optimiser and a memory."""
+
+    def __init__(self, network: nn.Module, mem: object) -> None:
+        self.net, self.mem = network, mem
+        self.logits = torch.empty(0)
+
+    @classmethod
+    def started(cls, code: ModuleType, at: Setting) -> Predict:
+        settings = _any(at)
+        made = code.SoTTA(at.network, code.memory.HUS(settings.memory_size, settings.threshold))
+        parameters = import_from_clone(at.clone, "utils.sam_optimizer").sam_collect_params(at.network, freeze_top=True)
+        made.optimizer = code.SAM(
+            parameters[0], torch.optim.Adam, rho=settings.rho, lr=settings.lr, weight_decay=settings.weight_decay
+        )
+
+        def predict(images: torch.Tensor) -> torch.Tensor:
+            none = torch.zeros(len(images), dtype=torch.int64)
+            made.target_train_set = images, none, none
+            for number in range(len(images)):
+                made.train_online(number + 1)
+            logits: torch.Tensor = made.logits
+            return logits
+
+        return predict
+
+    def log_loss_results(self, *_: object, **__: object) -> None:
+        """Log nothing."""
+
+    def evaluation_online(self, _: int, samples: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Predict the last images as the authors' base class does."""
+        self.net.eval()
+        with torch.no_grad():
+            self.logits = self.net(torch.stack(list(samples[0])))
 
 
 class _Zoo(nn.Module):
@@ -444,7 +509,7 @@ def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
         "CORRUPTION": SimpleNamespace(DATASET="cifar10_c"),
         "OPTIM": SimpleNamespace(
             STEPS=getattr(settings, "steps", 1),
-            METHOD="Adam" if has_step and settings.optimizer == "adam" else "SGD",
+            METHOD={"adam": "Adam", "adamw": "AdamW"}.get(settings.optimizer, "SGD") if has_step else "SGD",
             LR=settings.lr if has_step else 0,
             BETA=settings.momentum if has_step else 0,
             MOMENTUM=settings.momentum if has_step else 0,

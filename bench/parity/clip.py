@@ -17,7 +17,7 @@ from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
 from tta_pipeline.methods.clip.crop_views import crop_views
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 
 _SCALE = 100.0  # written in TDA's code
 _NUM_WORDS = 4
@@ -59,11 +59,23 @@ class _Words(nn.Module):
         return normalize(self.get_buffer("_texts") + context.tanh().mean(0) * self.get_buffer("_gates"), dim=1)
 
 
-def as_clip(network: nn.Module, *, scale: float = _SCALE) -> nn.Module:
+class WordsThroughNorm(_Words):
+    """Text features behind a layer norm, as a text tower has them."""
+
+    def __init__(self, text_features: torch.Tensor) -> None:
+        super().__init__(text_features)
+        self.norm = nn.LayerNorm(text_features.shape[1])
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return text features of length 1."""
+        return normalize(self.norm(super().forward(context)), dim=1)
+
+
+def as_clip(network: nn.Module, *, scale: float = _SCALE, words: type[_Words] = _Words) -> nn.Module:
     """Return a zero-shot classifier made from *network*; *scale* multiplies its cosines."""
     features = FeaturesOf(network)
     text_features = normalize(features.last.weight.detach(), dim=1)
-    return ZeroShotClassifier(features, text_features, scale=scale, prompts=_Words(text_features)).eval()
+    return ZeroShotClassifier(features, text_features, scale=scale, prompts=words(text_features)).eval()
 
 
 def tower_of(at: Setting) -> Any:

@@ -2,6 +2,8 @@
 
 import sys
 from contextlib import ExitStack
+from copy import deepcopy
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -11,6 +13,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.utils.data import TensorDataset
 
+from bench.parity.adapters import of_md
 from bench.parity.clip import image_features, predict_by_views, text_features_of, tower_of, tpt_stand_ins
 from bench.parity.clones import import_from_clone, module, package
 from bench.parity.comparison import Predict, Setting
@@ -270,3 +273,25 @@ def tps(at: Setting) -> Predict:
         return logits
 
     return predict_by_views(at, predict_one)
+
+
+class _BothTowersOfBatclip(nn.Module):
+    """The CLIP that BATCLIP adapts; its own `ZeroShotCLIP` makes a CLIP of open_clip."""
+
+    def __init__(self, at: Setting) -> None:
+        super().__init__()
+        self.image_encoder, self.text_encoder = tower_of(at).tower, deepcopy(tower_of(at).prompts)
+        self.scale = tower_of(at).scale
+
+    def forward(self, images: torch.Tensor, *, return_features: bool = False) -> Any:
+        """Return logits (B, K), with all features if asked."""
+        before = self.image_encoder(images)
+        features = before / before.norm(dim=1, keepdim=True)
+        texts = self.text_encoder(self.text_encoder.context)
+        logits = self.scale * features @ texts.T
+        return (logits, features, texts, before, texts) if return_features else logits
+
+
+def batclip(at: Setting) -> Predict:
+    """Make BATCLIP."""
+    return of_md("ours", "OURS")(replace(at, network=_BothTowersOfBatclip(at)))

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import nn
 
 from bench.parity.adapters import (
     NOMINAL,
@@ -35,16 +36,19 @@ from bench.parity.adapters import (
     sar_of_sar,
     shot_im,
     shot_im_of_norm_layers,
+    sotta,
     t3a,
     tent,
     tent_of_come,
     unient,
+    unient_of_eata,
     view_after_images,
     zerosiam,
 )
 from bench.parity.cifar import InBfloat16, vit
-from bench.parity.clip import as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
+from bench.parity.clip import WordsThroughNorm, as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
 from bench.parity.clip_methods import (
+    batclip,
     boostadapter,
     ctpt,
     ecalp,
@@ -87,6 +91,8 @@ COMMITS: Mapping[str, str] = {
     "mr-eggplant/SAR": "20f6e24b17525f34503510afccedc0629b67b7c4",
     "oripress/CCC": "656dec36b8f5b4dbf64fe44c73a9a1326b9588ff",
     "pilsHan/rem": "d757218433944c3bd736f8d230dec6f3f29f118a",
+    "sarthaxxxxx/BATCLIP": "ba2e3381873ef58e76a90148ee3835864349e985",
+    "taeckyung/SoTTA": "50b33330b44ebd831ef2f8669f1be07b96bb3444",
     "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
 }
@@ -110,12 +116,25 @@ def _of_roid(settings: Any) -> Mapping[str, object]:
 ROID = of_md("roid", "ROID", ROID=_of_roid)
 CMF = of_md("cmf", "CMF", ROID=_of_roid, CMF=lambda s: {"ALPHA": s.alpha, "GAMMA": s.gamma, "Q": s.q, "TYPE": "lp"})
 COTTA = of_md("cotta", "CoTTA", COTTA=lambda s: {"RST": s.restore_probability, "AP": s.anchor_threshold})
+DEYO_OF_MD = of_md(
+    "deyo", "DeYO",
+    DEYO=lambda s: {
+        "REWEIGHT_ENT": True, "REWEIGHT_PLPD": True, "PLPD": s.plpd_threshold, "MARGIN": s.deyo_margin,
+        "AUG_TYPE": "patch", "OCCLUSION_SIZE": 0, "ROW_START": 0, "COLUMN_START": 0, "PATCH_LEN": s.patch_len,
+    },
+)  # fmt: skip
 SAR_OF_MD = of_md("sar", "SAR", SAR=lambda s: {"RESET_CONSTANT_EM": s.reset_margin})
 _PER_IMAGE = "ours draws for each image of a view, theirs once for a batch"
 _NOISE = "a view's noise is drawn in the order of the memory: by arrival in ours, by class in theirs"
 _STEPS = "the student predicts, and its steps by Adam on all parameters enlarge rounding"
 _ROUNDING = "bfloat16 has 8 bits, and Adam's steps enlarge its rounding: the first prediction is the same"
 _SURE_IMAGE = "the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding"
+_AT_THE_THRESHOLD = (
+    "steps by Adam enlarge rounding, and an image that then enters or leaves the memory at the threshold changes each "
+    "draw after it"
+)
+_OF_200 = {"update_frequency": 200, "memory_size": 100}
+"""SoTTA's settings where both sides predict batches of 200 just before a step."""
 _OF_1600 = {"stream_size": 1600}
 _SHARES = partial(torch.softmax, dim=1)
 _AS_THEIRS = {"draws": "batch"}
@@ -130,6 +149,14 @@ _DIVERGENCE = (
 _ONCE_A_BATCH = {"update_frequency": 200}
 _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
 """Settings with a teacher that follows so fast that the student's learning shows in the predictions."""
+
+
+_TOP_OF_NAMES = {"frozen_layers": tuple(f"tower.network.blocks.{number}" for number in (9, 10, 11))}
+"""What the names in MD's code, and in TTABC's, match in a CLIP: not the norm layer behind the blocks."""
+
+
+def _clip_of_vit(network: nn.Module) -> nn.Module:
+    return as_clip(vit(network), scale=50.0)
 
 
 @contextmanager
@@ -193,16 +220,7 @@ COMPARISONS: Sequence[Comparison] = (
         title="sar+come", method="sar", repository="BlueWhaleLab/COME", theirs=sar_of_come, num_outputs=NOMINAL,
         changes={"loss": "come"},
     ),
-    Comparison(
-        title="deyo", method="deyo", repository=MD,
-        theirs=of_md(
-            "deyo", "DeYO",
-            DEYO=lambda s: {
-                "REWEIGHT_ENT": True, "REWEIGHT_PLPD": True, "PLPD": s.plpd_threshold, "MARGIN": s.deyo_margin,
-                "AUG_TYPE": "patch", "OCCLUSION_SIZE": 0, "ROW_START": 0, "COLUMN_START": 0, "PATCH_LEN": s.patch_len,
-            },
-        ),
-    ),
+    Comparison(title="deyo", method="deyo", repository=MD, theirs=DEYO_OF_MD),
     Comparison(title="zerosiam", method="zerosiam", repository="Cascol-Chen/ZeroSiam", theirs=zerosiam),
     Comparison(
         title="rem", method="rem", repository="pilsHan/rem", theirs=rem_of_script, network=vit,
@@ -231,6 +249,26 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="unient, soft split", method="unient", repository="gaozhengqing/UniEnt", theirs=unient,
         changes={"split": "soft", "unknown_weight": 0.2},
+    ),
+    Comparison(
+        title="unient, reliable samples", method="unient", repository="gaozhengqing/UniEnt", theirs=unient_of_eata,
+        changes={"samples": "reliable"},
+    ),
+    Comparison(
+        title="unient, reliable samples, soft split", method="unient", repository="gaozhengqing/UniEnt",
+        theirs=unient_of_eata, changes={"samples": "reliable", "split": "soft", "unknown_weight": 0.2},
+    ),
+    Comparison(
+        title="sotta", method="sotta", repository="taeckyung/SoTTA", theirs=sotta, changes=_OF_200,
+        reason=_AT_THE_THRESHOLD, shown_by="sotta, small steps",
+    ),
+    Comparison(
+        title="sotta, small steps", method="sotta", repository="taeckyung/SoTTA", theirs=sotta,
+        changes={**_OF_200, "lr": 1e-5},
+    ),
+    Comparison(
+        title="sotta, small steps, many sure images", method="sotta", repository="taeckyung/SoTTA", theirs=sotta,
+        changes={**_OF_200, "lr": 1e-5, "threshold": 0.5},
     ),
     Comparison(
         title="imse", method="imse", repository="baek85/IMSE", theirs=imse, network=vit, changes={"e_margin": 0.9}
@@ -311,6 +349,21 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="boostadapter", method="boostadapter", repository="taolinzhang/BoostAdapter", theirs=boostadapter,
         network=as_clip, num_images=400,
+    ),
+    Comparison(
+        title="batclip", method="batclip", repository="sarthaxxxxx/BATCLIP", theirs=batclip,
+        network=partial(as_clip, words=WordsThroughNorm),
+    ),
+    Comparison(
+        title="tent, a CLIP", method="tent", repository=MD, theirs=of_md("tent", "Tent"), network=_clip_of_vit
+    ),
+    Comparison(
+        title="sar, a CLIP", method="sar", repository=MD, theirs=SAR_OF_MD, network=_clip_of_vit,
+        changes=_TOP_OF_NAMES,
+    ),
+    Comparison(
+        title="deyo, a CLIP", method="deyo", repository=MD, theirs=DEYO_OF_MD, network=_clip_of_vit,
+        changes={**_TOP_OF_NAMES, "plpd_threshold": 0.0},
     ),
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),
@@ -430,6 +483,8 @@ NOT_COMPARED: Mapping[str, str] = {
     "candidates: 0 of 2,560 predictions differ; constants read in mr-eggplant/FOA, `004b02d`",
     "spa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
     "draws: 0 of 640 predictions differ; constants read in mr-eggplant/SPA, `b4a66ea`",
+    "stata": "code not free and not read; of the paper only the abstract could be had, and the rest from a public "
+    "summary; a test holds its Gaussians against the gradient of the objective that the summary states",
     "zero_shot": "the model as it is",
     "combinations": "`params` last, all, lora and adapters, `loss` gce and `reset` with another base than in the "
     "table: no program has them; tests compare the parts with second implementations",

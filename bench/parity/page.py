@@ -35,13 +35,15 @@ akamaster/pytorch_resnet_cifar10. The whole page is made by
 {scene}
 
 Both sides have the hyperparameters of the preset `cifar`, with the changes that the table names, and start from the
-same seed. The authors' code runs unchanged, with four exceptions: the modules from which it reads data and builds
+same seed. The authors' code runs unchanged, with five exceptions: the modules from which it reads data and builds
 models are replaced by stand-ins, RoTTA's torchvision arguments have their current names, UniEnt's Gaussians start from
-our draw, and code that asks for CUDA by name gets the CPU. mariodoebler/test-time-adaptation replaces repositories that
+our draw, SoTTA's memory draws our numbers, and code that asks for CUDA by name gets the CPU.
+mariodoebler/test-time-adaptation replaces repositories that
 cannot be imported or have no settings for CIFAR. Where a loader makes the views there (AdaContrast, MEMO, TTAug), both
 sides use our views. REM and IMSE need
 a ViT: both sides have a small one with random weights, whose error means nothing. Methods for a CLIP use the ResNet-20
-as the image tower, and the rows of its last layer as text features; both sides compute in float32.
+as the image tower, and the rows of its last layer as text features, which pass a layer norm for BATCLIP; rows with the
+name of a CLIP have that ViT as the image tower. Both sides compute in float32.
 
 *Equal*: in the first {first} batches no logit differs by more than {bound:g} of the largest, some thousand times the
 rounding of float32, and over the stream at most {share:.1%} of the predictions differ, since updates enlarge rounding.
@@ -129,7 +131,10 @@ def _seeds_section(lines: Sequence[str]) -> list[str]:
 
 def row(comparison: Comparison, found: Agreement) -> str:
     """Return the row of *comparison*."""
-    changes = [f"`{name}` {value}" for name, value in comparison.changes.items()]
+    changes = [
+        f"`{name}` {' and '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in comparison.changes.items()
+    ]
     outputs = [f"{comparison.num_outputs:,} outputs"] if comparison.num_outputs else []
     resets = [f"{found.num_resets} resets"] if found.num_resets else []
     is_explained = "differs, explained" if comparison.reason else "**differs**"

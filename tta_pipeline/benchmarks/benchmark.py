@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.alarm_settings import Alarm
+from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
+from tta_pipeline.benchmarks.gate_settings import Gate
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -62,6 +64,8 @@ class Benchmark(ConfigModel):
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
     alarm: Alarm | None = None
     """A test, without labels, of whether each cell differs from the clean images; None: nothing is watched."""
+    gate: Gate = Gate()
+    """What the results must keep to, for the verb `gate`; it decides no result."""
 
     @model_validator(mode="before")
     @classmethod
@@ -91,6 +95,15 @@ class Benchmark(ConfigModel):
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
 
+    @field_validator("models")
+    @classmethod
+    def _with_templates(cls, models: dict[str, AnyModel], info: ValidationInfo) -> dict[str, AnyModel]:
+        templates = info.data["shift_set"].templates
+        return {
+            name: model.with_templates(templates) if isinstance(model, ZeroShotModel) else model
+            for name, model in models.items()
+        }
+
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
         for problem in self._problems():
@@ -116,6 +129,7 @@ class Benchmark(ConfigModel):
         if self.tuning and not self.held_out and not self.is_one_of_several:
             yield f"tuning is given, but {self.no_held_out_message}"
         yield from self._alarm_problems()
+        yield from self._label_problems()
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
@@ -144,6 +158,9 @@ class Benchmark(ConfigModel):
             yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+        model = self.models.get(experiment.model)
+        if isinstance(model, DeployedModel):
+            yield from _problems_of_deployed(f"experiments.{name}", experiment, model)
 
     def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)
@@ -227,6 +244,23 @@ class Benchmark(ConfigModel):
                     f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
                     "loader indexed or webdataset, since the loose files have other pixels"
                 )
+
+    def _label_problems(self) -> Iterator[str]:
+        """Yield what needs the classes of images that have none."""
+        if not self.source.is_unlabelled:
+            return
+        if not self.names_classes:
+            yield "source.labels is 'none', and there is no class_map; expected the list of classes that models predict"
+        if self.shards is not None and self.shards.labels:
+            yield "shards.labels is true and source.labels is 'none'; expected shards without labels"
+        for name, experiment in self.experiments.items():
+            if experiment.stream_order in ("by_class", "dirichlet"):
+                yield (
+                    f"experiments.{name}.protocol has the order {experiment.stream_order}, and source.labels is "
+                    "'none'; expected an order that needs no classes"
+                )
+            if experiment.protocol.unknown is not None:
+                yield f"experiments.{name}.protocol.unknown needs known images with classes; source.labels is 'none'"
 
     def _shard_problems(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:
@@ -378,6 +412,18 @@ class Benchmark(ConfigModel):
     def whole_assets(self) -> tuple[str, ...]:
         """Keys, below the benchmark's, of the assets that read all results, in their order."""
         return (*(["shift_alarm"] if self.alarm else []), "robustness_report")
+
+
+def _problems_of_deployed(where: str, experiment: Experiment, model: DeployedModel) -> Iterator[str]:
+    """Yield why *experiment*, at *where* in the file, cannot have *model*, whose layers are closed."""
+    if problem := experiment.entry.problem_of_closed(experiment.method, called=model.called, gives=model.gives):
+        yield f"{where}: {problem}"
+    for field, usual in (("precision", "fp32"), ("compile", "off")):
+        if (found := getattr(experiment, field)) != usual:
+            yield (
+                f"{where}.{field} is {found}, and the model is {model.called}, which PyTorch does not compute; "
+                f"expected {usual}"
+            )
 
 
 def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:

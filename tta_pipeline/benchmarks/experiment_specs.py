@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
 from tta_pipeline.methods.catalogue import find_method
@@ -13,6 +13,7 @@ from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 
 LoaderName = Literal["indexed", "imagefolder", "webdataset"]
+_MAX_SEEDS = 1_000
 SegmentOrder = SampleOrder | Literal["slow"]
 
 
@@ -59,8 +60,22 @@ class Experiment(ConfigModel):
     compiles the loss and the update of a method with gradient steps. A smaller last batch runs uncompiled."""
     seed: Seed = 0
     """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
-    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
-    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`."""
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=_MAX_SEEDS)
+    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`.
+    `{count: 100}` stands for 0 to 99."""
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_seeds(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        count = value.get("count")
+        if list(value) != ["count"] or type(count) is not int or not 1 <= count <= _MAX_SEEDS:
+            raise ValueError(
+                f"found {short_repr(value)}; expected a list of seeds, or {{count: 100}} for 0 to 99, at most "
+                f"{_MAX_SEEDS:,}"
+            )
+        return tuple(range(count))
 
     @model_validator(mode="before")
     @classmethod
@@ -76,6 +91,21 @@ class Experiment(ConfigModel):
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
     @model_validator(mode="after")
+    def _can_be_read_in_order(self) -> "Experiment":
+        if self.loader == "webdataset" and (self.stream_order != "stored" or self.protocol.shift == "dynamic"):
+            raise ValueError(
+                f"found loader webdataset with samples in the order {self.stream_order} and shift "
+                f"{self.protocol.shift}; expected loader indexed or imagefolder, or order stored without seeds in "
+                "another shift than dynamic, since webdataset reads shards front to back"
+            )
+        if self.protocol.order == "listed" and (self.subset is None or self.subset.listed is None):
+            raise ValueError(
+                "found order listed without a list; expected subset: {listed: FILE}, a file with one sample per line "
+                "in the order of the stream, since neither images nor shards say when an image was taken"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _configured(self) -> "Experiment":
         if self.protocol.window > 1 and self.batch_size != 1:
             raise ValueError(
@@ -83,11 +113,6 @@ class Experiment(ConfigModel):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
-        if self.loader == "webdataset" and self.stream_order != "stored":
-            raise ValueError(
-                f"found loader webdataset with samples in the order {self.stream_order}; expected loader indexed or "
-                "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
-            )
         if self.protocol.unknown is not None and (self.loader != "indexed" or self.shards is not None):
             raise ValueError(
                 f"found loader {self.loader} and shards {self.shards} with unknown images; expected loader indexed and "

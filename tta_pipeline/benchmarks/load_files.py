@@ -80,6 +80,11 @@ class LoadedBenchmarks:
             "the project, or set TTA_DATA_ROOT"
         )
 
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """Return the benchmarks of the file *name*: one for each of its sets, also for faulty ones, or *name*."""
+        every = dict.fromkeys((*self.benchmarks, *(fault.benchmark for fault in self.faults)))
+        return tuple(each for each in every if each.startswith(f"{name}/")) or (name,)
+
     def only(self, names: Sequence[str]) -> "LoadedBenchmarks":
         """Return the benchmarks *names* with their faults.
 

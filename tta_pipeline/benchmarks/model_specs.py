@@ -4,25 +4,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from tta_pipeline.benchmarks.channel_statistics import Deviation, Mean
+from tta_pipeline.benchmarks.deployed_specs import AnyDeployed
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import Name
-
-
-def _refuse_eight_bits(value: object) -> object:
-    if isinstance(value, int | float) and value > 1:
-        raise ValueError(
-            f"found {value:g}; expected at most 1, since pixels lie in [0, 1] before they are normalised: divide a "
-            "mean or deviation of pixels up to 255 by 255"
-        )
-    return value
-
-
-Mean = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refuse_eight_bits)]
-Deviation = Annotated[float, Field(gt=0, le=1), BeforeValidator(_refuse_eight_bits)]
 
 
 class SmallNetwork(ConfigModel):
@@ -132,6 +121,21 @@ class PythonModel(ConfigModel):
         return self.weights if isinstance(self.weights, Path) else None
 
 
+def require_commit(revision: str, repository: str) -> str:
+    """Return *revision* of a *repository* on the Hugging Face Hub; refuse it if it is no commit.
+
+    Raises:
+        ValueError: it is no commit.
+    """
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        address = f"https://huggingface.co/{repository}"
+        raise ValueError(
+            f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
+            f"`git ls-remote {address} {revision or 'main'}` prints it"
+        )
+    return revision
+
+
 class HubModel(ConfigModel):
     """A classifier published for timm (the extra `timm`) on the Hugging Face Hub.
 
@@ -150,16 +154,32 @@ class HubModel(ConfigModel):
     @field_validator("revision")
     @classmethod
     def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
-        if not re.fullmatch(r"[0-9a-f]{40}", revision):
-            address = f"https://huggingface.co/{info.data.get('hf', 'org/name')}"
-            raise ValueError(
-                f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
-                f"`git ls-remote {address} {revision or 'main'}` prints it"
-            )
-        return revision
+        return require_commit(revision, info.data.get("hf", "org/name"))
 
 
-class OpenClipModel(ConfigModel):
+class ZeroShotModel(ConfigModel):
+    """The fields of a zero-shot classifier about texts."""
+
+    class_names: tuple[str, ...] | Path | None = None
+    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
+    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
+    templates: Literal["imagenet"] | tuple[str, ...] | None = None
+    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper. None:
+    those of the shift set, or else `a photo of a {}.`."""
+
+    @field_validator("templates")
+    @classmethod
+    def _have_a_place(cls, templates: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if isinstance(templates, tuple) and not (templates and all("{}" in text for text in templates)):
+            raise ValueError(f"found templates {list(templates)}; expected texts with {{}} for the name")
+        return templates
+
+    def with_templates(self, templates: tuple[str, ...]) -> Self:
+        """Return the section with the *templates* of a shift set, unless it has its own or there are none."""
+        return self.model_copy(update={"templates": templates}) if templates and self.templates is None else self
+
+
+class OpenClipModel(ZeroShotModel):
     """A zero-shot classifier of open_clip (the extra `clip`): its image tower, and a linear head of text features.
 
     Images must have the size that the image tower takes.
@@ -167,18 +187,13 @@ class OpenClipModel(ConfigModel):
 
     kind: Literal["open_clip"]
     architecture: str
-    """Name in open_clip's list, such as `ViT-B-32`."""
+    """Name in open_clip's list, such as `ViT-B-32`, or a JSON file with an architecture of your own in its form."""
     pretrained: str | None = None
     """Tag of published weights, such as `laion2b_s34b_b79k`, in place of `weights`."""
     weights: Path | None = None
     """File of weights; loading it runs no code."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the file, as printed by `sha256sum`."""
-    class_names: tuple[str, ...] | Path | None = None
-    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
-    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
-    templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
-    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper."""
 
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
@@ -186,8 +201,36 @@ class OpenClipModel(ConfigModel):
             raise ValueError("found both or none of pretrained and weights; expected one of them")
         if (self.weights is None) != (self.sha256 is None):
             raise ValueError("found one of weights and sha256; expected both or none")
-        if self.templates != "imagenet" and not (self.templates and all("{}" in text for text in self.templates)):
-            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
+
+class TransformersModel(ZeroShotModel):
+    """A zero-shot classifier of transformers (the extra `transformers`): SigLIP, SigLIP 2 of one image size, or CLIP.
+
+    Mean, deviation, scale and bias are the model's own. Images must have the size that the image tower takes.
+    """
+
+    kind: Literal["transformers"]
+    hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    """Repository on the Hugging Face Hub, such as `google/siglip2-base-patch16-224`."""
+    revision: str | None = None
+    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    folder: Path | None = None
+    """Folder with config, tokenizer, preprocessing and `model.safetensors`, as `save_pretrained` writes them, in place
+    of `hf`; loading it runs no code."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of `model.safetensors` in the folder, as printed by `sha256sum`."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if (self.hf is None) == (self.folder is None):
+            raise ValueError("found both or none of hf and folder; expected one of them")
+        if (self.folder is None) != (self.sha256 is None):
+            raise ValueError("found one of folder and sha256; expected both or none")
+        if self.hf is None and self.revision is not None:
+            raise ValueError("found revision without hf; expected both or none")
+        if self.hf is not None:
+            require_commit(self.revision or "", self.hf)
         return self
 
 
@@ -225,5 +268,7 @@ class TrainedModel(Recipe):
         return self
 
 
-AnyModel = Annotated[TrainedModel | AnyPretrained | OpenClipModel, Field(discriminator="kind")]
+AnyZeroShot = OpenClipModel | TransformersModel
+"""A classifier whose last layer is made of texts."""
+AnyModel = Annotated[TrainedModel | AnyPretrained | AnyZeroShot | AnyDeployed, Field(discriminator="kind")]
 """A model to evaluate."""

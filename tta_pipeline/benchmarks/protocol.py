@@ -7,10 +7,11 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 
-Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
-SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet"]
+Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow", "dynamic"]
+SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet", "listed"]
 _CORRELATED = "correlated"
 _AFTER_UPDATE = "_after_update"
+_VISITS = 3
 _OPEN = "_open"
 """Ending of the name of a protocol with unknown images."""
 
@@ -39,10 +40,15 @@ class Protocol(ConfigModel):
     reset_each_shift: reset to the source model before each cell (Tent, EATA, SAR). episodic: reset before each batch
     (MEMO). continual: all corruptions of a severity in turn, without notice of the shifts (CoTTA). gradual: each
     corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
-    shuffled (SAR). slow: each image once per corruption, while the severity rises and falls sample by sample.
+    shuffled (SAR). slow: each image once per corruption, while the severity rises and falls sample by sample. dynamic:
+    all corruptions of a severity, each in parts of random length that come back, in random order (DPCore).
     """
     order: SampleOrder = "stored"
-    """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated."""
+    """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. listed: in the
+    order of the lines of the subset's list, such as by the time of the photographs."""
+    classes_per_batch: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    """Number of classes at a time in the order by_class, in groups that the seed draws; None: one class after another,
+    in the order of their labels."""
     delta: float | None = Field(default=None, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     corruption_order: Literal["canonical", "seeded"] = "canonical"
@@ -53,6 +59,9 @@ class Protocol(ConfigModel):
     """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
     TTA: Hoang et al. 2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn anew
     for each visit, as in the authors' code."""
+    visits: int = Field(default=_VISITS, ge=1, le=1000)
+    """Largest number of parts of each corruption in a dynamic stream, 1 to 1,000: 3 in the authors' code (Zhang et al.
+    2025, "DPCore: dynamic prompt coreset for continual test-time adaptation")."""
     unknown: Unknown | None = None
     """Unknown images among the known ones, at positions drawn with the seed, such as `{source: letters_c, share: 0.2}`;
     None: a closed stream. The known images keep the order that they have without (open-set TTA: Lee et al. 2023,
@@ -90,25 +99,38 @@ class Protocol(ConfigModel):
             raise ValueError(
                 f"found order {self.order} and delta {self.delta}; expected delta, such as 0.1, only with dirichlet"
             )
+        if self.classes_per_batch is not None and self.order != "by_class":
+            raise ValueError(
+                f"found classes_per_batch {self.classes_per_batch} with order {self.order}; expected order by_class"
+            )
+        if self.shift == "slow" and self.order != "stored":
+            raise ValueError(
+                f"found order {self.order} with shift slow; expected stored, since the severities define the order"
+            )
+        if self.visits != _VISITS and self.shift != "dynamic":
+            raise ValueError(f"found visits {self.visits} with shift {self.shift}; expected dynamic")
         if self.corruption_order == "seeded" and self.shift not in ("continual", "gradual"):
             raise ValueError(f"found corruption_order seeded with shift {self.shift}; expected continual or gradual")
         if self.recurring > 1 and self.shift not in ("continual", "gradual"):
             raise ValueError(f"found recurring {self.recurring} with shift {self.shift}; expected continual or gradual")
         if self.clean != "never" and self.shift != "continual":
             raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
+        return self
+
+    @model_validator(mode="after")
+    def _feeds_in_one_way(self) -> "Protocol":
         limits = [name for name in ("stream_speed", "adaptation_budget_s") if getattr(self, name) is not None]
         others = [f"window {self.window}"] * (self.window > 1) + ["shift episodic"] * (self.shift == "episodic")
         if limits and len(limits + others) > 1:
             raise ValueError(f"found {' with '.join(limits + others)}; expected one of them")
-        if self.shift == "slow" and self.unknown is not None:
-            raise ValueError("found unknown with shift slow; expected another shift, whose cells each have all images")
+        if self.shift in ("slow", "dynamic") and self.unknown is not None:
+            raise ValueError(
+                f"found unknown with shift {self.shift}; expected another shift, in which unknown images can be "
+                "anywhere among the known ones of their cell"
+            )
         if self.predict_after_update and (limits or self.window > 1):
             raise ValueError(
                 f"found predict_after_update with {', '.join(limits) or f'window {self.window}'}; expected one of them"
-            )
-        if self.shift == "slow" and self.order != "stored":
-            raise ValueError(
-                f"found order {self.order} with shift slow; expected stored, since the severities define the order"
             )
         return self
 
@@ -126,7 +148,7 @@ class Protocol(ConfigModel):
         """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
         if self.shift in ("reset_each_shift", "episodic"):
             return "cell"
-        return "severity" if self.shift in ("continual", "mixed") else "nothing"
+        return "severity" if self.shift in ("continual", "mixed", "dynamic") else "nothing"
 
 
 class Subset(ConfigModel):
@@ -136,16 +158,21 @@ class Subset(ConfigModel):
     """Number of samples from the beginning of the stored order."""
     random: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Number of samples drawn with the seed, independent of the shards."""
+    imbalance: float | None = Field(default=None, ge=1, le=1e6)
+    """Imbalance factor of a long tail, 1 to 1,000,000: classes drawn one after another with the seed keep a share of
+    their samples that falls exponentially from 1 to 1 / factor (Cui et al. 2019, "Class-balanced loss based on
+    effective number of samples", section 5.1)."""
     seed: Seed = 0
-    """Seed of the random samples, 0 to 2^63 - 1."""
+    """Seed of the random samples, and of the classes in the tail, 0 to 2^63 - 1."""
     listed: Path | None = None
     """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's 5,000 samples."""
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> "Subset":
-        given = [name for name in ("first", "random", "listed") if getattr(self, name) is not None]
+    def _one_of_four(self) -> "Subset":
+        kinds = ("first", "random", "imbalance", "listed")
+        given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"found {', '.join(given) or 'nothing'}; expected one of first, random, listed")
+            raise ValueError(f"found {', '.join(given) or 'nothing'}; expected one of {', '.join(kinds)}")
         return self
 
     @property
@@ -153,4 +180,6 @@ class Subset(ConfigModel):
         """Name of the subset in tables."""
         if self.listed:
             return f"listed in {self.listed.name}"
+        if self.imbalance:
+            return f"long tail {self.imbalance:g}, seed {self.seed}"
         return f"first {self.first}" if self.first else f"random {self.random}, seed {self.seed}"

@@ -78,7 +78,7 @@ def _segment_cells(benchmark: Benchmark, experiment_name: str, key: StreamKey, s
     at_each = [[Cell(corruption=name, severity=severity) for severity in severities] for name in corruptions]
     if protocol.shift == "slow":
         yield benchmark.cells_of(experiment_name)
-    elif protocol.shift == "mixed":
+    elif protocol.shift in ("mixed", "dynamic"):
         yield tuple(cell for cells in at_each for cell in cells)
     elif protocol.shift == "gradual":
         yield from ((cell,) for rising in at_each for cell in (*rising, *rising[-2::-1]))

@@ -13,7 +13,9 @@ from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.fetch_results import fetch_results
 from tta_pipeline.cli.fetch_shards import fetch_shards
+from tta_pipeline.cli.gate import gate
 from tta_pipeline.cli.init import init
+from tta_pipeline.cli.label_results import label_results
 from tta_pipeline.cli.list_experiments import list_experiments
 from tta_pipeline.cli.make_shards import make_shards
 from tta_pipeline.cli.metrics import metrics
@@ -49,23 +51,24 @@ _MODELS = Group(
     sections={"Verbs": {"check": check_model, "stop-training": stop_training}},
 )
 _RESULTS = Group(
-    help="Progress of experiments; publish, reproduce, fetch, rebuild.",
+    help="Progress; label, publish, reproduce, fetch, rebuild.",
     examples=["tta-pipeline results list imagenet_c"],
     sections={
         "Verbs": {
-            "list": list_experiments, "publish": publish_results, "reproduce": reproduce, "fetch": fetch_results,
-            "rebuild": rebuild,
+            "list": list_experiments, "label": label_results, "publish": publish_results, "reproduce": reproduce,
+            "fetch": fetch_results, "rebuild": rebuild,
         },
     },
 )  # fmt: skip
 _SECTIONS = {
-    "Data": {"new-benchmark": new_benchmark, "download": download, "shards": _SHARDS},
-    "Models": {"models": _MODELS},
+    "Data and models": {
+        "new-benchmark": new_benchmark, "download": download, "shards": _SHARDS, "models": _MODELS,
+    },
     "Evaluate": {"run": run, "evaluate": evaluate, "tune": tune},
-    "Results": {"metrics": metrics, "compare": compare, "why": why, "results": _RESULTS},
+    "Results": {"metrics": metrics, "compare": compare, "gate": gate, "why": why, "results": _RESULTS},
     "Machines": {"submit": submit},
     "Care": {"init": init, "doctor": doctor, "clean": clean},
-}
+}  # fmt: skip
 _MOVED = {
     "shard": "shards make", "verify": "shards verify", "adopt": "shards adopt", "fetch": "shards fetch",
     "repartition": "shards split", "transform": "shards transform", "publish-data": "shards publish",

@@ -201,7 +201,7 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "generated", *streams, *what, error_a, error_b, "error_change", "better", "p_holm",
-               "shift_set")  # fmt: skip
+               "detectable", "shift_set")  # fmt: skip
     at = table.columns.index("class_name")
     rows = tuple((*row[:at], row[at] or "all", *row[at + 1 :]) for row in table.rows)
     renamed = Table(columns=tuple(named.get(name, name) for name in table.columns), rows=rows)

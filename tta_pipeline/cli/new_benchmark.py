@@ -26,14 +26,16 @@ if TYPE_CHECKING:
         "tta-pipeline new-benchmark mine my-images --model my_model:MyNet --weights w.pth",
         "tta-pipeline new-benchmark later --like cifar100_c",
         "tta-pipeline new-benchmark digits_methods --like digits_methods",
+        "tta-pipeline new-benchmark ttabc /data/clip --like ttabc",
     ],
 )
 @click.argument("name")
 @click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
-    "--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods"]),
+    "--like",
+    type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "ttabc"]),
     help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c. digits_methods is complete: "
-    "the embedded digits under every method.",
+    "the embedded digits under every method. ttabc needs a folder: methods for a CLIP on all sets that lie in it.",
 )  # fmt: skip
 @click.option("--model", help="torchvision:<architecture>, timm:<architecture>, hf:<org>/<name>@<commit>, or "
               "<module>:<name> of your own network. Default: one to fill in.")  # fmt: skip
@@ -58,12 +60,14 @@ def new_benchmark(
     comments, and states the corruptions and severities that were found, the number of classes, the size of the images,
     and which models fit.
     """
-    from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark, write_new_file
+    from tta_pipeline.extras.new_project.draft_benchmark import OF_SETS, draft_benchmark, write_new_file
 
     if weights and not model:
         raise click.UsageError("found --weights without --model; expected the model that has these weights")
-    if sources and like:
-        raise click.UsageError("expected either a folder or archives, or --like")
+    if like == OF_SETS and (len(sources) != 1 or not sources[0].is_dir() or model):
+        raise click.UsageError(f"expected one folder, and no --model, with --like {OF_SETS}")
+    if sources and like not in (None, OF_SETS):
+        raise click.UsageError(f"expected either a folder or archives, or --like; only {OF_SETS} takes both")
     folder = Path(output).parent if output not in (None, "-") else Locations.from_environment().benchmark_files
     draft = draft_benchmark(
         name, sources, like=like or "imagenet_c", own_folder=folder, draft_model=_model_of(model, weights)
@@ -73,7 +77,7 @@ def new_benchmark(
     else:
         path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
         write_new_file(path, draft.text)
-        click.echo(f"{path}\nNext, one cell and then all of them:")
+        click.echo(f"{path}\nNext, a part and then all of it:")
     for command in draft.commands:
         click.echo(f"  {command}", err=output == "-")
     for remark in draft.remarks:

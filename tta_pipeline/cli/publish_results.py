@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 @click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
 @click.option("--robustbench", "is_robustbench", is_flag=True, help="Add entries for the model_info of RobustBench's "
               "repository.")  # fmt: skip
+@click.option("--predictions", "with_predictions", is_flag=True, help="Add the prediction of each sample, which a "
+              "paired test by `gate --no-worse-than` needs; up to 8 bytes for each sample.")  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_results(
-    benchmark: str, target: Path, *, names: tuple[str, ...], is_robustbench: bool, reporter: "ConsoleReporter"
+    benchmark: str,
+    target: Path,
+    *,
+    names: tuple[str, ...],
+    is_robustbench: bool,
+    with_predictions: bool,
+    reporter: "ConsoleReporter",
 ) -> int:
     r"""Write results for others, to cite and to reproduce.
 
@@ -54,7 +62,8 @@ def publish_results(
     found: list[CollectedResult] = []
     left_out = [] if names else [fault.sentence for fault in loaded.faults_of(benchmark)]
     for name in wanted:
-        if each := collect_result(ExperimentResults(benchmark=described, experiment_name=name, locations=locations)):
+        results = ExperimentResults(benchmark=described, experiment_name=name, locations=locations)
+        if each := collect_result(results, with_predictions=with_predictions):
             found.append(each)
         elif names:
             raise click.UsageError(f"{benchmark} has no results of {name}; expected some: evaluate it, or leave it out")

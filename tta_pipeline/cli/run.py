@@ -17,6 +17,7 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
     from tta_pipeline.extras.cluster.pieces import Piece
 
 
@@ -70,6 +71,8 @@ class _Selection:
               "be repeated.")  # fmt: skip
 @click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
 @with_device
+@click.option("--decoded-folder", metavar="DIR", help="Keep decoded images and features there, so that methods share "
+              "them; the resource's `decoded_folder`.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
 @plain_errors
 def run(
@@ -80,9 +83,10 @@ def run(
     corruptions: tuple[str, ...],
     severities: tuple[int, ...],
     device: str,
+    decoded_folder: str | None,
     dry_run: bool,
 ) -> None:
-    r"""Evaluate a whole benchmark file, from images to report.
+    r"""Evaluate a whole benchmark file, from images to report; a file with several sets set by set.
 
     Its unfinished work is done in this process, over the same assets as `dg launch`: shards, models, evaluations, and
     the report at the end. Work that is finished is not done again, so type the same command after an interruption.
@@ -92,16 +96,39 @@ def run(
     folder or beside the data root, and without that, it is in .dagster in the data root.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+
+    loaded = load_all_benchmarks(Locations.from_environment())
+    names = loaded.parts_of(benchmark_name)
+    selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
+    if len(names) > 1 and selection != _Selection(keys=(), corruptions=(), severities=()):
+        raise click.UsageError(
+            f"found --cell, --corruption or --severity for the {len(names)} sets of {benchmark_name}; expected one "
+            f"set, such as {names[0]}"
+        )
+    compute = {"device": device, **({"decoded_folder": decoded_folder} if decoded_folder else {})}
+    is_whole = [_run_one(loaded, name, experiments, selection, compute=compute, dry_run=dry_run) for name in names]
+    if not all(is_whole):
+        sys.exit(1)
+
+
+def _run_one(
+    loaded: "LoadedBenchmarks",
+    benchmark_name: str,
+    experiments: tuple[str, ...],
+    selection: _Selection,
+    *,
+    compute: dict[str, str],
+    dry_run: bool,
+) -> bool:
+    """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
     from tta_pipeline.extras.cluster.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
-    loaded = load_all_benchmarks(locations)
     benchmark = loaded.benchmark(benchmark_name)
     chosen = loaded.choose_experiments(benchmark_name, experiments)
-    selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
     keys = {name: partition_keys(benchmark, name) for name in chosen}
     selection.require_known(benchmark, {key for each in keys.values() for key in each})
     say_left_out(
@@ -115,7 +142,7 @@ def run(
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
     publish_metrics(locations)  # the planner reads measured times from the database
-    planner = make_planner(benchmark, locations, chosen, device=device, is_chosen=selection.has)
+    planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has)
     pieces = join_pieces(benchmark, planner.plan_pieces(by="corruption", num_devices=1))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
@@ -125,11 +152,11 @@ def run(
     else:
         say("nothing of it is unfinished")
     if not dry_run:
-        _materialize(benchmark, locations, pieces, device=device)
+        _materialize(benchmark, locations, pieces, compute=compute)
         click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: {_say_next(benchmark, chosen)}")
     if left_out:
         say_left_out(left_out)  # once more, since a long log may lie between
-        sys.exit(1)
+    return not left_out
 
 
 def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
@@ -160,7 +187,9 @@ def _find_untuned(
     return untuned
 
 
-def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, device: str) -> None:
+def _materialize(
+    benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, compute: dict[str, str]
+) -> None:
     """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
 
     A piece has several experiments: if one of them fails, the results of the others are still reported.
@@ -172,7 +201,7 @@ def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Pi
     from tta_pipeline.defs.in_process import was_interrupted
     from tta_pipeline.defs.piece_runs import materialize_piece, run_config
 
-    config, num_failed = run_config({"device": device}, publishes=True), 0
+    config, num_failed = run_config(compute, publishes=True), 0
     with open_history(locations) as instance:
         for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
             makes_something = False

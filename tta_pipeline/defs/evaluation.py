@@ -183,9 +183,10 @@ class _Reporter:
         """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
         self._publish_if_due()
         error = mean_error(rows)
+        said = "no labels" if error is None else f"error {error:.1%}"
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
-            summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
+            summary=f"{said}, {did if was_evaluated else 'finished before'}",
             metadata={
                 **(self._cell_metadata(rows[0]) if len(rows) == 1 else _stream_metadata(rows)),
                 "was_evaluated": was_evaluated,
@@ -247,8 +248,9 @@ def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
 
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
+    error = mean_error(rows)
     return {
-        "error": mean_error(rows),
+        **({} if error is None else {"error": error}),
         "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "num_samples": sum(row.num_samples for row in rows),
         "num_segments": len(rows),

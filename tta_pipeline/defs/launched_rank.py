@@ -70,7 +70,8 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
         for key in keys:
             runner.evaluate(key)
             if ranks.is_first:
-                order.tell(f"{key.key}: error {mean_error(runner.rows(key)):.1%}")
+                error = mean_error(runner.rows(key))
+                order.tell(f"{key.key}: {'no labels' if error is None else f'error {error:.1%}'}")
 
 
 def _train(order: _Order, ranks: Ranks) -> None:

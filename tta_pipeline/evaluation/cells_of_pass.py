@@ -38,6 +38,8 @@ class CellOfPass:
     scores: SampleScores[npt.NDArray[Any]]
     positions: npt.NDArray[np.int64]
     """Positions of the samples in the cell, shape (M,)."""
+    class_gaps: npt.NDArray[np.float64]
+    """Sums of `ClassGaps` over the samples, shape (K, 15)."""
     unknown: SampleScores[npt.NDArray[Any]] | None = None
     """Scores of the unknown samples among them; None in a closed stream."""
     share: CellShare
@@ -61,6 +63,7 @@ def cells_of_pass(measurement: Measurement) -> Iterator[CellOfPass]:
             number=number,
             scores=own,
             positions=own.indices - opened.joined.starts[number],
+            class_gaps=measurement.measured.collected.class_gaps[number],
             share=share,
             unknown=select_samples(scores, is_unknown) if is_open else None,
         )

@@ -12,13 +12,13 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.build_records import build_records, require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.fingerprint import fingerprint
-from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import default_decode_threads, load_average
 from tta_pipeline.evaluation.measured_pass import Measurement, measure_pass
 from tta_pipeline.evaluation.open_stream import order_sets
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.reader import Stream
@@ -146,6 +146,7 @@ def evaluate(
             device=method.device,
             loader="indexed",
             frozen_layers=describe_frozen_layers(method),
+            num_adapted_parameters=count_adapted_parameters(method),
             pipeline_setup_s=setup.wall_s,
             load_average=load,
         )

@@ -14,7 +14,6 @@ from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error
 from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry
 from tta_pipeline.evaluation.feature_sharing import FeatureSharing, sharing_features
-from tta_pipeline.evaluation.frozen_layers import describe_frozen_layers
 from tta_pipeline.evaluation.machine import load_average
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
 from tta_pipeline.evaluation.network_maker import NetworkMaker
@@ -25,6 +24,7 @@ from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
 from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.sample_loaders import SampleLoaders
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import as_floats, move_to_device
@@ -206,6 +206,7 @@ class Evaluator:
             device=self._device,
             loader=self._experiment.loader if features is None else "features",
             frozen_layers=describe_frozen_layers(driver.method),
+            num_adapted_parameters=count_adapted_parameters(driver.method),
             pipeline_setup_s=setup.wall_s,
             load_average=load,
             known_threshold=threshold,

@@ -264,14 +264,9 @@ class ExperimentResults:
         except (RecordError, ManifestError) as error:
             yield str(error)
             return
-        num_correct = kept.num_correct(index)
-        if (len(kept.positions), num_correct, kept.sha256) != (
-            row.num_samples,
-            row.num_correct,
-            row.predictions_sha256,
-        ):
+        if not kept.agree(row, index):
             yield (
-                f"{path} has {len(kept.positions)} predictions, {num_correct} of them correct; expected "
+                f"{path} has {len(kept.positions)} predictions, {kept.num_correct(index)} of them correct; expected "
                 f"{row.num_samples} and {row.num_correct} as its record says"
             )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
@@ -14,6 +15,7 @@ from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.scores import concatenate_scores
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods.closed_network import closed_networks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ def merge_parts(parts: Sequence[MeasuredPass]) -> MeasuredPass:
     return MeasuredPass(
         collected=Pass(
             samples=concatenate_scores([each.samples for each in passes]),
+            class_gaps=np.sum([each.class_gaps for each in passes], axis=0),
             batches=tuple(batch for each in passes for batch in each.batches),
             wall_s=sum(each.wall_s for each in passes),
         ),
@@ -51,6 +54,8 @@ class Measurement:
     """The loader of the samples, or `features` if they were read in place of images."""
     frozen_layers: str | None
     """Description of the norm layers that the method left as they were; see `describe_frozen_layers`."""
+    num_adapted_parameters: int | None
+    """Number of parameters that gradient steps change; see `count_adapted_parameters`."""
     pipeline_setup_s: float
     """Seconds that the construction of the stream took."""
     load_average: float | None
@@ -86,4 +91,7 @@ def _counters(driver: ProtocolDriver) -> dict[str, int]:
     names = (
         "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets", "num_nonfinite_batches",
     )  # fmt: skip
-    return {**{name: getattr(driver.method, name) for name in names}, "num_unadapted": driver.num_unadapted}
+    counters = {**{name: getattr(driver.method, name) for name in names}, "num_unadapted": driver.num_unadapted}
+    for network in closed_networks(driver.method.model):
+        counters.update(network.counters())
+    return counters

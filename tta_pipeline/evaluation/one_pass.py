@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
+from tta_pipeline.evaluation.class_gaps import ClassGaps
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
 from tta_pipeline.evaluation.device.memory import find_fitting_batch_size, out_of_memory_error
@@ -48,6 +50,8 @@ class Pass:
     """Everything collected over one pass, in stream order."""
 
     samples: SampleScores[npt.NDArray[Any]]
+    class_gaps: npt.NDArray[np.float64]
+    """The sums of `ClassGaps`, shape (C, K, 15)."""
     batches: tuple[BatchTiming, ...]
     wall_s: float
     """Seconds from the request of the first batch until the device finished the last."""
@@ -67,7 +71,7 @@ def run_pass(
         StreamError: a sample cannot be read or decoded.
         EvaluationError: the device is out of memory.
     """
-    recorder = _Recorder(Clock(device))
+    recorder = _Recorder(Clock(device), ClassGaps(stream.shard_set))
     started = time.perf_counter()
     for batch in move_to_device(stream, device):
         try:
@@ -146,8 +150,9 @@ class _BatchMarks(NamedTuple):
 class _Recorder:
     """Recorder of a pass; results stay on the device, since fetching them would make it wait for the host."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, class_gaps: ClassGaps) -> None:
         self._clock = clock
+        self._class_gaps = class_gaps
         self._samples: list[SampleScores[torch.Tensor]] = []
         self._batches: list[_BatchMarks] = []
         self._running: deque[Mark] = deque()
@@ -166,6 +171,7 @@ class _Recorder:
                 view_predictions=predicted.view_predictions, keeps_probabilities=driver.keeps_probabilities,
             )
         )  # fmt: skip
+        self._class_gaps.add(predicted.log_probabilities, batch.labels, batch.indices)
         scored = self._clock.mark()
         self._batches.append(
             _BatchMarks(
@@ -185,7 +191,9 @@ class _Recorder:
         samples = fetch_scores(self._samples)
         self._clock.synchronize()
         wall_s = time.perf_counter() - started
-        return Pass(samples=samples, batches=tuple(self._timings()), wall_s=wall_s)
+        return Pass(
+            samples=samples, class_gaps=self._class_gaps.fetch(), batches=tuple(self._timings()), wall_s=wall_s
+        )  # fmt: skip
 
     def _timings(self) -> Iterator[BatchTiming]:
         before: Mark | None = None

@@ -11,12 +11,20 @@ import numpy as np
 from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.loading.subset import draw_positions, first_positions, read_listed_positions, subset_sha256
+from tta_pipeline.loading.subset import (
+    draw_long_tail,
+    draw_positions,
+    first_positions,
+    read_listed_names,
+    read_listed_positions,
+    subset_sha256,
+)
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
@@ -132,6 +140,8 @@ def _select_positions(shard_set: ShardSet, chosen: Subset | None) -> Indices:
         return read_listed_positions(shard_set, chosen.listed.expanduser())
     if chosen.first:
         return first_positions(index, chosen.first)
+    if chosen.imbalance:
+        return draw_long_tail(index, chosen.imbalance, seed=chosen.seed)
     return draw_positions(index, chosen.random or 0, seed=chosen.seed)
 
 
@@ -140,38 +150,62 @@ def _order_samples(
 ) -> StreamOrder:
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
-    name = _order_name(experiment)
+    name, protocol = _order_name(experiment), experiment.protocol if experiment else Protocol()
+    make = _order_maker(name, joined, everything, experiment, seed)
+    if protocol.shift == "dynamic":
+        of_cells = [
+            stream_order.order_among(places + start, index, make)
+            for places, start in zip(positions, joined.starts, strict=False)
+        ]
+        return stream_order.returning_order(of_cells, index, num_visits=protocol.visits, seed=seed)
     if name == "stored" and len(everything) == len(index):
         return stream_order.stored_order(index)
-    return stream_order.order_among(everything, index, _order_maker(name, joined, everything, experiment, seed))
+    return stream_order.order_among(everything, index, make)
 
 
 def _order_maker(
     name: SegmentOrder, joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int
 ) -> Callable[[SampleIndex], StreamOrder]:
     """Return the function that puts the samples *everything* of *joined* into the order called *name*."""
+    protocol = experiment.protocol if experiment else Protocol()
+    if name in ("by_class", "dirichlet"):
+        _require_labels(joined, name)
     match name:
         case "stored":
             return stream_order.stored_order
         case "shuffled":
             return partial(stream_order.shuffled_order, seed=seed)
         case "by_class":
-            return partial(stream_order.class_order, seed=seed)
+            return partial(stream_order.class_order, seed=seed, num_at_once=protocol.classes_per_batch)
         case "dirichlet":
-            return partial(stream_order.dirichlet_order, seed=seed, delta=_delta(experiment))
+            return partial(stream_order.dirichlet_order, seed=seed, delta=protocol.delta or 1.0)
+        case "listed":
+            return partial(stream_order.listed_order, names=_listed_names(experiment))
         case "slow":
             return _slow_order_maker(joined, everything, seed)
         case _:
             assert_never(name)
 
 
+def _require_labels(joined: JoinedSets, name: SegmentOrder) -> None:
+    """Refuse an order by classes of shards that do not say them; labels that came later are in no fingerprint."""
+    for shard_set in joined.sets:
+        if not shard_set.has_own_labels:
+            raise StreamError(
+                f"{shard_set.folder} has samples without classes; expected classes for the order {name}: choose an "
+                "order that needs none, or make the shards with classes"
+            )
+
+
 def _order_name(experiment: Experiment | None) -> SegmentOrder:
     return experiment.stream_order if experiment else "stored"
 
 
-def _delta(experiment: Experiment | None) -> float:
-    protocol = experiment.protocol if experiment else Protocol()
-    return protocol.delta or 1.0
+def _listed_names(experiment: Experiment | None) -> Sequence[str]:
+    """Return the names in the list of the subset, which an experiment in this order has."""
+    path = experiment and experiment.subset and experiment.subset.listed
+    assert path, "the experiment has no list"
+    return read_listed_names(path.expanduser())
 
 
 def _slow_order_maker(joined: JoinedSets, everything: Indices, seed: int) -> Callable[[SampleIndex], StreamOrder]:

@@ -109,6 +109,7 @@ def merge_passes(parts: list[Pass]) -> Pass:
     turns.sort(key=lambda turn: turn[0])
     return Pass(
         samples=concatenate_scores([select_samples(part.samples, samples) for _, samples, part in turns]),
+        class_gaps=np.sum([part.class_gaps for part in parts], axis=0),
         batches=tuple(part.batches[number] for number, _, part in turns),
         wall_s=max(part.wall_s for part in parts),
     )

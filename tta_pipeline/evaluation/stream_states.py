@@ -136,6 +136,7 @@ def _to_tensors(part: MeasuredPass) -> StateDict:
     collected = part.collected
     return {
         "samples": [torch.from_numpy(column) for column in collected.samples],
+        "class_gaps": torch.from_numpy(collected.class_gaps),
         "batches": torch.tensor([astuple(batch) for batch in collected.batches], dtype=torch.float64),
         "wall_s": collected.wall_s,
         "counters": dict(part.counters),
@@ -144,7 +145,7 @@ def _to_tensors(part: MeasuredPass) -> StateDict:
 
 def _has_present_columns(part: StateDict) -> bool:
     """Return whether *part* has the scores of today: a part of an earlier version cannot be merged with new ones."""
-    return len(part["samples"]) == len(SampleScores._fields)
+    return len(part["samples"]) == len(SampleScores._fields) and "class_gaps" in part
 
 
 _TIMING_FIELDS = tuple(field.name for field in fields(BatchTiming))
@@ -160,5 +161,6 @@ def _from_tensors(part: StateDict) -> MeasuredPass:
     )
     samples = SampleScores(*(column.numpy() for column in part["samples"]))
     return MeasuredPass(
-        collected=Pass(samples=samples, batches=batches, wall_s=part["wall_s"]), counters=part["counters"]
+        collected=Pass(samples=samples, class_gaps=part["class_gaps"].numpy(), batches=batches, wall_s=part["wall_s"]),
+        counters=part["counters"],
     )

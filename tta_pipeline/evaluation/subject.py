@@ -22,6 +22,7 @@ class StatedColumns(TypedDict):
     shift_set: str
     shift_position: int | None
     shift_family: str | None
+    shift_group: str | None
     in_mean: bool | None
     hyperparameters_origin: str | None
     tuning: str | None
@@ -67,6 +68,7 @@ class StatedFacts:
             "shift_set": found.shift_set if found else _NO_SET,
             "shift_position": found.shift_position if found else None,
             "shift_family": found.shift_family if found else None,
+            "shift_group": found.shift_group if found else None,
             "in_mean": found.in_mean if found else None,
             "hyperparameters_origin": self.origin,
             "tuning": self.tuning,

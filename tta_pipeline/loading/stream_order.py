@@ -4,7 +4,7 @@ Every order ranks samples by a keyed hash of their names. So a cell gives the sa
 machine; the hash of the stream proves it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,9 +39,17 @@ def shuffled_order(index: SampleIndex, *, seed: int) -> StreamOrder:
     return _make_order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
 
 
-def class_order(index: SampleIndex, *, seed: int) -> StreamOrder:
-    """Return all samples of the first class, then of the second, each class permuted."""
-    return _make_order(f"by_class(seed={seed})", index, ordering.by_class(index.keys, index.labels, seed=seed))
+def class_order(index: SampleIndex, *, seed: int, num_at_once: int | None = None) -> StreamOrder:
+    """Return all samples of the first class or classes, then of the next ones; see `ordering.by_class`."""
+    found = ordering.by_class(index.keys, index.labels, seed=seed, num_at_once=num_at_once)
+    return _make_order(f"by_class(seed={seed}{f', {num_at_once} at once' if num_at_once else ''})", index, found)
+
+
+def listed_order(index: SampleIndex, names: Sequence[str]) -> StreamOrder:
+    """Return the samples in the order of their source *names*, which name each of them; equal ones as in *index*."""
+    place = {name: number for number, name in enumerate(names)}
+    places = [place[name] for name in index.table["source_name"].to_pylist()]
+    return _make_order("listed", index, np.argsort(np.array(places, np.int64), kind="stable"))
 
 
 def dirichlet_order(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
@@ -64,6 +72,30 @@ def unknown_among(known: StreamOrder, index: SampleIndex, unknown: Indices, *, s
     indices = np.empty(len(is_unknown), np.int64)
     indices[is_unknown], indices[~is_unknown] = permuted, known.indices
     return _make_order(f"{known.name}, {len(unknown)} unknown(seed={seed})", index, indices)
+
+
+def returning_order(domains: Sequence[StreamOrder], index: SampleIndex, *, num_visits: int, seed: int) -> StreamOrder:
+    """Return the samples of all *domains*, each cut into *num_visits* parts of random lengths, which may be 0.
+
+    The first parts of all domains come first, in an order drawn for them, then the second parts, and so on. The lengths
+    of a domain's parts are its share of a draw that is uniform over all cuts. This is CDC ("continual dynamic change")
+    as in the code of Zhang et al. 2025, "DPCore: dynamic prompt coreset for continual test-time adaptation", which cuts
+    at whole batches.
+
+    Args:
+        domains: Orders of the samples at positions in *index*, one for each domain.
+        index: Samples of all domains.
+        num_visits: Number of parts of each domain.
+        seed: Seed of lengths and order.
+    """
+    rng = ordering.random_generator(seed)
+    shares = [rng.dirichlet(np.ones(num_visits)) for _ in domains]
+    parts = [
+        np.split(domain.indices, np.rint(np.cumsum(share)[:-1] * len(domain)).astype(int))
+        for domain, share in zip(domains, shares, strict=True)
+    ]
+    runs = [parts[number][visit] for visit in range(num_visits) for number in rng.permutation(len(domains)).tolist()]
+    return _make_order(f"{domains[0].name}, returning(visits={num_visits}, seed={seed})", index, np.concatenate(runs))
 
 
 def order_among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.stream_order import shuffled_order
-from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.ordering import Indices, permuted
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import read_file
@@ -28,6 +28,22 @@ def draw_positions(index: SampleIndex, count: int, *, seed: int) -> Indices:
     return np.sort(shuffled_order(index, seed=seed).indices[:count])
 
 
+def draw_long_tail(index: SampleIndex, imbalance: float, *, seed: int) -> Indices:
+    """Return the positions of samples drawn with *seed*, so that classes have a long tail, in stored order, (M,).
+
+    Of K classes, the one that is drawn in place r from 0 keeps the share *imbalance* ** (-r / (K - 1)) of its samples,
+    and at least one of them.
+    """
+    drawn_order = shuffled_order(index, seed=seed).indices
+    classes, numbers, sizes = np.unique(index.labels, return_inverse=True, return_counts=True)
+    steps = np.arange(len(classes)) / max(1, len(classes) - 1)
+    kept = np.empty(len(classes), np.int64)
+    drawn_classes = permuted([str(label) for label in classes.tolist()], seed=seed)
+    kept[drawn_classes] = np.maximum(1, np.rint(sizes[drawn_classes] * imbalance**-steps))
+    is_kept = _ranks_in_class(index.labels[drawn_order]) < kept[numbers[drawn_order]]
+    return np.sort(drawn_order[is_kept])
+
+
 def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
     """Return the positions of *count* samples drawn with *seed*, where classes differ by at most one sample.
 
@@ -35,12 +51,8 @@ def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
     returned. Positions are in stored order, shape (M,).
     """
     drawn_order = shuffled_order(index, seed=seed).indices
-    labels = index.labels[drawn_order]
-    by_class = np.argsort(labels, kind="stable")
-    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
-    rank_in_class = np.empty(len(labels), np.int64)
-    rank_in_class[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
-    return np.sort(drawn_order[np.argsort(rank_in_class, kind="stable")[:count]])
+    ranks = _ranks_in_class(index.labels[drawn_order])
+    return np.sort(drawn_order[np.argsort(ranks, kind="stable")[:count]])
 
 
 def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
@@ -49,7 +61,7 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
     Raises:
         StreamError: the file cannot be read, names a sample twice, or names a sample that the set does not have.
     """
-    names = _read_names(path)
+    names = read_listed_names(path)
     position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
@@ -67,7 +79,12 @@ def subset_sha256(index: SampleIndex, positions: Indices) -> str:
     return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
 
 
-def _read_names(path: Path) -> tuple[str, ...]:
+def read_listed_names(path: Path) -> tuple[str, ...]:
+    """Return the source names in the list *path*, in the order of its lines.
+
+    Raises:
+        StreamError: the file cannot be read, is empty, or has a name twice.
+    """
     try:
         lines = read_file(path, limit_bytes=MAX_LIST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -79,6 +96,15 @@ def _read_names(path: Path) -> tuple[str, ...]:
             f"{path}: found {first_few(doubled, _MAX_NAMED) or 'no name'}; expected names, each once: correct the list"
         )
     return names
+
+
+def _ranks_in_class(labels: Indices) -> Indices:
+    """Return the place of each sample among those of its class, from 0, for *labels* of shape (M,), shape (M,)."""
+    by_class = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    ranks = np.empty(len(labels), np.int64)
+    ranks[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return ranks
 
 
 def _source_names(index: SampleIndex) -> list[str]:

@@ -14,11 +14,11 @@ from torch.optim.sgd import sgd
 
 
 def compile_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
-    """Give each parameter of *optimizer*, an SGD or Adam, a state, and return a function that takes a compiled step.
+    """Give each parameter of *optimizer*, SGD, Adam or AdamW, a state, and return a function: a compiled step.
 
     The state is zero, so the first step is the same as without a state.
     """
-    is_adam = isinstance(optimizer, torch.optim.Adam)
+    is_adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter not in optimizer.state:
@@ -27,7 +27,8 @@ def compile_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
                 if is_adam:
                     state["step"] = torch.zeros((), device=parameter.device)  # on the host, each step would copy it
     if is_adam:
-        return partial(_update, optimizer, torch.compile(_adam), ("lr", "weight_decay", "betas", "eps"))
+        step = _adamw if isinstance(optimizer, torch.optim.AdamW) else _adam
+        return partial(_update, optimizer, torch.compile(step), ("lr", "weight_decay", "betas", "eps"))
     return partial(_update, optimizer, torch.compile(_sgd), ("lr", "weight_decay", "momentum", "nesterov"))
 
 
@@ -60,3 +61,11 @@ def _adam(
         beta1=betas[0], beta2=betas[1], eps=eps, amsgrad=False, maximize=False,
         capturable=torch.compiler.is_compiling(),  # the number of steps stays a tensor
     )  # fmt: skip
+
+
+def _adamw(
+    parameters: list[torch.Tensor], gradients: list[torch.Tensor], states: list[dict[str, torch.Tensor]],
+    *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float,
+) -> None:  # fmt: skip
+    torch._foreach_mul_(parameters, 1 - lr * weight_decay)
+    _adam(parameters, gradients, states, lr=lr, weight_decay=0.0, betas=betas, eps=eps)

@@ -19,6 +19,8 @@ PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 
 
+Gives = Literal["logits", "features"]
+"""What a network whose layers cannot be reached gives: logits alone, or the features of its last linear layer too."""
 METHODS_PAGE = "docs/methods.md"
 """The page that lists the methods and their hyperparameters."""
 
@@ -63,13 +65,13 @@ class GradientHyperparameters(Hyperparameters):
 
     lr: float = Field(gt=0, allow_inf_nan=False)
     """Learning rate."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of SGD, first beta of Adam."""
+    """Momentum of SGD, first beta of Adam and AdamW."""
     nesterov: bool = False
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight decay of the adapted parameters, towards zero."""
+    """Weight decay of the adapted parameters, towards zero; with AdamW apart from the gradient."""
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each batch."""
     episodic: bool = False
@@ -121,6 +123,15 @@ class Paper:
         )
 
 
+_WANTED = {
+    "features": "reads the features before the network's last linear layer",
+    "any": "reads or replaces layers of the network, such as batch norm",
+    "vit": "reads or changes tokens between the blocks of a ViT",
+    "clip": "reads the image and text features of a CLIP",
+}
+"""What methods do to a network, by `MethodEntry.needs`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodEntry:
     """One method: its code, and its authors' settings for each family of benchmarks."""
@@ -133,8 +144,9 @@ class MethodEntry:
     """Settings of the authors by benchmark family."""
     source_data: Literal["unused", "optional", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
-    needs: Literal["any", "vit", "clip"] = "any"
-    """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
+    needs: Literal["logits", "features", "any", "vit", "clip"] = "any"
+    """What the method needs of a model: its logits alone; also the input of its last linear layer; any layers of
+    PyTorch that it adapts, reads or replaces; the blocks of a ViT; or the towers of a CLIP."""
     min_batch_size: int = 1
     """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
@@ -145,6 +157,27 @@ class MethodEntry:
     """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
     paper: Paper | None = None
     """Publication of the method, for citations."""
+
+    @property
+    def runs_on_any_network(self) -> bool:
+        """Whether the method needs neither a ViT nor a CLIP."""
+        return self.needs not in ("vit", "clip")
+
+    def problem_of_closed(self, method: str, *, called: str, gives: Gives) -> str:
+        """Return why *method*, whose entry this is, cannot have a network whose layers cannot be reached.
+
+        Empty if it can. *called* names the network, such as `an ONNX program`, and *gives* what it gives.
+        """
+        if self.needs in ("logits", gives):
+            return ""
+        takes_gradients = any(settings.takes_gradients for settings in self.presets.values())
+        wanted = "takes gradients of the network's parameters" if takes_gradients else _WANTED[self.needs]
+        given = "its logits alone" if gives == "logits" else "its logits and features alone"
+        advice = "a second output with features, and `head`" if self.needs == "features" else "method source"
+        return (
+            f"{method} {wanted}, and the model is {called}, which gives {given}; expected {advice}, or the network "
+            "itself, as kind checkpoint or python"
+        )
 
     def configure(
         self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None

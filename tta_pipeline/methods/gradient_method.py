@@ -115,6 +115,7 @@ class SelectiveMethod(GradientMethod):
 
 def _make_optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
     options: StateDict = {"lr": settings.lr, "weight_decay": settings.weight_decay}
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, betas=(settings.momentum, 0.999), **options)
+    if settings.optimizer in {"adam", "adamw"}:
+        kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+        return kind(parameters, betas=(settings.momentum, 0.999), **options)
     return torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=settings.nesterov, **options)

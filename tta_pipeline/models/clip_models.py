@@ -2,35 +2,30 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import normalize
 
 from tta_pipeline.benchmarks.model_specs import OpenClipModel
-from tta_pipeline.data.labels.label_files import read_classes
-from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.class_texts import ClassTexts, make_class_texts
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.libraries import import_library
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
+from tta_pipeline.util.files import read_file
 from tta_pipeline.util.nearest_names import name_choices
 
-_NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
-"""Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
-
-
+_MOST_CONFIG_BYTES = 2**20
 _CONTEXT = "a photo of a"
 """Words before the class's name in a prompt to tune, as in TPT's and CoOp's code."""
 
@@ -72,51 +67,6 @@ class Prompts(nn.Module):
         return features
 
 
-@dataclass(frozen=True)
-class _SharedPrompts:
-    """Holds the prompts that all copies of a classifier share, since nothing changes them."""
-
-    prompts: nn.Module | None
-
-    def __deepcopy__(self, _: object) -> "_SharedPrompts":
-        return self
-
-
-class ZeroShotClassifier(nn.Module):
-    """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
-
-    Methods for a CLIP recognise this class by `tower`, `head`, `scale` and `prompts`.
-
-    Args:
-        tower: Maps normalised images (B, 3, H, W) to features (B, D).
-        text_features: One row of length 1 for each class, (K, D).
-        scale: Factor on the cosine of image and text features.
-        prompts: Maps a context to text features, such as `Prompts`; None: prompts cannot be tuned.
-    """
-
-    def __init__(
-        self, tower: nn.Module, text_features: torch.Tensor, *, scale: float, prompts: nn.Module | None = None
-    ) -> None:
-        super().__init__()
-        self.tower = tower
-        self.scale = scale
-        # No submodule: the text tower stays on the host, and its parameters do not adapt.
-        self._shared = _SharedPrompts(prompts)
-        num_classes, width = text_features.shape
-        self.head = nn.Linear(width, num_classes, bias=False)
-        self.head.weight = nn.Parameter(scale * text_features)
-
-    @property
-    def prompts(self) -> nn.Module | None:
-        """Module that maps a context to text features, on the host and shared by all copies; copy before a change."""
-        return self._shared.prompts
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for normalised *images*."""
-        logits: torch.Tensor = self.head(normalize(self.tower(images), dim=-1))
-        return logits
-
-
 def load_clip_model(
     name: str,
     spec: OpenClipModel,
@@ -134,41 +84,43 @@ def load_clip_model(
             class has no name in words; or the image tower does not take images of *image_size*.
     """
     open_clip = _import_open_clip()
-    class_names, templates = _class_names(spec, classes, open_clip), _templates(spec, open_clip)
-    clip = _create_clip(open_clip, spec)
+    texts = make_class_texts(spec, classes)
+    architecture, config = _find_architecture(open_clip, spec.architecture)
+    clip = _create_clip(open_clip, spec, architecture)
     weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
     settings = open_clip.get_model_preprocess_cfg(clip)
-    tokenizer = _load_tokenizer(open_clip, spec)
-    texts_sha256 = _texts_sha256(class_names, templates)
+    tokenizer = _load_tokenizer(open_clip, architecture)
     features = load_or_compute(
         kept_features,
         {
-            "architecture": spec.architecture, "weights": weights_sha256, "texts": texts_sha256,
+            "architecture": architecture, "weights": weights_sha256, "texts": texts.sha256, **config,
             "open_clip": version("open_clip_torch"), "torch": torch.__version__,
         },
-        lambda: _compute_text_features(open_clip, clip, tokenizer, class_names, templates),
+        lambda: _compute_text_features(open_clip, clip, tokenizer, texts),
     )  # fmt: skip
     tower, clip.visual = clip.visual, None
+    bias = getattr(clip, "logit_bias", None)
     network = ZeroShotClassifier(
         tower,
         features,
         scale=clip.logit_scale.detach().exp().item(),
-        prompts=_make_prompts(open_clip, clip, tokenizer, class_names),
+        bias=None if bias is None else bias.item(),
+        prompts=_make_prompts(open_clip, clip, tokenizer, texts.names),
     ).eval()
     if image_size is not None:
-        called = f"model {name}, open_clip's {spec.architecture},"
+        called = f"model {name}, open_clip's {architecture}, which is for images of {_size_of(tower)},"
         require_outputs(network, num_classes=len(classes), image_size=image_size, called=called)
     return LoadedModel(
         name=name,
         make_network=lambda: deepcopy(network),
         num_classes=len(classes),
-        weights=spec.weights.name if spec.weights else f"open_clip {spec.architecture} {spec.pretrained}",
+        weights=spec.weights.name if spec.weights else f"open_clip {architecture} {spec.pretrained}",
         weights_sha256=weights_sha256,
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
-        architecture=f"open_clip {spec.architecture}",
+        architecture=f"open_clip {architecture}",
         # The texts and not their features, whose last bits differ between machines.
-        code={"texts_sha256": texts_sha256},
+        code={"texts_sha256": texts.sha256, **config},
     )
 
 
@@ -176,53 +128,18 @@ def _import_open_clip() -> Any:
     return import_library("open_clip", extra="clip")
 
 
-def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) -> tuple[str, ...]:
-    """Return the names of *classes* in texts."""
-    if spec.class_names is not None:
-        given = spec.class_names
-        names = read_classes(given.expanduser()) if isinstance(given, Path) else given
-        if len(names) != len(classes):
-            raise EvaluationError(
-                f"class_names has {len(names)} names; expected one for each of the class map's {len(classes)} classes, "
-                "in its order"
-            )
-        return names
-    imagenet = shipped_classes("imagenet")
-    if set(classes) <= set(imagenet):
-        return tuple(open_clip.IMAGENET_CLASSNAMES[imagenet.index(wnid)] for wnid in classes)
-    if wordless := [name for name in classes if _NO_WORD.fullmatch(name)]:
-        raise EvaluationError(
-            f"class {wordless[0]!r} of the class map is not a word that a text tower knows; expected `class_names` "
-            "with a name for each class"
-        )
-    return tuple(name.replace("_", " ") for name in classes)
-
-
-def _templates(spec: OpenClipModel, open_clip: Any) -> tuple[Callable[[str], str], ...]:
-    if spec.templates == "imagenet":
-        return tuple(open_clip.OPENAI_IMAGENET_TEMPLATES)
-    return tuple(text.replace("{}", "{0}").format for text in spec.templates)
-
-
-def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str], str]]) -> str:
-    texts = [[template(name) for template in templates] for name in class_names]
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-
-
-def _compute_text_features(
-    open_clip: Any, clip: nn.Module, tokenizer: Any, names: Sequence[str], templates: Sequence[Callable[[str], str]]
-) -> torch.Tensor:
+def _compute_text_features(open_clip: Any, clip: nn.Module, tokenizer: Any, texts: ClassTexts) -> torch.Tensor:
     """Return the mean text features of each class, (K, D); the features of each text and the means have length 1."""
-    features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, names, templates)
+    features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, texts.names, texts.templates)
     return features.T.contiguous()
 
 
-def _load_tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
+def _load_tokenizer(open_clip: Any, architecture: str) -> Any:
     try:
-        return open_clip.get_tokenizer(spec.architecture)
+        return open_clip.get_tokenizer(architecture)
     except Exception as error:  # some are fetched from the hub, whose client raises errors of any kind
         raise EvaluationError(
-            f"open_clip has no tokenizer for {spec.architecture} ({first_line(error)}); expected a connection or its "
+            f"open_clip has no tokenizer for {architecture} ({first_line(error)}); expected a connection or its "
             "files in the cache of huggingface_hub"
         ) from error
 
@@ -235,31 +152,80 @@ def _make_prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequen
     return Prompts(clip, tokenizer([f"{_CONTEXT} {name}." for name in class_names]), num_words=num_words)
 
 
-def _create_clip(open_clip: Any, spec: OpenClipModel) -> Any:
+def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
+    """Return the name by which open_clip knows *architecture*, a name or a file, and the hash of a file.
+
+    Raises:
+        EvaluationError: there is no such architecture, or the file hides one of open_clip's.
+    """
+    path = Path(architecture).expanduser()
+    if path.suffix != ".json":
+        if architecture not in open_clip.list_models():
+            known = name_choices(architecture, open_clip.list_models(), listed_in="open_clip.list_models()")
+            raise EvaluationError(f"open_clip has no architecture {architecture!r}; expected one of {known}, or a file")
+        return architecture, {}
+    own = open_clip.get_model_config(path.stem)
+    try:
+        config = read_file(path, limit_bytes=_MOST_CONFIG_BYTES)
+        if own is not None and own != json.loads(config):
+            raise EvaluationError(
+                f"{path} describes another network than open_clip's {path.stem}; expected a name of its own: rename it"
+            )
+        open_clip.add_model_config(path)
+    except (OSError, ValueError) as error:
+        raise EvaluationError(
+            f"{path} cannot be read ({first_line(error)}); expected JSON with embed_dim, vision_cfg and text_cfg, as "
+            "open_clip's own"
+        ) from error
+    return path.stem, {"config_sha256": hashlib.sha256(config).hexdigest()}
+
+
+def _size_of(tower: Any) -> str:
+    """Return the size in pixels of the images that *tower* was made for."""
+    size = getattr(tower, "image_size", None)
+    height, width = size if isinstance(size, tuple | list) else (size, size)
+    return f"{height}x{width}"
+
+
+def _require_activation(open_clip: Any, architecture: str, tag: str) -> None:
+    """Refuse published weights of the other kind of GELU, with which open_clip only warns and predictions are worse.
+
+    Raises:
+        EvaluationError: the weights were trained with QuickGELU and the architecture has GELU, or the reverse.
+    """
+    tagged = bool((open_clip.get_pretrained_cfg(architecture, tag) or {}).get("quick_gelu"))
+    if tagged == bool((open_clip.get_model_config(architecture) or {}).get("quick_gelu")):
+        return
+    right = f"{architecture}-quickgelu" if tagged else architecture.removesuffix("-quickgelu")
+    raise EvaluationError(
+        f"the weights {tag} were trained with {'QuickGELU' if tagged else 'GELU'}, and {architecture} has the other; "
+        f"expected architecture {right}"
+    )
+
+
+def _create_clip(open_clip: Any, spec: OpenClipModel, architecture: str) -> Any:
     """Return the whole CLIP with its weights.
 
     Raises:
-        EvaluationError: architecture or weights do not exist, or the weights were changed or do not fit.
+        EvaluationError: the weights do not exist, were changed or do not fit.
     """
-    if spec.architecture not in open_clip.list_models():
-        known = name_choices(spec.architecture, open_clip.list_models(), listed_in="open_clip.list_models()")
-        raise EvaluationError(f"open_clip has no architecture {spec.architecture!r}; expected one of {known}")
     if spec.weights is not None and spec.sha256 is not None:
         path = spec.weights.expanduser()
         require_file(path, spec.sha256)
         try:
-            return open_clip.create_model(spec.architecture, pretrained=str(path)).eval()
+            return open_clip.create_model(architecture, pretrained=str(path)).eval()
         except Exception as error:  # of any kind: the file may hold anything
-            _raise_misfit(open_clip, spec.architecture, path, spec.sha256)
+            _raise_misfit(open_clip, architecture, path, spec.sha256)
             raise EvaluationError(
-                f"open_clip cannot load {path} ({first_line(error)}); expected weights of {spec.architecture}"
+                f"open_clip cannot load {path} ({first_line(error)}); expected weights of {architecture}"
             ) from error
+    _require_activation(open_clip, architecture, str(spec.pretrained))
     try:
-        return open_clip.create_model(spec.architecture, pretrained=spec.pretrained).eval()
+        return open_clip.create_model(architecture, pretrained=spec.pretrained).eval()
     except Exception as error:  # its hub client raises errors of any kind
-        tags = ", ".join(open_clip.list_pretrained_tags_by_model(spec.architecture)) or "none"
+        tags = ", ".join(open_clip.list_pretrained_tags_by_model(architecture)) or "none"
         raise EvaluationError(
-            f"open_clip cannot load {spec.architecture} {spec.pretrained} ({first_line(error)}); expected one of its "
+            f"open_clip cannot load {architecture} {spec.pretrained} ({first_line(error)}); expected one of its "
             f"tags ({tags}), and a connection or its file in the cache of huggingface_hub"
         ) from error
 

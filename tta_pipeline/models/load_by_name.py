@@ -8,15 +8,18 @@ from typing import Annotated
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
+from tta_pipeline.benchmarks.deployed_specs import AnyDeployed, DeployedModel
 from tta_pipeline.benchmarks.model_specs import (
     AnyNetwork,
     AnyPretrained,
+    AnyZeroShot,
     CheckpointModel,
     HubModel,
     OpenClipModel,
     PythonModel,
     TimmModel,
     TorchvisionModel,
+    TransformersModel,
 )
 from tta_pipeline.benchmarks.user_functions import is_reference
 from tta_pipeline.data.labels.label_files import read_classes
@@ -29,17 +32,18 @@ from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, Loaded
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.python_models import load_python_model
-from tta_pipeline.models.source_models import load_pretrained_model
+from tta_pipeline.models.source_models import load_deployed_model, load_pretrained_model
 from tta_pipeline.models.timm_models import load_timm_model
 from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
+from tta_pipeline.models.transformers_models import load_transformers_model
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.validation_errors import mistakes
 
 _IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 _NUM_IMAGENET = 1000
-_DESCRIBED = Annotated[AnyPretrained | OpenClipModel, Field(discriminator="kind")]
+_DESCRIBED = Annotated[AnyPretrained | AnyZeroShot | AnyDeployed, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
@@ -118,14 +122,18 @@ def _require_nothing_else(
 
 def _load_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
     """Return the model that a section of a benchmark file describes."""
-    spec: AnyPretrained | OpenClipModel = TypeAdapter(_DESCRIBED).validate_python(section)
-    if isinstance(spec, OpenClipModel):
+    spec: AnyPretrained | AnyZeroShot | AnyDeployed = TypeAdapter(_DESCRIBED).validate_python(section)
+    if isinstance(spec, OpenClipModel | TransformersModel):
         names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
         if names is None:
             raise EvaluationError("class_names is missing; expected the names of the classes in texts")
-        return load_clip_model(spec.architecture, spec, classes=names)
-    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
+        if isinstance(spec, OpenClipModel):
+            return load_clip_model(spec.architecture, spec, classes=names)
+        return load_transformers_model("a description", spec, classes=names)
+    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel | DeployedModel):
         raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+    if isinstance(spec, DeployedModel):
+        return load_deployed_model("a description", spec, num_classes=num_classes or 0)
     return load_pretrained_model("a description", spec, num_classes=num_classes or 0)
 
 

@@ -191,7 +191,8 @@ def estimated_dots(table: Table) -> Figure | None:
     columns = ("experiment", "error", "estimated_error")
     points: dict[str, list[tuple[float, float]]] = {}
     for name, *point in zip(*map(table.column, columns), strict=True):
-        points.setdefault(name, []).append((point[0], point[1]))
+        if point[0] is not None:
+            points.setdefault(name, []).append((point[0], point[1]))
     if not points:
         return None
     figure = Figure(figsize=(WIDTH_IN, WIDTH_IN), layout="constrained")

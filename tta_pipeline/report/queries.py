@@ -1,7 +1,7 @@
 """SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, mean_error, sd_error, mean_error_at_5, clean_error, mce, mean_ece,
+SELECT experiment, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, mean_ece,
        1000 / images_per_s AS ms_per_image, num_cells, subset, num_runs, protocol, model, method, hyperparameters,
        forwards_per_sample, backwards_per_sample, num_diverged, without_file, generated, untrained
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
@@ -9,7 +9,8 @@ FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cell
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
-       sd_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
+       sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
+       images_per_s,
        1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
@@ -49,7 +50,7 @@ CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
        sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
-WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
+WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean' AND num_correct IS NOT NULL
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
@@ -76,7 +77,7 @@ FROM stream_progress AS p
 SEMI JOIN long USING (benchmark, shift_set, experiment, subset, seed, stream)
 LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)
     USING (benchmark, shift_set, experiment, subset, seed, stream)
-WHERE benchmark = ? AND shift_set = ?
+WHERE benchmark = ? AND shift_set = ? AND accuracy IS NOT NULL
 ORDER BY stream, experiment, subset, seed, first_image
 """
 
@@ -143,6 +144,13 @@ SHIFT_SETS = """
 SELECT shift_set, experiment, generated, untrained, model, method, protocol, subset, num_cells, num_shifts, num_in_mean,
        num_runs, mean_error, sd_error, clean_error
 FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
+"""
+
+GROUP_MEANS = """
+SELECT shift_group, experiment, generated, subset, num_sets, num_cells, num_runs, mean_error, error_low, error_high,
+       published_error, published_in, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
+       shift_sets
+FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DESC, mean_error, experiment
 """
 
 TUNING_TRIALS = """

@@ -57,7 +57,9 @@ def name_class(classes: Sequence[str], number: int) -> str:
 
 _CHANGE = ("change", "change_low", "change_high")
 _P_VALUES = ("p_value", "p_holm")
-_PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share", "gap")
+_PERCENT = (
+    "error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share", "gap", "detectable",
+)  # fmt: skip
 
 
 def format_value(column: str, value: object) -> str:
@@ -87,8 +89,8 @@ def _format_float(column: str, value: float) -> str:
 
 
 _LOWER_IS_BETTER = (
-    "mean_error", "mean_error_at_5", "error_at_5", "clean_error", "mce", "relative_mce", "mean_top5_error", "mean_nll",
-    "mean_brier", "mean_ece", "ms_per_image",
+    "mean_error", "tail_error", "mean_error_at_5", "error_at_5", "clean_error", "mce", "relative_mce",
+    "mean_top5_error", "mean_nll", "mean_brier", "mean_ece", "ms_per_image",
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
@@ -255,6 +257,7 @@ HEADINGS = {
     "class": "Class",
     "mean_error": "Error",
     "sd_error": "sd over seeds",
+    "tail_error": "Worst tenth of seeds",
     "mean_error_at_5": "Error at 5",
     "error_at_5": "Error at 5",
     "clean_error": "Clean error",

@@ -61,8 +61,11 @@ class CalibrationBins:
         Column("Samples in each confidence bin; sums over cells give the exact calibration of their union", at_least=0),
     ]
     confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
-    correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
+    correct_counts: Annotated[
+        tuple[int, ...] | None, Column("Correct predictions in each bin; NULL without labels", at_least=0)
+    ]
 
+    # The errors are of labelled samples: there are no gaps without correct counts.
     @property
     def ece(self) -> float:
         """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
@@ -88,7 +91,7 @@ class CalibrationBins:
 
     # Every record is compared with these when it is read; `map` over operators takes half the time of loops in Python.
     def _gap_sums(self) -> list[float]:
-        return list(map(abs, map(sub, self.correct_counts, self.confidence_sums)))
+        return list(map(abs, map(sub, self.correct_counts or (), self.confidence_sums)))
 
     def _sizes(self) -> list[int]:
         """Return the counts, to divide by: an empty bin has a gap of 0."""
@@ -117,7 +120,8 @@ class Batches:
     ]
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
     num_correct: Annotated[
-        tuple[int, ...], Column("Correct predictions of the batch", sql="INTEGER[]", at_least=0)
+        tuple[int, ...] | None,
+        Column("Correct predictions of the batch; NULL without labels", sql="INTEGER[]", at_least=0),
     ]  # fmt: skip
     num_unadapted: Annotated[
         tuple[int, ...] | None,
@@ -217,6 +221,9 @@ class Evaluation:
         ),
     ] = None
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    shift_group: Annotated[
+        str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
+    ] = None
     in_mean: Annotated[
         bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
     ] = None
@@ -274,6 +281,9 @@ class Evaluation:
             "top; NULL for methods that never freeze any"
         ),
     ] = None
+    num_adapted_parameters: Annotated[
+        int | None, _count("Parameters of the network that gradient steps change; NULL for methods that take none")
+    ] = None
     code_sha256: Annotated[
         str | None,
         Column("sha256 of the code of the method and its imports, without comments; NULL if it is in no file"),
@@ -287,14 +297,20 @@ class Evaluation:
         str | None,
         Column(
             "sha256 of the record that this one repeats without another evaluation, because its experiment or model "
-            "was renamed, its shift set changed, or the file was restored to its earlier settings; else NULL"
+            "was renamed, its shift set changed, labels came, or the file was restored to its earlier settings; else "
+            "NULL"
         ),
     ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
     num_images: Annotated[int, Column("Images of the shard set; num_samples of them are evaluated", above=0)]
     num_classes_found: Annotated[
-        int, Column("Classes with at least one image in the shard set", sql="INTEGER", above=0)
+        int | None,
+        Column("Classes with at least one image in the shard set; NULL without labels", sql="INTEGER", above=0),
     ]  # fmt: skip
+    labels_sha256: Annotated[
+        str | None,
+        Column("sha256 of the labels that came after the shards were made; NULL for labels of the shards, and without"),
+    ] = None
     num_shards: Annotated[int, Column("Tar files of the shard set", sql="INTEGER", above=0)]
     num_inodes: Annotated[
         int, Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files", above=0)
@@ -303,8 +319,12 @@ class Evaluation:
     shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
     stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
-        str, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow")
-    ]  # fmt: skip
+        str,
+        Column(
+            "Order of the samples in a segment, or in each cell of a dynamic stream: stored, shuffled, by_class, "
+            "dirichlet, listed or slow"
+        ),
+    ]
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
@@ -312,44 +332,77 @@ class Evaluation:
     num_samples: Annotated[
         int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
     ]
-    num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
-    num_correct_top5: Annotated[int, _count("Samples with fewer than five classes above the label")]
-    error: Annotated[
-        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
+    num_correct: Annotated[
+        int | None, _count("Samples whose predicted class is the label; NULL without labels", shown=True)
     ]
-    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
+    num_correct_top5: Annotated[
+        int | None,
+        _count("Samples with fewer than five classes above the label; NULL without labels when it was evaluated"),
+    ]
+    error: Annotated[
+        float | None,
+        _share(
+            "Top-1 error in [0, 1]: 1 - num_correct / num_samples; NULL without labels",
+            shown=True, shown_of_segment=True,
+        ),
+    ]  # fmt: skip
+    top5_error: Annotated[
+        float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples; NULL where that is")
+    ]
     nll: Annotated[
         float | None,
         Column(
-            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
+            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN, and without "
+            "labels when it was evaluated",
             at_least=0,
         ),
     ]  # fmt: skip
     brier: Annotated[
         float | None,
         Column(
-            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN, and "
+            "without labels when it was evaluated",
             at_least=0, at_most=2.00001,
         ),
     ]  # fmt: skip
     ece: Annotated[
-        float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
+        float | None,
+        _share(
+            "Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1; NULL without labels",
+            shown=True,
+        ),
     ]
-    max_calibration_error: Annotated[float, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")]
+    max_calibration_error: Annotated[
+        float | None, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE; NULL without labels")
+    ]
     rms_calibration_error: Annotated[
-        float,
-        _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
+        float | None,
+        _share(
+            "Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE; NULL without "
+            "labels"
+        ),
     ]
     adaptive_ece: Annotated[
         float | None,
-        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
+        _share(
+            "Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records, "
+            "and without labels"
+        ),
+    ] = None
+    class_wise_ece: Annotated[
+        float | None,
+        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes; NULL likewise"),
     ] = None
     aurc: Annotated[
         float | None,
-        _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
+        _share(
+            "Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records, "
+            "and without labels"
+        ),
     ] = None
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
-    class_counts: Annotated[ClassCounts, SeparatePart()]
+    class_counts: Annotated[ClassCounts | None, SeparatePart()]
+    """None without labels."""
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
     mean_entropy: Annotated[
         float | None,
@@ -438,6 +491,10 @@ class Evaluation:
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
+    num_requests: Annotated[
+        int | None, _count("Requests to the server of the model, with those sent again; NULL for other models")
+    ] = None
+    num_retries: Annotated[int | None, _count("Requests sent again after a failure; NULL for other models")] = None
 
     # What computed it.
     device: Annotated[
@@ -562,10 +619,14 @@ class Evaluation:
         return ", ".join(f"{name} {value}" for name, value in values if value is not None)
 
 
-def mean_error(rows: Sequence[Evaluation]) -> float:
-    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
+def mean_error(rows: Sequence[Evaluation]) -> float | None:
+    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does.
+
+    Cells without labels are left out; None if there are no others.
+    """
     counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
-    return sum(row.error for row in counted) / len(counted)
+    errors = [row.error for row in counted if row.error is not None]
+    return sum(errors) / len(errors) if errors else None
 
 
 class Rule(NamedTuple):
@@ -577,8 +638,15 @@ class Rule(NamedTuple):
     holds: Callable[[Evaluation], bool]
 
 
-def _is_share(correct: int, error: float, num_samples: int) -> bool:
+def _is_share(correct: int | None, error: float | None, num_samples: int) -> bool:
+    """Return whether *error* is that of so many correct samples; both are None without labels."""
+    if correct is None or error is None:
+        return correct is error
     return abs(error - (1 - correct / num_samples)) < _TOLERANCE
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _is_close(one: float, other: float) -> bool:
@@ -592,26 +660,32 @@ def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 def _has_consistent_bins(row: Evaluation) -> bool:
     bins = row.calibration
+    correct = bins.correct_counts
+    is_counted = (
+        row.num_correct is None
+        if correct is None
+        else (len(correct) == len(bins.counts) and sum(correct) == row.num_correct and _is_below(correct, bins.counts))
+    )
     return (
-        len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
+        len(bins.counts) == len(bins.confidence_sums)
         and sum(bins.counts) == row.num_samples
-        and sum(bins.correct_counts) == row.num_correct
-        and _is_below(bins.correct_counts, bins.counts)
+        and is_counted
         and all(map(le, bins.confidence_sums, [1.001 * count for count in bins.counts]))
     )
 
 
 def _has_consistent_calibration_errors(row: Evaluation) -> bool:
-    bins = row.calibration
-    return (
-        abs(row.ece - bins.ece) < _TOLERANCE
-        and abs(row.max_calibration_error - bins.max_error) < _TOLERANCE
-        and abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE
-    )
+    bins, errors = row.calibration, (row.ece, row.max_calibration_error, row.rms_calibration_error)
+    if bins.correct_counts is None:
+        return errors == (None, None, None)
+    expected = (bins.ece, bins.max_error, bins.rms_error)
+    return all(own is not None and abs(own - other) < _TOLERANCE for own, other in zip(errors, expected, strict=True))
 
 
 def _has_consistent_classes(row: Evaluation) -> bool:
     counts = row.class_counts
+    if counts is None:
+        return row.num_correct is None
     return (
         len(counts.num_samples) == len(counts.num_correct) > 0
         and sum(counts.num_samples) == row.num_samples
@@ -634,7 +708,7 @@ def _has_consistent_batches(row: Evaluation) -> bool:
     if len(batches.num_samples) != row.num_batches or num_samples < num_own:
         return False
     return num_samples > num_own or (
-        sum(batches.num_correct) == row.num_correct
+        (batches.num_correct is None or sum(batches.num_correct) == row.num_correct)
         and sum(batches.num_unknown or ()) == (row.num_unknown or 0)
         and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
         and _is_close(sum(batches.data_wait_s), row.data_wait_s)
@@ -667,7 +741,9 @@ RULES = (
         ("error", "num_correct", "num_samples"),
         "error to be 1 - num_correct / num_samples",
         f"abs(error - (1 - num_correct / num_samples)) < {_TOLERANCE}",
-        lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
+        lambda row: (
+            (row.num_correct or 0) <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples)
+        ),
     ),
     Rule(
         ("top5_error", "num_correct_top5", "num_samples"),
@@ -679,7 +755,7 @@ RULES = (
         ("num_correct", "num_correct_top5", "num_samples"),
         "them in ascending order",
         "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
-        lambda row: row.num_correct <= row.num_correct_top5 <= row.num_samples,
+        lambda row: (row.num_correct or 0) <= _or(row.num_correct_top5, row.num_samples) <= row.num_samples,
     ),
     Rule(
         ("calibration", "num_samples", "num_correct"),

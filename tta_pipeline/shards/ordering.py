@@ -31,9 +31,20 @@ def random_generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed % 2**64)
 
 
-def by_class(names: Sequence[str], labels: Indices, *, seed: int) -> Indices:
-    """Put all samples of the first class before those of the second, each class permuted."""
-    return _sorted_by(labels, permuted(names, seed=seed))
+def by_class(names: Sequence[str], labels: Indices, *, seed: int, num_at_once: int | None = None) -> Indices:
+    """Put all samples of the first class before those of the second, each class permuted.
+
+    With *num_at_once*, put those of a group of at most so many classes before those of the next group. *seed* draws the
+    groups, whose sizes differ by at most one class.
+    """
+    ranked = permuted(names, seed=seed)
+    if num_at_once is None or not len(labels):
+        return _sorted_by(labels, ranked)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    num_groups = -(-len(classes) // num_at_once)
+    place = np.empty(len(classes), np.int64)
+    place[permuted([str(label) for label in classes.tolist()], seed=seed)] = np.arange(len(classes))
+    return _sorted_by((place * num_groups // len(classes))[numbers], ranked)
 
 
 def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float) -> Indices:

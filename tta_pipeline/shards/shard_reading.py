@@ -11,7 +11,7 @@ from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES, LABEL_TYPES, RE
 from tta_pipeline.data.sources.shard_members import GatheredMembers, LabelContent, MemberName, parse_member_name
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import checksum
-from tta_pipeline.shards.member_names import sample_key, source_name
+from tta_pipeline.shards.member_names import sample_key, source_name, unescape
 from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.util.identifiers import require_unicode
 
@@ -84,7 +84,7 @@ def _read_own_samples(path: Path, reader: TarReader, tally: "_BatchedProgress") 
     for member in reader.members():
         if _allowed_extension(path, member) in IMAGE_TYPES:
             require_unicode(member.name, of=path, error=ManifestError)
-            samples.append(_sample(member, source_name(member.name)))
+            samples.append(_sample(member, source_name(member.name), unescape(_folder_of(member.name))))
             tally.add(len(member.data))
     tally.flush()
     return samples
@@ -161,11 +161,13 @@ class _FoundImage(NamedTuple):
 
 
 def _inspect_image(member: Member) -> _FoundImage:
+    name = _plain_name(member.name)
+    sample = _sample(member, name, _folder_of(name))
     try:
         read_image_header(member.data)
     except ValueError as error:
-        return _FoundImage(_sample(member, _plain_name(member.name)), f"{member.name} at byte {member.offset}: {error}")
-    return _FoundImage(_sample(member, _plain_name(member.name)), "")
+        return _FoundImage(sample, f"{member.name} at byte {member.offset}: {error}")
+    return _FoundImage(sample, "")
 
 
 def _foreign_sample(path: Path, key: str, image: _FoundImage, said: LabelContent) -> Sample:
@@ -187,11 +189,16 @@ def _position(sample: Sample) -> int:
     return sample.offset
 
 
-def _sample(member: Member, name: str) -> Sample:
+def _folder_of(member: str) -> str:
+    """Return the last folder in the name of a member."""
+    return member.rpartition("/")[0].rpartition("/")[2]
+
+
+def _sample(member: Member, name: str, class_name: str) -> Sample:
     return Sample(
         sample_key(member.name),
         name,
-        name.rpartition("/")[0].rpartition("/")[2],
+        class_name,
         member.offset,
         len(member.data),
         hashlib.sha256(member.data).digest(),

@@ -16,8 +16,9 @@ OPEN: dict[str, Any] = {**CONTENT, "protocol": {"unknown": UNKNOWN}}
 """An experiment in which each model that an experiment can have is there."""
 DEFAULTS = {
     "protocol": {
-        "shift": "reset_each_shift", "order": "stored", "delta": None, "corruption_order": "canonical",
-        "clean": "never", "recurring": 1, "unknown": None, "window": 1, "stream_speed": None,
+        "shift": "reset_each_shift", "order": "stored", "classes_per_batch": None, "delta": None,
+        "corruption_order": "canonical", "clean": "never", "recurring": 1, "visits": 3, "unknown": None,
+        "window": 1, "stream_speed": None,
         "adaptation_budget_s": None,
         "predict_after_update": False,
     },

@@ -26,7 +26,7 @@ def benchmark(**experiment: object) -> Benchmark:
     "name",
     [
         "reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow", "correlated", "mixed_correlated",
-        "gradual_correlated", "reset_each_shift_correlated",
+        "gradual_correlated", "reset_each_shift_correlated", "dynamic", "dynamic_correlated",
     ],
 )  # fmt: skip
 def test_a_name_alone_is_a_protocol(name: str):
@@ -45,7 +45,7 @@ def test_streams_are_of_cells_of_severities_or_of_all():
 
     assert (*cells, "clean|0") == keys(benchmark())
     assert (*cells[1::2], "clean|0") == keys(benchmark(severities=[5]))
-    assert ("3", "5") == keys(benchmark(protocol="continual"))
+    assert ("3", "5") == keys(benchmark(protocol="continual")) == keys(benchmark(protocol="dynamic"))
     assert ("all",) == keys(benchmark(protocol="gradual"))
 
 
@@ -88,8 +88,16 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("severities: [6]", ["severities", "6"]),
         ("severities: [1]", ["severities is [1]", "expected some of [3, 5]"]),
         ("subset: {first: 0}", ["first", "0", "greater than or equal to 1"]),
-        ("subset: {first: 5, random: 5}", ["found first, random", "expected one of first, random, listed"]),
+        ("subset: {first: 5, random: 5}", ["found first, random", "expected one of first, random, imbalance, listed"]),
+        ("subset: {imbalance: 0.5}", ["imbalance", "0.5", "greater than or equal to 1"]),
+        ("protocol: {classes_per_batch: 2}", ["classes_per_batch 2 with order stored", "expected order by_class"]),
+        ("protocol: {shift: mixed, visits: 2}", ["visits 2 with shift mixed", "expected dynamic"]),
+        ("protocol: {shift: dynamic, unknown: {source: a, share: 0.1}}", ["unknown with shift dynamic"]),
+        ("protocol: {order: listed}", ["order listed without a list", "expected subset: {listed: FILE}"]),
+        ("protocol: dynamic, loader: webdataset", ["loader webdataset", "shift dynamic"]),
         ("seeds: [1, 1]", ["found seeds [1, 1]", "each once"]),
+        ("seeds: {count: 0}", ["seeds", "found {'count': 0}", "expected a list of seeds, or {count: 100}"]),
+        ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, changes: str, named: list[str]):
@@ -109,6 +117,7 @@ def test_a_subset_says_what_it_is():
     assert "first 100" == Subset(first=100).name
     assert "random 5000, seed 1" == Subset(random=5000, seed=1).name
     assert "listed in ids.txt" == Subset(listed=Path("x/ids.txt")).name
+    assert "long tail 100, seed 0" == Subset(imbalance=100).name
 
 
 def test_an_experiment_can_stand_for_several_protocols():
@@ -118,6 +127,13 @@ def test_an_experiment_can_stand_for_several_protocols():
 
     assert ["source", "norm", "tent", "tent_mixed"] == list(found)
     assert ("mixed", 32) == (found["tent_mixed"].protocol.name, found["tent_mixed"].batch_size)
+
+
+def test_a_number_of_seeds_is_the_list_of_them():
+    """Written either way it is the same experiment."""
+    counted, listed = (Experiment(model="m", method="tent", seeds=seeds) for seeds in ({"count": 3}, (0, 1, 2)))  # type: ignore[arg-type]
+
+    assert counted == listed
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path):

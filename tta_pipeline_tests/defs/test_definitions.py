@@ -203,7 +203,7 @@ def test_to_materialize_what_is_wrong_fails_with_the_sentence_and_stops_nothing_
     finished = project.materialize("mine/evaluation/wrong,mine/clean/source_split")
 
     assert 0 != finished.returncode
-    assert "experiments.wrong: method is 'nrom'; expected one of 45 names (did you mean norm" in finished.stderr
+    assert "experiments.wrong: method is 'nrom'; expected one of 48 names (did you mean norm" in finished.stderr
     assert (project.locations.generated_source("mine") / "clean" / "0").is_dir()
 
 

@@ -110,21 +110,26 @@ def test_every_sample_is_counted(shard_set: ShardSet):
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"),
+    ("method", "frozen", "num_adapted"),
     [
-        ("tent", None),
-        ("sar", "none of 2"),
-        ({"base": "sar", "frozen_layers": ["0"]}, "1 of 2, 0 to 0"),
-        ({"base": "sar", "params": "last"}, None),
+        ("tent", None, 14),
+        ("sar", "none of 2", 14),
+        ({"base": "sar", "frozen_layers": ["0"]}, "1 of 2, 0 to 0", 8),
+        ({"base": "sar", "params": "last"}, None, 51),
+        ("norm", None, None),
     ],
 )
-def test_a_result_says_what_its_method_left_as_it_was(shard_set: ShardSet, method: Any, expected: str | None):
-    """Of norm layers at the top: that there is none, or which the file named; nothing where no top is known."""
+def test_a_result_says_what_its_method_adapted_and_left_as_it_was(
+    shard_set: ShardSet, method: Any, frozen: str | None, num_adapted: int | None
+):
+    """Of norm layers at the top: that there is none, or which the file named; and how many parameters took steps."""
 
     def with_two_norm_layers() -> nn.Module:
         return nn.Sequential(nn.BatchNorm2d(3), *small_model())
 
-    assert expected == evaluate(shard_set, method=method, make=with_two_norm_layers).frozen_layers
+    row = evaluate(shard_set, method=method, make=with_two_norm_layers)
+
+    assert (frozen, num_adapted) == (row.frozen_layers, row.num_adapted_parameters)
 
 
 def test_a_result_has_the_pieces_in_its_methods_name(shard_set: ShardSet):

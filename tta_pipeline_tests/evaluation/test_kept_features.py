@@ -15,13 +15,13 @@ from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods import build
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator, recorded, small_model
 
 READERS = ("source", "lame", "t3a", "neo")
-CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "source")
+CLIP_READERS = ("zero_shot", "tda", "bca", "onzeta", "oga", "ecalp", "stata", "source")
 CROP_READERS = ("zero", "mta", "tps", "tpt", "ctpt", "boostadapter")
 
 

@@ -23,6 +23,7 @@ from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import shuffled_order, stored_order
+from tta_pipeline.loading.subset import draw_long_tail
 from tta_pipeline.methods import build
 from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
@@ -171,6 +172,35 @@ def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
     assert all(50 < counts[name, 5] < 100 for name in (NOISE, CONTRAST))
 
 
+def test_a_dynamic_stream_has_all_cells_in_parts_that_come_back(data: Locations):
+    """Each sample once; without adaptation a cell has the error of the cell alone, in whatever parts it comes."""
+    rows = evaluated(results_of(data, method="source", protocol="dynamic"), SEVERITY_5)
+    alone = evaluated(results_of(data, method="source"), CONTRAST_5)
+    again = evaluated(results_of(data, method="source", protocol={"shift": "dynamic", "visits": 4}), SEVERITY_5)
+
+    assert [150, 150] == [row["num_samples"] for row in rows]
+    assert [0, 0] == [row["position"] for row in rows]
+    assert alone[0]["num_correct"] == rows[1]["num_correct"] == again[1]["num_correct"]
+    assert alone[0]["order_hash"] != rows[1]["order_hash"] != again[1]["order_hash"]
+    assert ("dynamic", "stored") == (rows[0]["protocol"], rows[0]["stream_order"])
+
+
+def test_a_list_can_be_the_order_of_the_stream(data: Locations):
+    """Line by line, in each cell and over the cells of a mixed stream."""
+    shard_set = ShardSet.open(data.root / "small" / "shards" / CONTRAST / "5")
+    names = shard_set.index.table["source_name"].to_pylist()
+    listed = sorted(names, key=lambda name: name[::-1])[:40]
+    (data.root / "times.txt").write_text("\n".join(listed) + "\n")
+    timed = {"subset": {"listed": str(data.root / "times.txt")}, "method": "source"}
+
+    (row,) = evaluated(results_of(data, protocol={"order": "listed"}, **timed), CONTRAST_5)
+    mixed = evaluated(results_of(data, protocol={"shift": "mixed", "order": "listed"}, **timed), SEVERITY_5)
+
+    assert listed[:10] == [names[position] for position in row["first_samples"]["positions"]]
+    assert row["first_samples"] == mixed[1]["first_samples"]
+    assert ["listed"] * 2 == [each["stream_order"] for each in mixed]
+
+
 def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path: Path):
     """Different between protocols, the same for any number of threads; where the protocol's name does not say which
     order it is, the result does.
@@ -199,13 +229,15 @@ def test_several_seeds_are_streams_of_their_own(data: Locations):
 
 
 def test_a_subset_is_named_and_hashed(data: Locations):
-    """The same samples of every cell, by number, by lot or by a list."""
-    names = ShardSet.open(data.root / "small" / "shards" / NOISE / "5").index.table["source_name"].to_pylist()
+    """The same samples of every cell, by number, by lot, by a list or with a long tail."""
+    index = ShardSet.open(data.root / "small" / "shards" / NOISE / "5").index
+    names = index.table["source_name"].to_pylist()
     (data.root / "list.txt").write_text("\r\n".join(sorted(names[:40])) + "\r\n")
     for subset, called, count in (
         ({"first": 40}, "first 40", 40),
         ({"random": 50, "seed": 3}, "random 50, seed 3", 50),
         ({"listed": str(data.root / "list.txt")}, "listed in list.txt", 40),
+        ({"imbalance": 15, "seed": 3}, "long tail 15, seed 3", len(draw_long_tail(index, 15, seed=3))),
     ):
         rows = evaluated(results_of(data, subset=subset, protocol="continual"), SEVERITY_5)
         assert [(called, count)] * 2 == [(row["subset"], row["num_samples"]) for row in rows]

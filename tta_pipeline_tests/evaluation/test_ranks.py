@@ -41,7 +41,8 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
         entropies=order.indices / 5, source_predictions=order.indices + 3, known_scores=order.indices / 6,
         view_predictions=order.indices + 4, probabilities=order.indices[:, None] / 7,
     )  # fmt: skip
-    return Pass(samples=samples, batches=batches, wall_s=1.0)
+    gaps = np.full((1, 2, 15), len(order.indices), np.float64)
+    return Pass(samples=samples, class_gaps=gaps, batches=batches, wall_s=1.0)
 
 
 @given(st.integers(1, 100), st.integers(1, 9), st.integers(1, 3))
@@ -60,6 +61,7 @@ def test_the_parts_of_all_ranks_make_the_whole_pass(num_samples: int, batch_size
     for expected, found in zip(alone.samples, together.samples, strict=True):
         np.testing.assert_array_equal(expected, found)
     assert alone.batches == together.batches
+    np.testing.assert_array_equal(alone.class_gaps, together.class_gaps)
     assert num_ranks - 1 == together.wall_s
 
 

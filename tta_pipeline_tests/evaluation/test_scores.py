@@ -1,24 +1,33 @@
 """Scores are what their definitions say, by a second opinion, and a broken model breaks none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
+from torchmetrics.functional.classification import (
+    binary_calibration_error,
+    multiclass_accuracy,
+    multiclass_calibration_error,
+)
 
 from tta_pipeline.evaluation.calibration import (
     adaptive_calibration_error,
     area_under_risk_coverage,
     calibration_bins,
+    class_wise_calibration_error,
 )
+from tta_pipeline.evaluation.class_gaps import ClassGaps
+from tta_pipeline.evaluation.label_metrics import count_classes
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,
-    count_classes,
     fetch_scores,
     finite_mean,
     label_free_scores,
     score_samples,
 )
+from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL, JoinedSets
 
 NUM_SAMPLES, NUM_CLASSES = 400, 12
 
@@ -60,6 +69,41 @@ def test_calibration_errors_are_those_of_torchmetrics(logits: torch.Tensor, norm
     bins = calibration_bins(scores.confidences.double().numpy(), correct)
 
     assert expected.item() == pytest.approx(getattr(bins, name), abs=1e-6)
+
+
+def joined(*sizes: int, num_unknown: int = 0) -> JoinedSets:
+    """Return sets of so many samples, of which none is read; the last ones have unknown images."""
+    sets = tuple(SimpleNamespace(index=range(size)) for size in sizes)
+    return JoinedSets(sets=sets, num_unknown_sets=num_unknown)  # type: ignore[arg-type]
+
+
+def test_class_wise_calibration_is_the_mean_of_torchmetrics_over_classes(logits: torch.Tensor):
+    """Of each cell alone, where batches mix the cells; unknown images count nowhere."""
+    cells = joined(150, 150, 100, num_unknown=1)
+    labels = labels_of(NUM_SAMPLES).where(torch.arange(NUM_SAMPLES) < 300, UNKNOWN_LABEL)
+    gaps = ClassGaps(cells)
+    for indices in np.array_split(np.random.default_rng(0).permutation(NUM_SAMPLES), 7):
+        gaps.add(logits[indices].log_softmax(1), labels[indices], indices)
+
+    found = gaps.fetch()
+
+    assert (2, NUM_CLASSES, 15) == found.shape
+    for own, part in zip(found, (slice(150), slice(150, 300)), strict=True):
+        of_class = [
+            binary_calibration_error(column.contiguous(), labels[part] == label, n_bins=15, norm="l1")
+            for label, column in enumerate(logits[part].softmax(1).T)
+        ]
+        assert class_wise_calibration_error(own, 150) == pytest.approx(torch.stack(of_class).mean().item(), abs=1e-6)
+
+
+def test_class_wise_calibration_by_hand():
+    """Two classes: (0.9 - 1 + 0.9 - 0) / 2 of each, whose probabilities share a bin; a broken model has a value too."""
+    sure, broken = ClassGaps(joined(2)), ClassGaps(joined(1))
+    sure.add(torch.tensor([[0.9, 0.1], [0.9, 0.1]]).log(), torch.tensor([0, 1]), np.arange(2))
+    broken.add(torch.full((1, 2), float("nan")), torch.tensor([1]), np.arange(1))
+
+    assert class_wise_calibration_error(sure.fetch()[0], 2) == pytest.approx(0.4)
+    assert class_wise_calibration_error(broken.fetch()[0], 1) == 0.5
 
 
 def test_likelihood_and_brier_score_by_their_definitions(logits: torch.Tensor):

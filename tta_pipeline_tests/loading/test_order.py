@@ -15,6 +15,8 @@ from tta_pipeline.loading.stream_order import (
     StreamOrder,
     class_order,
     dirichlet_order,
+    listed_order,
+    returning_order,
     shuffled_order,
     stored_order,
 )
@@ -29,7 +31,17 @@ ORDERS: dict[str, Callable[[SampleIndex], StreamOrder]] = {
     "shuffled": lambda index: shuffled_order(index, seed=3),
     "by_class": lambda index: class_order(index, seed=3),
     "dirichlet": lambda index: dirichlet_order(index, seed=4, delta=0.1),
+    "few_classes": lambda index: class_order(index, seed=3, num_at_once=2),
+    "listed": lambda index: listed_order(index, sorted(index.table["source_name"].to_pylist(), key=lambda n: n[::-1])),
+    "returning": lambda index: returning_order(halves(index), index, num_visits=3, seed=5),
 }
+
+
+def halves(index: SampleIndex) -> list[StreamOrder]:
+    """Return the samples of even and of odd classes, each shuffled, as two domains; a domain may be empty."""
+    shuffled = shuffled_order(index, seed=2).indices
+    parts = (shuffled[index.labels[shuffled] % 2 == rest] for rest in (0, 1))
+    return [StreamOrder(name="half", indices=part, sha256="") for part in parts]
 
 
 def index_of(labels: list[int]) -> SampleIndex:
@@ -96,6 +108,40 @@ def test_a_small_delta_brings_few_classes_at_a_time():
     assert classes_at_a_time(dirichlet_order(index, seed=0, delta=0.01)) < 20
     assert classes_at_a_time(dirichlet_order(index, seed=0, delta=100)) > 40
     assert 1.9 < classes_at_a_time(class_order(index, seed=0)) < 5
+
+
+@given(indices, st.integers(1, 8), st.integers(0, 2**63 - 1))
+def test_few_classes_are_there_at_a_time(index: SampleIndex, num_at_once: int, seed: int):
+    """One group of classes is through before the next begins, and no group has more than were asked for."""
+    labels = index.labels[class_order(index, seed=seed, num_at_once=num_at_once).indices].tolist()
+    first = {label: labels.index(label) for label in labels}
+    last = {label: len(labels) - 1 - labels[::-1].index(label) for label in labels}
+
+    for place in range(len(labels)):
+        assert len({label for label in first if first[label] <= place <= last[label]}) <= num_at_once
+
+
+@given(indices, st.integers(1, 20), st.integers(0, 2**63 - 1))
+def test_domains_come_back_with_their_next_samples(index: SampleIndex, num_visits: int, seed: int):
+    """Each sample once, those of a domain in its own order, in no more runs than visits."""
+    domains = halves(index)
+    found = returning_order(domains, index, num_visits=num_visits, seed=seed).indices.tolist()
+
+    assert list(range(len(index))) == sorted(found)
+    for domain in domains:
+        own = set(domain.indices.tolist())
+        assert domain.indices.tolist() == [number for number in found if number in own]
+        assert sum(n in own and (not at or found[at - 1] not in own) for at, n in enumerate(found)) <= num_visits
+
+
+def test_the_lengths_and_the_order_of_domains_are_those_of_the_seed():
+    """Another seed gives other ones; over twenty seeds the first part has every share of a domain."""
+    index = index_of([0] * 100 + [1] * 100)
+    found = [returning_order(halves(index), index, num_visits=3, seed=seed).indices for seed in range(20)]
+    first = [int(np.argmax(np.diff(index.labels[each]) != 0)) + 1 for each in found]
+
+    assert 15 < len(set(first))
+    assert {0, 1} == {int(index.labels[each[0]]) for each in found}
 
 
 def test_what_makes_no_order_is_refused(shard_set: ShardSet):

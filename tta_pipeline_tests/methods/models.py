@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from torchvision.models import VisionTransformer
 
 from tta_pipeline.methods import METHODS
-from tta_pipeline.models.clip_models import ZeroShotClassifier
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 
 NUM_CLASSES = 5
 ADDED = ("lora", "adapters")
@@ -79,12 +79,13 @@ class SmallPrompts(nn.Module):
         super().__init__()
         self.register_buffer("context", torch.randn(2, 6))
         self.words = nn.Parameter(torch.randn(NUM_CLASSES, 6))
+        self.norm = nn.LayerNorm(18)
         self.last = nn.Linear(18, 16)
 
     def forward(self, context: torch.Tensor) -> torch.Tensor:
         """Return text features (K, D) of length 1."""
         texts = torch.cat([context.flatten().expand(NUM_CLASSES, -1), self.words], 1)
-        return normalize(self.last(texts.tanh()), dim=1)
+        return normalize(self.last(self.norm(texts.tanh())), dim=1)
 
 
 def clip_model() -> ZeroShotClassifier:
@@ -112,7 +113,7 @@ def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
 
 
 SUITED: dict[str, Callable[[], nn.Module]] = {
-    "any": lambda: surer(batch_norm_model()),
+    **dict.fromkeys(("logits", "features", "any"), lambda: surer(batch_norm_model())),
     "vit": vit_model,
     "clip": clip_model,
 }

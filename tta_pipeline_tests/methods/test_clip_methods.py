@@ -7,15 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.functional import normalize, one_hot
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+from torch.nn.functional import cosine_similarity, normalize, one_hot
 
 from tta_pipeline.errors import AdaptationError
+from tta_pipeline.evaluation.what_adapts import count_adapted_parameters
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
 from tta_pipeline.methods.clip.zero import Zero
-from tta_pipeline.models.clip_models import ZeroShotClassifier
-from tta_pipeline_tests.methods.models import NUM_CLASSES, clip_model, contrasts
+from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
+from tta_pipeline_tests.methods.models import NUM_CLASSES, SmallPrompts, clip_model, contrasts
 
 
 def test_zero_shot_predicts_as_the_model_does():
@@ -186,12 +189,17 @@ def marginal(shares: torch.Tensor) -> torch.Tensor:
     return -(mean * mean.log()).sum()
 
 
+def features_of(images: torch.Tensor) -> torch.Tensor:
+    """Return the features of *images*."""
+    with torch.no_grad():
+        return normalize(clip_model().tower(images), dim=1)
+
+
 def views_of_first(num_views: int, *, seed: int) -> torch.Tensor:
     """Return the features of the views of the first image, which a method with *seed* draws first."""
     (images,) = contrasts(num_batches=1)
     (crops,) = crop_views(images[:1], torch.Generator().manual_seed(seed), num_views=num_views - 1)
-    with torch.no_grad():
-        return normalize(clip_model().tower(torch.cat([images[:1], crops])), dim=1)
+    return features_of(torch.cat([images[:1], crops]))
 
 
 def test_ctpt_spreads_text_features():
@@ -264,9 +272,7 @@ def test_mta_predicts_a_plain_image():
 
 def image_features() -> tuple[torch.Tensor, torch.Tensor]:
     """Return the features of all images of the stream, and those of the texts."""
-    model = clip_model()
-    with torch.no_grad():
-        return normalize(model.tower(torch.cat(contrasts())), dim=1), normalize(model.head.weight, dim=1)
+    return features_of(torch.cat(contrasts())), normalize(clip_model().head.weight.detach(), dim=1)
 
 
 def test_boostadapter_follows_its_algorithm():
@@ -385,6 +391,94 @@ def test_ecalp_follows_its_algorithm():
         torch.testing.assert_close(labels[-1] * 10_000, found[number - 1], rtol=1e-3, atol=0.5)
 
 
+def test_stata_follows_its_objective():
+    """Its Gaussians are where the likelihood plus the weighted divergence from the anchors has no gradient."""
+    features, texts = (each.double() for each in image_features())
+    zero_shot = 6 * features @ texts.T
+    shares = zero_shot.softmax(1)
+    anchor = (shares[:, :, None] * (features[:, None] - texts) ** 2).sum((0, 1)) / len(features)
+    for _ in range(3):
+        # As many images as have the class as their likeliest, in the mixture of all images that have a share in it.
+        weights = shares / shares.sum(0) * torch.bincount(shares.argmax(1), minlength=NUM_CLASSES)
+        own, count = weights.sum(0)[:, None], weights.sum(0)[:, None] + 2
+        means = (weights.T @ features + 2 * texts) / count
+        spread = (weights[:, :, None] * (features[:, None] - means) ** 2).sum(0)
+        deviations = ((spread + 2 * (anchor + (texts - means) ** 2)) / count).sqrt()
+        logits = Normal(means, deviations).log_prob(features[:, None]).sum(2) + 0.5 * zero_shot
+        shares = logits.softmax(1)
+    settings = {"anchor_weight": 2.0, "text_weight": 0.5, "num_turns": 3}
+    found = build("stata", clip_model(), num_classes=NUM_CLASSES, **settings).predict(torch.cat(contrasts()))
+    assert own.min() == 0
+    torch.testing.assert_close(shares.float(), found.softmax(1), rtol=0, atol=1e-3)
+
+    parameters = means.requires_grad_(), deviations.requires_grad_()
+    likelihood = (weights[:, :, None] * Normal(*parameters).log_prob(features[:, None])).sum()
+    divergence = kl_divergence(Normal(texts, anchor.sqrt()), Normal(*parameters)).sum()
+    for gradient in torch.autograd.grad(2 * divergence - likelihood, parameters):
+        torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-8)
+
+
+def test_stata_falls_back_on_the_texts():
+    """Where the text of a class counts for very many images, the Gaussians are the anchors, also of equal images."""
+    images = torch.full((4, 3, 16, 16), 0.5)
+    features, texts = features_of(images), normalize(clip_model().head.weight.detach(), dim=1)
+    squares = (features[:, None] - texts) ** 2
+    anchor = ((6 * features @ texts.T).softmax(1)[:, :, None] * squares).sum((0, 1)) / len(features)
+    expected = 6 * features @ texts.T - (squares / anchor).sum(2) / 2
+    method = build("stata", clip_model(), num_classes=NUM_CLASSES, anchor_weight=1e9)
+
+    torch.testing.assert_close(expected.softmax(1), method.predict(images).softmax(1), rtol=0, atol=1e-3)
+
+
+def batclip_loss(logits: torch.Tensor, features: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+    """Return the loss of BATCLIP, class by class."""
+    labels = logits.argmax(1)
+    means = {label: features[labels == label].mean(0) for label in sorted(set(labels.tolist()))}
+    shares = logits.softmax(1)
+    entropy = -(shares * shares.log()).sum(1).mean()
+    projection = sum(mean @ texts[label] for label, mean in means.items()) / len(means)
+    pairs = [(one, other) for one in means for other in means if one != other]
+    return entropy - projection - sum(1 - cosine_similarity(means[one], means[other], dim=0) for one, other in pairs)
+
+
+def clip_of_layer_norms() -> ZeroShotClassifier:
+    """Return a CLIP with a layer norm in each tower, whose images differ in class."""
+    torch.manual_seed(0)
+    prompts = SmallPrompts()
+    tower = nn.Sequential(nn.Flatten(), nn.LayerNorm(3 * 16 * 16), nn.Linear(3 * 16 * 16, 16))
+    texts = prompts(prompts.get_buffer("context")).detach()
+    return ZeroShotClassifier(tower, texts, scale=6.0, prompts=prompts).eval()
+
+
+def test_batclip_follows_its_formula():
+    """Steps by hand on the norm layers of both towers; predictions are from before each step."""
+    model = clip_of_layer_norms()
+    prompts = model.prompts
+    norms = [model.tower[1], prompts.norm]
+    parameters = [each for layer in norms for each in layer.parameters()]
+    steps = torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1)
+    expected = []
+
+    def parts(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        features, texts = model.tower(images), prompts(prompts.get_buffer("context"))
+        return 6 * normalize(features, dim=1) @ texts.T, features, texts
+
+    for images in contrasts():
+        logits, *features = parts(images)
+        steps.zero_grad()
+        batclip_loss(logits, *features).backward()
+        steps.step()
+        expected.append(logits.detach())
+    adapted = build("batclip", clip_of_layer_norms(), num_classes=NUM_CLASSES, lr=0.02, weight_decay=0.1)
+    found = [adapted.predict(images) for images in contrasts()]
+
+    assert all(len(set(logits.argmax(1).tolist())) > 2 for logits in found)
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-3)
+    # What is predicted without an update is the network's, with the texts that it has by now.
+    torch.testing.assert_close(parts(images)[0].detach(), adapted.predict_unadapted(images), rtol=0, atol=1e-3)
+    assert sum(each.numel() for each in parameters) == count_adapted_parameters(adapted)
+
+
 def test_tpt_tunes_each_image_anew():
     """Images one by one have the logits that they have in one batch, and the model's own prompts stay."""
     (images,) = contrasts(num_batches=1)
@@ -403,8 +497,9 @@ def test_a_clip_without_prompts_is_refused():
     model = clip_model()
     bare = ZeroShotClassifier(model.tower, model.head.weight.detach() / 6, scale=6.0)
 
-    with pytest.raises(AdaptationError, match="no prompts with a context; tpt expects"):
-        build("tpt", bare, num_classes=NUM_CLASSES)
+    for method in ("tpt", "batclip"):
+        with pytest.raises(AdaptationError, match=f"no prompts with a context; {method} expects one whose text tower"):
+            build(method, bare, num_classes=NUM_CLASSES)
     build("tda", bare, num_classes=NUM_CLASSES)
 
 

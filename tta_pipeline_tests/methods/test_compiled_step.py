@@ -116,6 +116,7 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "nesterov": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
     "without momentum": partial(torch.optim.SGD, lr=0.1),
     "adam": partial(torch.optim.Adam, lr=0.1, weight_decay=0.01),
+    "adamw": partial(torch.optim.AdamW, lr=0.1, weight_decay=0.1),
 }
 
 

@@ -1,16 +1,23 @@
 """What holds for every method, whatever it does; a new method is covered by being in `METHODS`."""
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple, get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import AdaptationError
+from tta_pipeline.evaluation.one_pass import run_pass
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL, JoinedSets
+from tta_pipeline.loading.reader import Batch
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
@@ -34,6 +41,7 @@ QUICK: dict[str, dict] = {
     "memo": {"num_augmentations": 3},
     "cotta": {"num_augmentations": 3},
     "rotta": {"memory_size": 20, "update_frequency": 5},
+    "sotta": {"memory_size": 8, "update_frequency": 5},
     "petta": {"memory_size": 20, "update_frequency": 5},
     "adacontrast": {"queue_size": 16, "min_seen": 6, "num_neighbors": 5, "teacher_momentum": 0.5, "lr": 0.1},
     "rmt": {"num_samples_warm_up": 24},
@@ -49,6 +57,7 @@ EAGER: dict[str, dict] = {
     "sar": {"e_margin": 0.9, "reset_margin": 0.9, "lr": 0.2},
     "cmf": {"q": 30, "lr": 0.1},
     "deyo": {"deyo_margin": 0.9, "plpd_threshold": 0.0},
+    "sotta": {"threshold": 0.5, "lr": 0.05},
     "ctpt": {"dispersion_weight": 0.01},
     "imse": {"e_margin": 0.9, "shift_threshold": 0.005, "lr": 0.05},
 }
@@ -111,7 +120,7 @@ def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str)
         with pytest.raises(AdaptationError, match="no batch norm layer"):
             built(method, surer(MODELS[model]()))
         return
-    if (needs := METHODS[method].needs) != "any":
+    if (needs := METHODS[method].needs) in REFUSALS:
         with pytest.raises(AdaptationError, match=REFUSALS[needs].format(method)):
             built(method, surer(MODELS[model]()))
         return
@@ -136,6 +145,41 @@ def test_counters_count(method: str):
     takes_steps = adapted.hyperparameters.takes_gradients
     assert takes_steps == (adapted.num_updates > 0) == (adapted.num_backwards > 0) == (adapted.num_adapted_samples > 0)
     assert adapted.num_adapted_samples <= adapted.num_backwards
+
+
+class _OpenBatches:
+    """The images of `stream` as a stream whose every third image is unknown, in an order of its own."""
+
+    batch_size = 6
+
+    def __init__(self) -> None:
+        sizes = [len(images) for images in stream()]
+        num_unknown = sum(sizes) // 3
+        self.order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0)).numpy()
+        sets = [SimpleNamespace(index=range(size)) for size in (sum(sizes) - num_unknown, num_unknown)]
+        self.shard_set = JoinedSets(sets=tuple(sets), num_unknown_sets=1)  # type: ignore[arg-type]
+        self._ends = np.cumsum(sizes).tolist()
+
+    def __iter__(self) -> Iterator[Batch]:
+        for end, images in zip(self._ends, stream(), strict=True):
+            indices = self.order[end - len(images) : end]
+            labels = np.where(self.shard_set.set_numbers(indices) == 1, UNKNOWN_LABEL, indices % NUM_CLASSES)
+            yield Batch(images, torch.from_numpy(labels), indices)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_sample_is_scored_once_known_and_unknown(method: str):
+    """In the order of the stream, whether an image belongs to a class or not; the method is not told which."""
+    open_stream = _OpenBatches()
+    driver = ProtocolDriver(built(method, seed=3))
+
+    found = run_pass(driver, open_stream, device=torch.device("cpu"), precision="fp32", advance=lambda _: None)  # type: ignore[arg-type]
+
+    assert open_stream.order.tolist() == found.samples.indices.tolist()
+    assert sorted(open_stream.order.tolist()) == list(range(21))
+    assert (found.samples.labels == UNKNOWN_LABEL).sum() == 7
+    assert found.samples.predictions.tolist() == torch.cat(undisturbed(method).logits).argmax(1).tolist()
+    assert np.isfinite(found.samples.known_scores).all()
 
 
 @pytest.mark.parametrize("method", METHODS)

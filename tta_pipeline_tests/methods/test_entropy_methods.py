@@ -2,9 +2,12 @@
 
 import math
 from collections import OrderedDict
+from random import Random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -13,6 +16,7 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
 from tta_pipeline.methods.entropy.come import opinion_entropy as opinion_entropies
 from tta_pipeline.methods.entropy.deyo import shuffle_patches
+from tta_pipeline.methods.entropy.uniform_memory import UniformMemory
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline_tests.methods.models import (
@@ -512,29 +516,42 @@ def test_top_layers_stay_as_they_are(method: str):
 
 
 @pytest.mark.parametrize("split", ["none", "hard", "soft"])
-@pytest.mark.parametrize("samples", ["all", "surer"])
+@pytest.mark.parametrize("samples", ["all", "surer", "reliable"])
 def test_unient_follows_its_formula(samples: str, split: str):
-    """Entropy of known images falls, of unknown ones rises; of OSTTA's samples only those enter that became surer."""
+    """Entropy of known images falls, of unknown ones rises; of OSTTA's samples only those enter that became surer, of
+    ETA's only those that are reliable and unlike earlier ones, by their weights.
+    """
     model, source = surer(batch_norm_model()), surer(batch_norm_model()).train()
     _, optimizer = trainable(model)
-    expected = []
+    expected, average = [], torch.zeros(NUM_CLASSES)
     for batch in contrasts():
         expected.append(model(batch))
         found, before = expected[-1].softmax(1), source(batch).softmax(1).detach()
         known = likely_known(source[:-1](batch).detach(), source[-1].weight.detach(), split)
+        own = [entropy(p) * (w if split == "soft" else 1) for p, w in zip(found, known, strict=True)]
+        cosines = torch.cosine_similarity(found.detach(), average[None], dim=1).tolist()
         is_chosen = [samples == "all" or bool(p[q.argmax()] >= q.max()) for p, q in zip(found, before, strict=True)]
-        each = list(zip([entropy(p) for p in found], known, is_chosen, strict=True))
+        if samples == "reliable":
+            is_chosen = [
+                bool(h < E0) and (split == "soft" or bool(w)) and cosine < 0.994
+                for h, w, cosine in zip(own, known, cosines, strict=True)
+            ]
+            if any(is_chosen):
+                kept = found[is_chosen].mean(0).detach()
+                average = kept if not average.any() else 0.9 * average + 0.1 * kept
+            own = [h * (E0 - h.detach()).exp() for h in own]
+        each = list(zip([entropy(p) for p in found], own, known, is_chosen, strict=True))
         if split == "soft":
-            pulled, pushed = [h * w for h, w, chosen in each if chosen], [h * (1 - w) for h, w, _ in each]
+            pulled, pushed = [h for _, h, w, chosen in each if chosen], [h * (1 - w) for h, _, w, _ in each]
         else:
-            pulled, pushed = [h for h, w, chosen in each if chosen and w], [h for h, w, _ in each if not w]
+            pulled, pushed = [h for _, h, w, chosen in each if chosen and w], [h for h, _, w, _ in each if not w]
         loss = (mean(pulled) if pulled else 0) - 0.3 * (mean(pushed) if pushed else 0)
         (loss - 0.7 * entropy(found.mean(0))).backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    settings = {"lr": LR, "samples": samples, "split": split, "unknown_weight": 0.3, "marginal_weight": 0.7}
-    predicted, adapted = run("unient", surer(batch_norm_model()), contrasts(), **settings)
+    settings = {**SETTINGS, "samples": samples, "split": split, "unknown_weight": 0.3, "marginal_weight": 0.7}
+    predicted, adapted = run("unient", surer(batch_norm_model()), contrasts(), d_margin=0.994, **settings)
     assert_follows(expected, predicted)
     torch.testing.assert_close(adapted.confidence(predicted[0]), predicted[0].exp().sum(1).log())
     assert adapted.source_logits().shape == predicted[-1].shape
@@ -549,3 +566,78 @@ def likely_known(features: torch.Tensor, prototypes: torch.Tensor, split: str) -
     mixture = GaussianMixture(2, random_state=0).fit(unlikeness[:, None].numpy())
     shares = mixture.predict_proba(unlikeness[:, None].numpy())[:, mixture.means_.argmin()]
     return [float(share) if split == "soft" else float(share > 0.5) for share in shares]
+
+
+def test_sotta_follows_its_formula():
+    """Sure images fill a memory in which none of a class that has the most is safe; its entropy descends from above."""
+    model, memory, num_seen, expected = surer(batch_norm_model()), [[] for _ in range(NUM_CLASSES)], 0, []
+    parameters, optimizer = trainable(model)
+    optimizer = torch.optim.Adam(parameters, lr=LR)
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(count: int) -> int:
+        return int(torch.randint(count, (), generator=generator))
+
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 0.3
+    for batch in contrasts():
+        expected.append(model.eval()(batch).detach())
+        for image, shares in zip(batch, expected[-1].softmax(1), strict=True):
+            label, num_seen = int(shares.argmax()), num_seen + 1
+            if shares.max() >= 0.35:
+                sizes = [len(images) for images in memory]
+                if sum(sizes) == 7:
+                    largest = [number for number, size in enumerate(sizes) if size == max(sizes)]
+                    memory[label if label in largest else largest[draw(len(largest))]].pop(draw(max(sizes)))
+                memory[label].append(image)
+            kept = [image for images in memory for image in images]
+            if num_seen % 4 == 0 and len(kept) > 1:
+                climb_and_step(model.train(), torch.stack(kept), parameters, optimizer)
+
+    settings = {"threshold": 0.35, "memory_size": 7, "update_frequency": 4, "bn_momentum": 0.3, "rho": 0.1}
+    predicted, adapted = run("sotta", surer(batch_norm_model()), contrasts(), lr=LR, preset="cifar", seed=3, **settings)
+
+    assert_follows(expected, predicted, atol=2e-4)
+    assert adapted.num_updates == num_seen // 4
+    assert max(map(len, memory)) < 7
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_a_memory_gives_up_an_image_of_a_class_that_has_the_most(labels: list[int], capacity: int, random: Random):
+    """Of its own class if that is one of them; the other images stay, and a copy of the memory goes on alike."""
+    memory = UniformMemory(capacity, num_classes=4, draw=random.randrange)
+    kept: list[tuple[int, int]] = []
+    for number, label in enumerate(labels):
+        memory.add(torch.full((1, 1, 1), float(number)), label=label)
+        now = sorted((int(memory.images()[slot]), of) for of, slots in enumerate(memory._slots) for slot in slots)
+        lost = set(kept) - set(now)
+        sizes = [sum(of == each for _, of in kept) for each in range(4)]
+        assert set(now) == {*kept, (number, label)} - lost
+        assert len(lost) == (len(kept) == capacity)
+        assert all(sizes[of] == max(sizes) and (of == label or sizes[label] < max(sizes)) for _, of in lost)
+        kept = now
+
+    again = UniformMemory(capacity, num_classes=4, draw=random.randrange)
+    again.load_state_dict(memory.state_dict())
+    assert torch.equal(memory.images(), again.images())
+    assert memory._slots == again._slots
+
+
+def climb_and_step(
+    model: nn.Module, images: torch.Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer
+):
+    """Take a step with the gradient of the mean entropy at the highest point nearby."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    mean([entropy(shares) for shares in model(images).softmax(1)]).backward()
+    length = torch.cat([parameter.grad.flatten() for parameter in parameters]).norm()
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.add_(0.1 * parameter.grad / length)
+    optimizer.zero_grad()
+    mean([entropy(shares) for shares in model(images).softmax(1)]).backward()
+    with torch.no_grad():
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.copy_(value)
+    optimizer.step()
+    optimizer.zero_grad()

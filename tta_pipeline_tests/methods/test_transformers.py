@@ -56,6 +56,7 @@ EASY: dict[str, dict[str, Any]] = {
     "rdumb": {"e_margin": 1.0, "d_margin": 1.0, "reset_every": 1000},
     "sar": {"e_margin": 1.0, "reset_margin": 0.0},
     "deyo": {"deyo_margin": 1.0, "plpd_threshold": -1.0},
+    "sotta": {"threshold": 0.0},
 }
 """What lets a method adapt on nearly any sample, and keep what it learned."""
 NEED_ONE_CLASSIFIER = {

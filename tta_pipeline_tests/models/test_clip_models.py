@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.cli import main
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
@@ -21,34 +22,23 @@ from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.models.tiny_clip import TINY, describe_tiny_clip, make_tiny_clip
 
 open_clip = pytest.importorskip("open_clip")
 
-TINY = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
-}
 ANIMALS = ("cat", "polar_bear", "owl")
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     """A CLIP of random weights, whose architecture open_clip knows as `tiny`."""
-    path = tmp_path_factory.mktemp("configs") / "tiny.json"
-    path.write_text(json.dumps(TINY))
-    open_clip.add_model_config(path)
-    torch.manual_seed(0)
-    return open_clip.create_model("tiny").eval()
+    return make_tiny_clip(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture
 def spec(clip: nn.Module, tmp_path: Path) -> OpenClipModel:
     """The same as a benchmark file describes it."""
-    path = tmp_path / "tiny.pt"
-    torch.save({"epoch": 3, "state_dict": clip.state_dict()}, path)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return OpenClipModel(kind="open_clip", architecture="tiny", weights=path, sha256=sha256)
+    return describe_tiny_clip(clip, tmp_path)
 
 
 def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
@@ -74,14 +64,40 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
 
 
 @pytest.mark.parametrize(
-    "method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "bca", "zero", "tpt"]
+    "method", ["source", "t3a", "lame", "cotta", "zero_shot", "tda", "bca", "stata", "zero", "tpt"]
 )
 def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
-    """And the layer norms of its transformer."""
+    """Each after its own manner."""
     predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
 
     assert (4, 3) == predicted.shape
     assert predicted.isfinite().all()
+
+
+TTABC = [f"tower.transformer.resblocks.{number}" for number in range(1, 2)]
+"""The blocks that TTABC's code leaves out, without the norm layer after them; of twelve, those from 9 on."""
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "frozen"),
+    [
+        ("tent", {}, []),
+        ("eata", {}, []),
+        ("sar", {}, [*TTABC, "tower.ln_post"]),
+        ("deyo", {}, [*TTABC, "tower.ln_post"]),
+        ("sar", {"frozen_layers": TTABC}, TTABC),
+    ],
+)
+def test_layer_norms_of_the_image_tower_adapt(spec: OpenClipModel, method: str, settings: dict, frozen: list[str]):
+    """All, or those below the top; `frozen_layers` gives exactly those of TTABC; the head stays."""
+    model = loaded(spec).make()
+    adapted = build(method, model, num_classes=3, batch_size=4, **settings)
+    moving = {name.removeprefix("network.") for name, each in model.named_parameters() if each.requires_grad}
+    norms = [name for name, layer in model.network.named_modules() if isinstance(layer, nn.LayerNorm)]
+    kept = [name for name in norms if not any(f"{name}.".startswith(f"{top}.") for top in frozen)]
+
+    assert {f"{name}.{part}" for name in kept for part in ("weight", "bias")} == moving
+    assert adapted.predict(torch.rand(4, 3, 32, 32)).isfinite().all()
 
 
 def test_a_method_of_batch_norm_is_refused(spec: OpenClipModel):
@@ -115,6 +131,74 @@ def test_imagenet_has_names(spec: OpenClipModel):
         loaded(spec, class_names=["cat"])
 
 
+@pytest.mark.parametrize("classes", ["imagenet_a", "imagenet_r", "imagenet"])
+def test_the_variants_of_imagenet_have_the_names_of_their_own_classes(spec: OpenClipModel, classes: str):
+    """A row of the head for each class of the set, in its order; ImageNetV2 and -Sketch have all 1,000."""
+    wnids = shipped_classes("imagenet")
+    chosen = shipped_classes(classes)[:5]
+    words = [open_clip.IMAGENET_CLASSNAMES[wnids.index(wnid)] for wnid in chosen]
+
+    assert loaded(spec, chosen).identity == loaded(spec, ("1", "2", "3", "4", "5"), class_names=words).identity
+
+
+def test_the_texts_of_a_shift_set_are_those_of_its_models(spec: OpenClipModel, tmp_path: Path):
+    """Each set of a file has its own text, unless the model has one; without either it is that of the CLIP paper."""
+    path = tmp_path / "several.yaml"
+    section = spec.model_dump(mode="json", exclude_defaults=True)
+    sets = {name: {"source": {"kind": "folder", "root": "/none"}} for name in ("dtd", "imagenet_a")}
+    content = {
+        "title": "two sets", "image_size": 32, "shards": {"num_shards": 1}, "sets": sets, "experiments": {},
+        "models": {"usual": section, "own": {**section, "templates": ["a {}"]}},
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    dtd, natural = (load_benchmark(path, part=name).models for name in sets)
+
+    def identity(model: object) -> object:
+        return loaded(OpenClipModel.model_validate(model.model_dump())).identity
+
+    assert identity(dtd["usual"]) == loaded(spec, templates=["{} texture."]).identity
+    assert identity(dtd["own"]) == identity(natural["own"]) == loaded(spec, templates=["a {}"]).identity
+    assert identity(natural["usual"]) == loaded(spec).identity == loaded(spec, templates=["a photo of a {}."]).identity
+
+
+def test_an_architecture_of_ones_own_is_a_file(tmp_path: Path):
+    """In open_clip's form, here with SigLIP's bias, which the logits have; its content is part of the identity."""
+    config = tmp_path / "mine.json"
+    config.write_text(json.dumps({**TINY, "init_logit_bias": -10.0}))
+    open_clip.add_model_config(config)
+    torch.manual_seed(1)
+    clip = open_clip.create_model("mine").eval()
+    weights = tmp_path / "mine.pt"
+    torch.save(clip.state_dict(), weights)
+    sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
+    section = {"kind": "open_clip", "architecture": str(config), "weights": weights, "sha256": sha256}
+    images, texts = torch.rand(2, 3, 32, 32), open_clip.get_tokenizer("mine")(["a cat", "a owl"])
+
+    model = loaded(OpenClipModel.model_validate(section), ("cat", "owl"), templates=["a {}"])
+
+    with torch.inference_mode():
+        expected, _ = clip.get_logits(images, texts)
+        torch.testing.assert_close(expected, model.make_network()(images), rtol=1e-4, atol=1e-4)
+    assert "open_clip mine" == model.architecture
+    assert hashlib.sha256(config.read_bytes()).hexdigest() == model.code["config_sha256"]
+
+    (tmp_path / "ViT-B-32.json").write_text(json.dumps(TINY))
+    for architecture, message in (
+        (tmp_path / "ViT-B-32.json", r"another network than open_clip's ViT-B-32; expected a name of its own"),
+        (tmp_path / "none.json", r"none\.json cannot be read .*; expected JSON with embed_dim"),
+    ):
+        with pytest.raises(EvaluationError, match=message):
+            loaded(OpenClipModel.model_validate({**section, "architecture": str(architecture)}))
+
+
+def test_weights_of_the_other_gelu_are_refused(spec: OpenClipModel):
+    """open_clip only warns of it, and every prediction is a little worse."""
+    with pytest.raises(
+        EvaluationError, match=r"openai were trained with QuickGELU, .* expected architecture ViT-B-16-qu"
+    ):
+        loaded(spec, architecture="ViT-B-16", pretrained="openai", weights=None, sha256=None)
+
+
 def test_what_does_not_fit_is_explained(spec: OpenClipModel, clip: nn.Module, tmp_path: Path):
     """Another file, weights of another architecture, images of another size, and an unknown name or tag."""
     with pytest.raises(EvaluationError, match=r"tiny\.pt hashes to .*; expected 0000"):
@@ -125,7 +209,9 @@ def test_what_does_not_fit_is_explained(spec: OpenClipModel, clip: nn.Module, tm
         EvaluationError, match=r"other\.pt does not fit open_clip's tiny; .*\n.* weights are missing, fir"
     ):
         loaded(spec, weights=tmp_path / "other.pt", sha256=sha256)
-    with pytest.raises(EvaluationError, match=r"model clip, open_clip's tiny, raised .* for images of 48x48; expected"):
+    with pytest.raises(
+        EvaluationError, match=r"model clip, open_clip's tiny, which is for images of 32x32, raised .* of 48x48; ex"
+    ):
         loaded(spec, image_size=48)
     with pytest.raises(EvaluationError, match=r"open_clip has no architecture 'huge'; expected one of .* names"):
         loaded(spec, architecture="huge")

@@ -104,7 +104,7 @@ EMBEDDED = (
 )
 
 RUN = (
-    step("tta-pipeline run first"),
+    step("tta-pipeline run first --decoded-folder kept"),
     step("tta-pipeline run own --experiment submitted --cell 'fog|5' --dry-run"),
     step("tta-pipeline run own --experiment tent --corruption fog --severity 5 --device cpu"),
 )
@@ -239,12 +239,20 @@ RESULTS = (
     step("tta-pipeline shards publish --shards ../web/shards out/published@n --shift-set imagenet_c --quiet"),
     step("tta-pipeline shards publish own out/published@n --json"),
     step("tta-pipeline shards publish first out/dated --cell 'fog|5' --published-on 2026-02-03 -q"),
+    step("tta-pipeline results label first ../sources/classes.json", 2),
+    step("tta-pipeline results label first ../sources/classes.json --cell 'fog|5' -q", 2),
+    *(step(f"tta-pipeline results label first ../sources/classes.json {option}", 2) for option in QUIET[1:]),
     step("tta-pipeline results publish first published"),
     step("tta-pipeline results publish first published@n --experiment tent --robustbench -q"),
     step("tta-pipeline results publish first published@n --experiment norm --quiet"),
     step("tta-pipeline results publish own published@n --json", status=1),
     step("tta-pipeline results reproduce published/tent"),
     step("tta-pipeline results reproduce published/tent --cell 'fog|5' --device cpu --within 0.01 --json"),
+    step("tta-pipeline results publish first published@n --experiment source --predictions --quiet"),
+    step("tta-pipeline gate first --max mean_error=1 --max ece=1 --min mean_confidence=0 --device cpu"),
+    step("tta-pipeline gate first --experiment norm --no-worse-than published --margin 0.5 --junit out/gate.xml "
+         "--markdown out/gate.md --json"),
+    step("tta-pipeline gate first --experiment tent --no-worse-than nowhere", 1),
     step(f"{BENCH}"),
     step(f"{BENCH} --processes 2 --batch-size 32 --normalization own --stage -q"),
     step(f"{BENCH} --normalization host --quiet"),
@@ -261,6 +269,7 @@ BENCHMARK_FILES = (
     step("tta-pipeline new-benchmark arrays ../sources/arrays", TTA_DATA_ROOT="@root/other"),
     *(step(f"tta-pipeline new-benchmark later --like {name} --output -")
       for name in ("imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c")),
+    step("tta-pipeline new-benchmark sets ../sources --like ttabc --output -"),
 )  # fmt: skip
 
 _SUBMIT = "tta-pipeline submit own --experiment submitted"

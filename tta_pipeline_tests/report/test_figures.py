@@ -56,7 +56,9 @@ def test_an_svg_rounds_coordinates_and_no_text():
 def test_an_interval_is_of_the_same_cells_as_its_dot(mean: float, num_drawn: int):
     """Predictions may be kept for some cells only: their interval is of another mean, and is not drawn."""
     errors = {"tent": {Cell(corruption="fog", severity=each): error for each, error in ((3, 0.2), (5, 0.4))}}
-    intervals = {"tent": {"fog": Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1, p_value=0.0)}}
+    intervals = {
+        "tent": {"fog": Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1, p_value=0.0, standard_error=0.05)}
+    }
 
     (axis,) = corruption_dots(errors, ["fog"], {}, {"tent": 0.3}, intervals).axes
 

@@ -61,14 +61,14 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     Raises:
         ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
-    content = _json(path, MAX_CLASS_LIST_BYTES)
+    content = read_json(path, MAX_CLASS_LIST_BYTES)
     if isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
         pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]
     else:
-        raise ClassMapError(f"{path} holds {_short(content)}; expected a list of class names or an object: rewrite it")
-    return _in_label_order(pairs, path)
+        raise ClassMapError(f"{path} holds {short(content)}; expected a list of class names or an object: rewrite it")
+    return require_label_order(pairs, path)
 
 
 def classes_from_devkit(path: Path) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
     Raises:
         ClassMapError: *path* is not a `meta.mat` of the devkit, or its numbers are not 1 to their count, each once.
     """
-    names = _in_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
+    names = require_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
     return dict(enumerate(names, start=1))
 
 
@@ -155,7 +155,12 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     return match[1]
 
 
-def _json(path: Path, limit_bytes: int) -> Any:
+def read_json(path: Path, limit_bytes: int) -> Any:
+    """Return the content of the JSON file *path*, of at most *limit_bytes*.
+
+    Raises:
+        ClassMapError: the file cannot be read, is not JSON, or has a key twice in one object.
+    """
     try:
         return json.loads(_bytes(path, limit_bytes), object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError) as error:
@@ -177,12 +182,12 @@ def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
     label = _number(key)
     if label is None:
         raise ClassMapError(
-            f'{path} maps {key!r} to {_short(value)}; expected "name": label or "label": name: correct the entry'
+            f'{path} maps {key!r} to {short(value)}; expected "name": label or "label": name: correct the entry'
         )
     return label, value[0] if isinstance(value, list) and value else value
 
 
-def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
+def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
     """Return the names of (label, name) pairs, after checking that the labels have no gap and the names differ.
 
     Args:
@@ -193,7 +198,7 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
         if not isinstance(name, str) or not name:
-            raise ClassMapError(f"{path} has the class name {_short(name)}; expected text, not empty: correct it")
+            raise ClassMapError(f"{path} has the class name {short(name)}; expected text, not empty: correct it")
     _refuse_repeated((name for _, name in pairs), "class name", path=path)
     _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
     for expected, (label, name) in enumerate(pairs):
@@ -235,18 +240,18 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
 
 def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
-    content = _json(path, MAX_LIST_BYTES)
+    content = read_json(path, MAX_LIST_BYTES)
     if not isinstance(content, dict):
-        raise ClassMapError(f"{path} holds {_short(content)}; expected an object, file name to class: rewrite it")
+        raise ClassMapError(f"{path} holds {short(content)}; expected an object, file name to class: rewrite it")
     for file_name, label in content.items():
         if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
-            raise ClassMapError(f"{path} gives {file_name} the class {_short(label)}; expected a name or a number")
+            raise ClassMapError(f"{path} gives {file_name} the class {short(label)}; expected a name or a number")
         yield file_name.rpartition("/")[2], str(label)
 
 
 def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class, as written, of each line."""
-    lines = _text(path).rstrip().splitlines()
+    lines = read_text(path).rstrip().splitlines()
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
@@ -272,7 +277,12 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the content of the UTF-8 file *path*.
+
+    Raises:
+        ClassMapError: the file cannot be read, is an archive, or is not UTF-8.
+    """
     _refuse_archive(path)
     try:
         return _bytes(path, MAX_LIST_BYTES).decode("utf-8-sig")
@@ -299,6 +309,7 @@ def _bytes(path: Path, limit_bytes: int) -> bytes:
         raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
 
 
-def _short(value: object, limit: int = 60) -> str:
+def short(value: object, limit: int = 60) -> str:
+    """Return *value* for a message, cut after *limit* characters."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}..."

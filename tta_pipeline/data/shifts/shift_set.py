@@ -11,6 +11,8 @@ from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.locations import RESULT_KINDS
 from tta_pipeline.util.nearest_names import name_choices
 
+FILE_PATTERN = r"^[^/.][^/]*$"
+"""Pattern of a file's name without a folder."""
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
 """Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""
 MAX_SEVERITY = 100
@@ -41,6 +43,7 @@ class ShiftFacts:
     shift_position: int
     """Position in the set, from 1; 0 for clean images."""
     shift_family: str | None
+    shift_group: str | None
     in_mean: bool
 
 
@@ -67,6 +70,15 @@ class ShiftSet(ConfigModel):
     """Published folders of shifts, where they differ from the names of the shifts."""
     archives: dict[str, PublishedArchive] = Field(default_factory=dict)
     """Published archives by file name."""
+    split: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
+    """Name of the published file that lists the test images and their classes, such as `split_zhou_Food101.json`; None:
+    all images belong to the set, and their folders are the classes."""
+    split_classes: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
+    """Name of the file beside `split` with a class in each line, in label order, if `split` is lines of text."""
+    group: Name | None = None
+    """Group over whose sets papers average, such as `natural`, `fine_grained` and `corruption`; None: none."""
+    templates: tuple[str, ...] = ()
+    """Texts with `{}` for the name of a class, for a CLIP whose section names none; empty: `a photo of a {}.`."""
     citation: str = ""
     licence: str = ""
     """Licence of the images, as the publisher states it; empty: none was found."""
@@ -93,6 +105,19 @@ class ShiftSet(ConfigModel):
             raise ValueError("found class_folders numbers without classes; expected the list that the numbers refer to")
         return self
 
+    @model_validator(mode="after")
+    def _can_have_a_split(self) -> Self:
+        if self.split is not None and not self.is_undivided:
+            raise ValueError(
+                f"found split {self.split} for {len(self.names)} names and {len(self.severities)} severities; expected "
+                "one name and no severity, since a split lists the images of one cell"
+            )
+        if self.split_classes is not None and self.split is None:
+            raise ValueError(f"found split_classes {self.split_classes} without split; expected both, or none")
+        if not all("{}" in text for text in self.templates):
+            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
     def _shifts_named(self) -> dict[str, tuple[str, ...]]:
         """Return the shifts that each field names."""
         return {
@@ -101,6 +126,11 @@ class ShiftSet(ConfigModel):
             "folders": tuple(self.folders),
             "archives": tuple(name for archive in self.archives.values() for name in archive.shifts),
         }
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether the set is a single cell."""
+        return len(self.names) == 1 and not self.severities
 
     @property
     def in_mean(self) -> tuple[str, ...]:
@@ -122,6 +152,7 @@ class ShiftSet(ConfigModel):
             shift_set=self.name,
             shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
             shift_family=self.family_of(shift),
+            shift_group=self.group,
             in_mean=shift in self.in_mean,
         )
 

@@ -60,7 +60,11 @@ class ArchivedImages:
     layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; needed for a flat archive."""
+    classes_by_path: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
     class_pattern: str | None = None
+    is_unlabelled: bool = False
+    """Whether no image has a class."""
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
@@ -158,9 +162,11 @@ class ArchivedImages:
             self.layout,
             self.class_pattern,
             sorted(self.classes_by_file.items()),
+            *([{"split": sorted(self.classes_by_path.items())}] if self.classes_by_path else []),
             *([folders] if folders else []),
             *(["may be whole"] if self.may_be_whole else []),
             *([{"classes": sorted(special)}] if special else []),
+            *([{"labels": "none"}] if self.is_unlabelled else []),
         ]
 
     @cached_property
@@ -170,10 +176,12 @@ class ArchivedImages:
             cells=self.cells,
             folders=self.folders,
             rule=ClassRule(
+                classes_by_path=self.classes_by_path,
                 classes_by_file=self.classes_by_file,
                 pattern=self.class_pattern,
                 named=cache(lambda: frozenset(self.named())),
                 is_flat=self.layout == "flat",
+                is_unlabelled=self.is_unlabelled,
             ),
         )
 
@@ -406,6 +414,8 @@ class _ArchivePass:
             return
         if home.place.is_hidden or file_name.startswith("."):
             home.found.num_hidden += 1
+        elif self._layout.rule.leaves_out(home.place.class_name, file_name):
+            return
         elif entry.link:
             self._links.setdefault(entry.link, []).append(entry)
         elif not _is_image(file_name):

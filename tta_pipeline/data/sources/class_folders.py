@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from tta_pipeline.data.labels.class_map import NO_CLASS
 from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -20,8 +21,11 @@ ClassNames = Callable[[], Collection[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRule:
-    """Where the class of an image comes from: a list of files, a pattern for names, or the folders around it."""
+    """Where the class of an image comes from: a split, a list of files, a pattern, or the folders around it."""
 
+    classes_by_path: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file of a split by its path, before which there may be further folders; empty: there is no split.
+    """
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; empty: the pattern or the folder gives the class."""
     pattern: str | None = None
@@ -30,14 +34,23 @@ class ClassRule:
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     is_flat: bool = False
     """Whether there are no folders, so that only the list or the pattern can give a class."""
+    is_unlabelled: bool = False
+    """Whether no image has a class, whatever folder it is in."""
 
     @cached_property
     def is_by_file(self) -> bool:
         """Whether the class of an image comes from its file, not from its folder."""
-        return self.is_flat or bool(self.classes_by_file) or self.pattern is not None
+        known = self.classes_by_path or self.classes_by_file
+        return self.is_flat or self.is_unlabelled or bool(known) or self.pattern is not None
+
+    def leaves_out(self, folder: str, file_name: str) -> bool:
+        """Return whether there is a split without the file *file_name* in *folder*, as `class_folder` names it."""
+        return bool(self.classes_by_path) and self._class_by_path(f"{folder}/{file_name}") is None
 
     def class_folder(self, folders: Folders) -> str:
-        """Return the name of the class folder among *folders*; empty if there is none."""
+        """Return the name of the class folder among *folders*, or all of them for a split; empty if there is none."""
+        if self.classes_by_path:
+            return "/".join(folders)
         depth = class_depth(folders, self.named)
         return folders[depth - 1] if depth else ""
 
@@ -47,9 +60,21 @@ class ClassRule:
         Raises:
             ClassMapError: the list lacks the file, or the pattern does not match.
         """
+        if self.classes_by_path:
+            return self._class_by_path(f"{folder}/{file_name}") or ""
+        if self.is_unlabelled:
+            return NO_CLASS
         if self.pattern is not None:
             return class_by_pattern(self.pattern, f"{folder}/{file_name}" if folder else file_name)
         return class_by_file(self.classes_by_file, file_name, where=where) if self.is_by_file else folder
+
+    def _class_by_path(self, path: str) -> str | None:
+        """Return the class of the file at *path*, whose first folders the split may not name; None: it is not there."""
+        while path:
+            if path in self.classes_by_path:
+                return self.classes_by_path[path]
+            path = path.partition("/")[2]
+        return None
 
 
 def class_depth(folders: Folders, named: ClassNames) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
 from tta_pipeline.data.images import read_image_header
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
+from tta_pipeline.data.labels.splits import Split, read_split
+from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
 from tta_pipeline.data.sources.archive_entry import Entry, Members
 from tta_pipeline.data.sources.archives import is_zip, opened_archive
 from tta_pipeline.data.sources.choose_shift_set import (
@@ -146,6 +147,15 @@ def find_cells_under(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | N
                 return _of_a_set(replace(tree, root=root), replace(place, paths=(*place.paths, root)), 2)
             return _of_a_set(tree, place, depth)
     return _whole(place)
+
+
+def find_split_set(folder: Path, place: Place) -> tuple[ShiftSet, Split] | None:
+    """Return the known set whose split lies in *folder*, with the split; None if there is none."""
+    for each in place.sets:
+        if each.split and (folder / each.split).is_file():
+            names = folder / each.split_classes if each.split_classes else None
+            return each, read_split(folder / each.split, names)
+    return None
 
 
 def count_classes(tree: FolderTree) -> tuple[int, list[str]]:

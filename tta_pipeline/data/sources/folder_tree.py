@@ -39,6 +39,10 @@ class FolderTree:
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; empty: the folder or the pattern gives the class."""
+    classes_by_path: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
+    is_unlabelled: bool = False
+    """Whether no image has a class."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
     named: ClassNames = tuple
@@ -86,7 +90,13 @@ class FolderTree:
 
     @cached_property
     def _rule(self) -> ClassRule:
-        return ClassRule(classes_by_file=self.classes_by_file, pattern=self.class_pattern, named=self.named)
+        return ClassRule(
+            classes_by_path=self.classes_by_path,
+            classes_by_file=self.classes_by_file,
+            pattern=self.class_pattern,
+            named=self.named,
+            is_unlabelled=self.is_unlabelled,
+        )
 
     def _class_root(self, cell: Cell) -> Path:
         """Return the parent of the class folders of *cell*."""
@@ -200,6 +210,8 @@ def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[
                 found.num_hidden += 1
             elif entry.is_dir():
                 _walk(path, (*parts, entry.name), found, ancestors=ancestors)
+            elif found.rule.leaves_out(class_name, entry.name):
+                continue
             elif not entry.name.lower().endswith(found.suffixes):
                 found.strays.append(Path(path))
             elif named := found.rule.class_of(class_name, entry.name, where=found.root):

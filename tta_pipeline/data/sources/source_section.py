@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from pydantic import JsonValue
 
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.data.labels.splits import Split
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.listing import Observed, Source
@@ -74,6 +75,11 @@ class SourceSection(ConfigModel, ABC):
     def has_loose_train(self) -> bool:
         """Whether each training image is a file of its own that stays where it is."""
         return not getattr(getattr(self, "train", None), "is_archive", True)
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether no image has a class."""
+        return False
 
     @property
     def has_clean(self) -> bool:
@@ -191,6 +197,27 @@ class Survey:
     """Height and width of an image that has another size; None if all that were read have the same."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user, one sentence each."""
+
+    @classmethod
+    def of_split(
+        cls,
+        source: SourceSection,
+        shift_set: ShiftSet,
+        split: Split,
+        *,
+        image_size: tuple[int, int] | None,
+        other_size: tuple[int, int] | None,
+    ) -> Self:
+        """Return the survey of a set whose *split* lists the images."""
+        return cls(
+            source=source,
+            shift_set=shift_set,
+            corruptions=shift_set.names,
+            severities=shift_set.cell_severities,
+            num_classes=len(split.classes),
+            image_size=image_size,
+            other_size=other_size,
+        )
 
     @property
     def num_labels(self) -> int:

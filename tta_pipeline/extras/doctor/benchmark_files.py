@@ -1,13 +1,14 @@
 """Checks of benchmark files and of the files that they name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.deployed_specs import OnnxModel
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
-from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel
+from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
@@ -16,6 +17,14 @@ from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
+
+_LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
+    ((TimmModel, HubModel), ("timm",), "timm"),
+    ((OpenClipModel,), ("open_clip_torch",), "clip"),
+    ((TransformersModel,), ("transformers",), "transformers"),
+    ((OnnxModel,), ("onnxruntime", "onnxruntime-gpu"), "onnx"),
+)
+"""Kinds of models, the packages of which each needs one, and the extra that installs the first."""
 
 
 def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
@@ -86,18 +95,12 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
-    if any(isinstance(model, TimmModel | HubModel) for model in benchmark.models.values()) and not is_installed("timm"):
-        is_well = False
-        yield fault(
-            name,
-            "it has models of kind timm or hf, for which timm is not installed",
-            "pip install 'tta_pipeline[timm]'",
-        )
-    if any(isinstance(model, OpenClipModel) for model in benchmark.models.values()) and not is_installed(
-        "open_clip_torch"
-    ):
-        is_well = False
-        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
+    for kinds, packages, extra in _LIBRARIES:
+        of_kind = [model.kind for model in benchmark.models.values() if isinstance(model, kinds)]
+        if of_kind and not any(map(is_installed, packages)):
+            is_well = False
+            found = f"it has models of kind {of_kind[0]}, for which {packages[0]} is not installed"
+            yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [
         name

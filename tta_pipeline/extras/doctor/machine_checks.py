@@ -15,6 +15,8 @@ from tta_pipeline.util.locations import SHARDS, Locations, owner_of
 EXTRAS = {
     "clip": ("open_clip_torch",),
     "timm": ("timm",),
+    "onnx": ("onnxruntime",),
+    "transformers": ("sentencepiece", "transformers"),
     "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
     "ray": ("dagster-ray", "ray"),
@@ -23,7 +25,9 @@ EXTRAS = {
 """The packages of each optional extra, as in pyproject.toml."""
 _USES = {
     "clip": "models of kind open_clip",
+    "onnx": "models of kind onnx",
     "timm": "models of kind timm and hf",
+    "transformers": "models of kind transformers",
     "remote": "shard sets and records at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.model_specs import AnyPretrained
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.extras.new_project.draft import Draft
+from tta_pipeline.extras.new_project.draft_sets import draft_sets
 from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import (
     ALL_METHODS,
@@ -19,17 +20,10 @@ from tta_pipeline.extras.new_project.template import (
 from tta_pipeline.util.files import advice, write_once
 from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, name_problem
 
-__all__ = ["EXAMPLES", "Draft", "draft_benchmark", "write_new_file"]
+__all__ = ["EXAMPLES", "OF_SETS", "Draft", "draft_benchmark", "write_new_file"]
 
-
-class Draft(NamedTuple):
-    """A benchmark file that is not written yet."""
-
-    text: str
-    commands: tuple[str, str]
-    """The commands to run next: one that tries one cell, and one that runs all."""
-    remarks: tuple[str, ...]
-    """What the user should know of the images that were found; the text has these sentences too."""
+OF_SETS = "ttabc"
+"""Name of the table that is imitated with the sets of a folder: methods for a CLIP."""
 
 
 def draft_benchmark(
@@ -46,7 +40,7 @@ def draft_benchmark(
         name: Name of the benchmark.
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
         like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
-            the digits under all methods, whose file is complete.
+            the digits under all methods, whose file is complete. With one folder: `OF_SETS`, for all sets in it.
         own_folder: Folder with the user's own shift sets.
         draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
             or one to fill in.
@@ -62,6 +56,8 @@ def draft_benchmark(
             or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "
             f"{MAX_NAME_LENGTH} in all, and none of {', '.join(sorted(embedded))}"
         )
+    if like == OF_SETS:
+        return draft_sets(name, *paths)
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
     is_complete = found is EXAMPLES[ALL_METHODS]
     text = all_methods_text() if is_complete else benchmark_text(name, found, draft_model and draft_model(found))

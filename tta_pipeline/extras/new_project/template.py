@@ -73,7 +73,7 @@ def benchmark_text(name: str, found: Survey, model: tuple[str, AnyPretrained] | 
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
     model_name, section = model or ("resnet50" if found.num_labels == 1000 else "my_model", None)
     mean, std = usual_normalisation(found.fitting_size)
-    return _template().render(
+    return load_template("benchmark.yaml.j2").render(
         name=name, found=found, using_source=using_source, methods=METHODS, presets=PRESETS, model=model_name,
         section=section and section.model_dump(mode="json", exclude_defaults=True), mean=list(mean), std=list(std),
     )  # fmt: skip
@@ -93,7 +93,8 @@ def next_commands(name: str, found: Survey) -> tuple[str, str]:
 
 
 @cache
-def _template() -> Template:
+def load_template(name: str) -> Template:
+    """Return the template *name* of a benchmark file."""
     environment = Environment(  # noqa: S701 - YAML, not HTML
         loader=PackageLoader(__package__, "files"),
         undefined=StrictUndefined,
@@ -102,7 +103,7 @@ def _template() -> Template:
         keep_trailing_newline=True,
     )
     environment.filters |= {"quote": _quote, "value": _value, "wrap": _wrap}
-    return environment.get_template("benchmark.yaml.j2")
+    return environment.get_template(name)
 
 
 def _quote(path: Path | str) -> str:

@@ -39,6 +39,8 @@ class CollectedResult:
     records: Sequence[Record]
     sample_list: bytes | None
     """Content of the file that lists the samples of the subset; None: there is no such file."""
+    predictions: Sequence[Path]
+    """Files with the prediction of each sample, one for each cell; empty unless they are published."""
 
     @property
     def rows(self) -> Sequence[Evaluation]:
@@ -46,14 +48,18 @@ class CollectedResult:
         return [_evaluation(record) for record in self.records]
 
 
-def collect_result(results: ExperimentResults) -> CollectedResult | None:
+def collect_result(results: ExperimentResults, *, with_predictions: bool = False) -> CollectedResult | None:
     """Return an experiment's published result, from records of its present settings; None if no stream is recorded.
 
     All stored predictions are read and counted again.
 
+    Args:
+        results: The experiment.
+        with_predictions: Whether the prediction of each sample is published, as a paired test needs it.
+
     Raises:
-        RecordError: a record or its predictions are damaged, cells were evaluated with different settings, or the list
-            of the subset's samples has changed.
+        RecordError: a record or its predictions are damaged, cells were evaluated with different settings, the list
+            of the subset's samples has changed, or predictions to be published were not kept.
     """
     recorded = results.recorded_keys()
     places = [place for key in results.keys if key in recorded for place in results.places(key)]
@@ -66,8 +72,20 @@ def collect_result(results: ExperimentResults) -> CollectedResult | None:
     _require_uniform(results, rows)
     missing = tuple(key.key for key in results.keys if key not in recorded)
     return CollectedResult(
-        result=_make_result(results, places, records, missing), records=records, sample_list=sample_list
+        result=_make_result(results, places, records, missing, with_predictions=with_predictions),
+        records=records,
+        sample_list=sample_list,
+        predictions=[_kept_file(results, *each) for each in zip(places, rows, strict=True)] if with_predictions else [],
     )
+
+
+def _kept_file(results: ExperimentResults, place: Place, row: Evaluation) -> Path:
+    if row.samples_sha256 is None:
+        raise RecordError(
+            f"{results.experiment_name} at {place.cell.key} kept no predictions; expected one for each sample: "
+            "evaluate it again with keep_predictions, or publish without --predictions"
+        )
+    return results.samples_path(results.record_name(place), row.samples_sha256)
 
 
 def _evaluation(record: Record) -> Evaluation:
@@ -77,6 +95,11 @@ def _evaluation(record: Record) -> Evaluation:
 
 def _require_verified(results: ExperimentResults, rows: Sequence[Evaluation]) -> None:
     for row in rows:
+        if row.error is None:
+            raise RecordError(
+                f"{results.experiment_name} was evaluated without labels at {row.corruption}|{row.severity}; expected "
+                "errors to publish: add labels by `tta-pipeline results label`"
+            )
         for problem in results.prediction_problems(row):
             raise RecordError(problem)
 
@@ -125,10 +148,15 @@ def _published_settings(config: str) -> dict[str, Any]:
 
 
 def _make_result(
-    results: ExperimentResults, places: Sequence[Place], records: Sequence[Record], missing: tuple[str, ...]
+    results: ExperimentResults,
+    places: Sequence[Place],
+    records: Sequence[Record],
+    missing: tuple[str, ...],
+    *,
+    with_predictions: bool,
 ) -> ExperimentResult:
     rows = [_evaluation(record) for record in records]
-    cells = tuple(_outcome(*each) for each in zip(places, records, strict=True))
+    cells = tuple(_outcome(*each, with_predictions=with_predictions) for each in zip(places, records, strict=True))
     first, benchmark = rows[0], results.benchmark
     return ExperimentResult(
         benchmark=benchmark.name,
@@ -179,7 +207,7 @@ def evaluation_command(results: ExperimentResults) -> str:
     return f"dg launch --assets '{asset}' {where}"
 
 
-def _outcome(place: Place, record: Record) -> CellOutcome:
+def _outcome(place: Place, record: Record, *, with_predictions: bool) -> CellOutcome:
     row = _evaluation(record)
     names = (
         "corruption", "severity", "num_samples", "num_correct", "error", "top5_error", "nll", "ece", "manifest_sha256",
@@ -190,6 +218,7 @@ def _outcome(place: Place, record: Record) -> CellOutcome:
         seed=place.plan.seed,
         position=place.segment.position,
         in_mean=row.in_mean is not False,
+        samples_sha256=row.samples_sha256 if with_predictions else None,
         record_sha256=record.sha256,
         fingerprint_parts=json.loads(row.fingerprint_parts),
         **{name: getattr(row, name) for name in names},

@@ -38,8 +38,8 @@ _PART = {
 }  # fmt: skip
 """Words for the parts of a fingerprint in an answer."""
 _CONTEXT_FACTS = (
-    "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "numpy", "pillow", "simplejpeg", "gpu_name",
-    "cpu_model", "compute_threads", "num_processes",
+    "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "numpy", "pillow", "simplejpeg",
+    "gpu_name", "cpu_model", "compute_threads", "num_processes",
 )  # fmt: skip
 """Libraries and facts of the machine that may change a prediction although they are in no fingerprint."""
 Outcome = Literal["same hash", "same error", "other error"]
@@ -222,6 +222,8 @@ def _compare_cells(
     for key in keys:
         for place in results.places(key):
             row = results.row(place)
+            if row.error is None:
+                raise EvaluationError(f"{place.text} has no labels here; expected the labels of the published result")
             published = then[_key_of_place(key, place)]
             yield CellComparison(
                 name=published.name,

@@ -19,6 +19,8 @@ from tta_pipeline.util.validation_errors import mistakes
 RESULT_FILE = "result.json"
 SAMPLE_LIST = "subset"
 """Folder beside the result for the file that lists the samples of the subset, if there is one."""
+PREDICTIONS = "predictions"
+"""Folder beside the result for the predictions of each sample, a file for each cell, if they are published."""
 Facts = dict[str, JsonValue]
 _MOST_BYTES = 2**28
 
@@ -47,6 +49,8 @@ class CellOutcome(ConfigModel):
     """sha256 of the samples' keys in stream order."""
     predictions_sha256: str
     """sha256 of the predicted labels in stream order, int64 little-endian."""
+    samples_sha256: str | None = None
+    """sha256 of the file with the prediction of each sample; null: the folder has none."""
     record_sha256: str
     """sha256 of the result record."""
     fingerprint_parts: Facts

@@ -1,5 +1,6 @@
 """Writes the folder of a published experiment."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.reproduction.collected_result import CollectedResult
-from tta_pipeline.extras.reproduction.result import RESULT_FILE, SAMPLE_LIST, ExperimentResult
+from tta_pipeline.extras.reproduction.result import PREDICTIONS, RESULT_FILE, SAMPLE_LIST, ExperimentResult
 from tta_pipeline.extras.reproduction.robustbench import model_info, unaggregated_csv
 from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.results.evaluation_record import columns
@@ -30,7 +31,7 @@ _README = """# {experiment} on {title}
 | `unaggregated_results.csv` | accuracy of each cell, in RobustBench's columns |
 | `cells.parquet` | every fact of every cell, as in the table `evaluations` |
 | `benchmark.yaml` | the benchmark file; its paths are those of the machine that evaluated |
-| `citation.bib` | what to cite: method and data |{subset_row}
+| `citation.bib` | what to cite: method and data |{more_rows}
 
 Evaluate it in a project with this benchmark: `{command}`
 
@@ -83,6 +84,9 @@ def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, ci
     if found.sample_list is not None:
         (folder / SAMPLE_LIST).mkdir()
         (folder / str(result.sample_list)).write_bytes(found.sample_list)
+    for path in found.predictions:
+        (folder / PREDICTIONS).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / PREDICTIONS / path.name)
     (folder / "citation.bib").write_text(bibtex(result, citation))
     (folder / "README.md").write_text(
         _README.format(
@@ -90,11 +94,16 @@ def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, ci
             title=result.title,
             headline=_headline(result),
             command=result.command,
-            subset_row=""
-            if found.sample_list is None
-            else f"\n| `{SAMPLE_LIST}/` | the samples of the subset, a line each |",
+            more_rows=_more_rows(found),
         )
     )
+
+
+def _more_rows(found: CollectedResult) -> str:
+    """Return rows of the README for the folders that not every result has."""
+    subset = "" if found.sample_list is None else f"\n| `{SAMPLE_LIST}/` | the samples of the subset, a line each |"
+    kept = f"\n| `{PREDICTIONS}/` | the prediction of each sample, a Parquet file for each cell |"
+    return subset + (kept if found.predictions else "")
 
 
 def _headline(result: ExperimentResult) -> str:

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
+from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
@@ -173,11 +174,14 @@ def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
 
 
 def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
+    errors = tuple(row.error for row in rows if row.error is not None)
+    if len(errors) < len(rows):
+        raise EvaluationError("found held-out cells without labels; expected labels, since trials are chosen by error")
     return Trial(
         trial=trial_name(combination),
         hyperparameters=as_json(combination),
-        error=sum(row.error for row in rows) / len(rows),
-        errors=tuple(row.error for row in rows),
+        error=sum(errors) / len(errors),
+        errors=errors,
         **_label_free_means(rows),
         cells=tuple(f"{row.corruption}|{row.severity}" for row in rows),
         num_diverged=sum(row.diverged for row in rows),

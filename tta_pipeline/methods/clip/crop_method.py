@@ -71,3 +71,8 @@ class CropMethod(Method):
         """Return float32 logits (V, K) and features (V, D) of the *views* of one image."""
         logits = self._forward(views).float()
         return logits, self._towers.take_image_features()
+
+
+def count_kept(num_views: int, share: float) -> int:
+    """Return how many of *num_views* views are the given *share* of them, at least one."""
+    return max(1, int(num_views * share))

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry, Paper
+from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters, Hyperparameters, MethodEntry, Paper
 from tta_pipeline.util.config_model import MAX_COUNT
 
 
@@ -140,6 +140,17 @@ class EcalpHyperparameters(Hyperparameters):
     """Share of the neighbours' labels in a new label; the rest is the label that an image kept (alpha)."""
     num_turns: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Number of times that labels go to the neighbours, for each image of the stream."""
+
+
+class StatAHyperparameters(Hyperparameters):
+    """Hyperparameters of StatA."""
+
+    anchor_weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Number of images that the text of a class counts for beside those of the batch (alpha in the paper)."""
+    text_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the zero-shot logits in the logits of an assignment; 0: the Gaussians alone decide."""
+    num_turns: int = Field(default=10, ge=1, le=MAX_COUNT)
+    """Number of times that Gaussians and assignments are found anew."""
 
 
 METHODS: Mapping[str, MethodEntry] = {
@@ -292,5 +303,37 @@ METHODS: Mapping[str, MethodEntry] = {
             title="BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping",
         ),
         passes=64,
+    ),
+    "stata": MethodEntry(
+        implementation="tta_pipeline.methods.clip.stata:StatA",
+        summary="Gaussians of the classes in a batch of a CLIP's features, held near the texts where there is little.",
+        presets=dict.fromkeys(PRESETS, StatAHyperparameters()),
+        needs="clip",
+        paper=Paper(
+            authors="Zanella, Maxime and Fuchs, Clément and De Vleeschouwer, Christophe and Ben Ayed, Ismail",
+            venue="CVPR",
+            year=2025,
+            arxiv="2501.03729",
+            title="Realistic Test-Time Adaptation of Vision-Language Models",
+        ),
+    ),
+    "batclip": MethodEntry(
+        implementation="tta_pipeline.methods.clip.batclip:Batclip",
+        summary="Norm layers of both towers of a CLIP adapt, so that images are near to their text and classes far "
+        "apart.",
+        predicts_by_network=True,
+        presets={
+            **dict.fromkeys(PRESETS, GradientHyperparameters(lr=5e-4, optimizer="adamw", weight_decay=0.01)),
+            "cifar": GradientHyperparameters(lr=1e-3, optimizer="adamw", weight_decay=0.01),
+        },
+        needs="clip",
+        paper=Paper(
+            authors="Maharana, Sarthak Kumar and others",
+            venue="ICCV",
+            year=2025,
+            arxiv="2412.02837",
+            title="BATCLIP: Bimodal Online Test-Time Adaptation for CLIP",
+        ),
+        passes=3,
     ),
 }

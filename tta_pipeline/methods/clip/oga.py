@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.clip.entries import OgaHyperparameters
-from tta_pipeline.methods.clip.image_cache import enter, make_entropies
+from tta_pipeline.methods.clip.image_cache import ImageCache
 from tta_pipeline.methods.clip.image_method import ImageMethod
 from tta_pipeline.methods.losses import entropy
 
@@ -30,24 +30,23 @@ class Oga(ImageMethod):
     """Predicts by Gaussians of cached images and the zero-shot prior; logits are those of the posterior."""
 
     name = "oga"
-    state_attrs = ("_cache", "_entropies")
+    state_attrs = ("_cache",)
 
     def __init__(self, model: nn.Module, hyperparameters: OgaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._weight = hyperparameters.likelihood_weight
         num_classes, width = self._towers.text_features.shape
-        self._cache = torch.zeros(num_classes, hyperparameters.cache_size, width, device=self.device)
-        self._entropies = make_entropies(num_classes, hyperparameters.cache_size, self.device)
+        self._cache = ImageCache(num_classes, hyperparameters.cache_size, widths=[width], device=self.device)
 
     def _predict_features(self, features: torch.Tensor) -> torch.Tensor:
         text_features = self._towers.text_features
         logits = self._towers.scale * features @ text_features.T
         for feature, label, uncertainty in zip(features, logits.argmax(1), entropy(logits), strict=True):
-            enter(self._entropies, label, uncertainty, (self._cache, feature))
-        is_kept = self._entropies.isfinite()
+            self._cache.enter(label, uncertainty, feature)
+        cached, is_kept = self._cache.features, self._cache.is_kept
         has_mean = (is_kept.sum(1) >= _MIN_FOR_MEAN).unsqueeze(1)
-        means = (self._cache * is_kept.unsqueeze(2)).mean(1).where(has_mean, text_features)
-        directions = means @ _precision(self._cache, is_kept, means)
+        means = (cached * is_kept.unsqueeze(2)).mean(1).where(has_mean, text_features)
+        directions = means @ _precision(cached, is_kept, means)
         # The image's own quadratic term is the same for all classes.
         return logits + self._weight * (features @ directions.T - (directions * means).sum(1) / 2)
 

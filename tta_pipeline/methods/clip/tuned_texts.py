@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.clip.crop_method import CropMethod
+from tta_pipeline.methods.clip.crop_method import CropMethod, count_kept
 from tta_pipeline.methods.clip.entries import TunedTextsHyperparameters
 from tta_pipeline.methods.losses import entropy, marginal_entropy
 
@@ -22,7 +22,7 @@ class TunedTexts(CropMethod):
     def __init__(self, model: nn.Module, hyperparameters: TunedTextsHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
-        self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
+        self._num_kept = count_kept(hyperparameters.num_views, hyperparameters.kept_share)
 
     @abstractmethod
     def _untuned(self) -> torch.Tensor:

@@ -44,6 +44,12 @@ class TwoTowers:
         weight: torch.Tensor = self._classifier.head.weight
         return weight.detach().float() / self.scale
 
+    @property
+    def tower(self) -> nn.Module:
+        """The image tower, which maps images to features (B, D) of any length."""
+        tower: nn.Module = self._classifier.tower
+        return tower
+
     def prompts(self, device: torch.device) -> nn.Module:
         """Return a copy of the prompts on *device*, with frozen parameters.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.methods.clip.crop_method import CropMethod
+from tta_pipeline.methods.clip.crop_method import CropMethod, count_kept
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
 from tta_pipeline.methods.losses import entropy
 
@@ -23,7 +23,7 @@ class Zero(CropMethod):
 
     def __init__(self, model: nn.Module, hyperparameters: ZeroHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
+        self._num_kept = count_kept(hyperparameters.num_views, hyperparameters.kept_share)
 
     def _predict_views(self, logits: torch.Tensor, features: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
         return torch.stack([self._vote(of_image) for of_image in logits])

@@ -178,9 +178,13 @@ class ShotImHyperparameters(GradientHyperparameters):
 class UnientHyperparameters(GradientHyperparameters):
     """Hyperparameters of UniEnt and OSTTA."""
 
-    samples: Literal["all", "surer"] = "all"
-    """Known samples whose entropy is minimised: all, or those that the model gives at least the source model's
-    probability of the source model's label."""
+    samples: Literal["all", "surer", "reliable"] = "all"
+    """Known samples whose entropy is minimised: all; those that the model gives at least the source model's probability
+    of the source model's label; or ETA's choice, with ETA's weights."""
+    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
+    d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
     split: Literal["none", "hard", "soft"] = "hard"
     """How known samples are told from unknown ones: not at all; each is one or the other, as in UniEnt; or each is both
     in the proportion of its probabilities, as in UniEnt+."""
@@ -188,6 +192,23 @@ class UnientHyperparameters(GradientHyperparameters):
     """Weight of the mean entropy of unknown samples, which is maximised."""
     marginal_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     """Weight of the entropy of the mean prediction, which is maximised."""
+
+
+class SottaHyperparameters(TopHyperparameters):
+    """Hyperparameters of SoTTA."""
+
+    steps: Literal[1] = 1
+    """Number of updates for every `update_frequency` images."""
+    threshold: float = Field(default=0.99, ge=0, le=1)
+    """Confidence from which on an image enters the memory; 0.66 for CIFAR-100, 0.33 for ImageNet."""
+    memory_size: int = Field(default=64, ge=2, le=MAX_COUNT)
+    """Number of images in the memory."""
+    update_frequency: int = Field(default=64, ge=1, le=MAX_COUNT)
+    """Number of images of the stream from one update to the next."""
+    bn_momentum: float = Field(default=0.2, ge=0, le=1)
+    """Weight of the memory's statistics in those of batch norm, in each of the two passes of an update."""
+    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Distance of the ascent step, after which the second gradient is computed."""
 
 
 class ImseHyperparameters(GradientHyperparameters):
@@ -461,7 +482,7 @@ METHODS: Mapping[str, MethodEntry] = {
         summary="Entropy minimisation on samples of whose label the model is no less sure than the source model was.",
         presets={
             "imagenet": UnientHyperparameters(lr=1e-3, samples="surer", split="none"),
-            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none"),
+            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none", d_margin=0.4),
         },
         paper=Paper(
             authors="Lee, Jungsoo and others",
@@ -477,7 +498,7 @@ METHODS: Mapping[str, MethodEntry] = {
         summary="Entropy falls for images that look known, and rises for those that look unknown.",
         presets={
             "imagenet": UnientHyperparameters(lr=1e-3),
-            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam"),
+            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
         },
         paper=Paper(
             authors="Gao, Zhengqing and others",
@@ -487,6 +508,23 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Unified Entropy Optimization for Open-Set Test-Time Adaptation",
         ),
         passes=4,
+    ),
+    "sotta": MethodEntry(
+        implementation="tta_pipeline.methods.entropy.sotta:Sotta",
+        predicts_by_network=True,
+        summary="Sharpness-aware entropy minimisation on a memory of sure images of all classes.",
+        presets={
+            "imagenet": SottaHyperparameters(lr=1e-3, optimizer="adam", threshold=0.33),
+            "cifar": SottaHyperparameters(lr=1e-3, optimizer="adam"),
+        },
+        paper=Paper(
+            authors="Gong, Taesik and others",
+            venue="NeurIPS",
+            year=2023,
+            arxiv="2310.10074",
+            title="SoTTA: Robust Test-Time Adaptation on Noisy Data Streams",
+        ),
+        passes=7,
     ),
     "imse": MethodEntry(
         implementation="tta_pipeline.methods.entropy.imse:Imse",

@@ -10,14 +10,16 @@ Gao et al. 2024, "Unified entropy optimization for open-set test-time adaptation
   image for the nearer component's; soft (UniEnt+) weights each entropy by the probability of the component; none takes
   every image for known.
 - `samples` surer (OSTTA, section 3.2): of the known images, only those enter that the model gives at least the source
-  model's probability of the source model's label.
+  model's probability of the source model's label. reliable (UniEnt on EATA, without the Fisher penalty): only ETA's
+  choice of them, each with the weight exp(E0 - H); with the soft split, H is the weighted entropy.
 
 Parameters and statistics are Tent's, for the source model too, as in the authors' code. Images are scored as known by
 the logsumexp of their logits, as there. A mean over no image is 0; in the authors' code it is NaN.
 """
 
+import math
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from tta_pipeline.methods.ema import frozen_copy
+from tta_pipeline.methods.entropy.diverse_samples import DiverseSamples
 from tta_pipeline.methods.entropy.entries import UnientHyperparameters
 from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.gradient_method import GradientMethod
@@ -37,11 +40,14 @@ class Unient(GradientMethod):
     """Minimises the entropy of known images, maximises that of unknown ones, and keeps all classes in use."""
 
     name = "unient"
+    state_attrs: ClassVar[tuple[str, ...]] = ("_seen",)
 
     def __init__(self, model: nn.Module, hyperparameters: UnientHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._source_model = frozen_copy(self.model)
+        self._e0 = hyperparameters.e_margin * math.log(self.num_classes)
+        self._seen = DiverseSamples(num_classes=self.num_classes, d_margin=hyperparameters.d_margin, device=self.device)
         if hyperparameters.split != "none":
             classifier = find_classifier(self._source_model, num_classes=self.num_classes, method=self.name)
             self._prototypes = normalize(classifier.weight.detach().float(), dim=1)
@@ -62,20 +68,27 @@ class Unient(GradientMethod):
         return super()._adapt(images)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        entropies, known, chosen = entropy(logits), self._known, self._chosen(logits.detach())
-        if self._settings.split == "soft":
-            pull, push = _mean(entropies * known, chosen), (entropies * (1 - known)).mean()
-        else:
-            pull, push = _mean(entropies, known * chosen), _mean(entropies, 1 - known)
+        entropies, known = entropy(logits), self._known
+        is_soft = self._settings.split == "soft"
+        own = entropies * known if is_soft else entropies
+        chosen = self._chosen(logits.detach(), own.detach(), torch.ones_like(known) if is_soft else known)
+        weights = torch.exp(self._e0 - own.detach()) if self._settings.samples == "reliable" else 1.0
+        pull = _mean(own * weights, chosen)
+        push = (entropies * (1 - known)).mean() if is_soft else _mean(entropies, 1 - known)
         spread = self._settings.marginal_weight * marginal_entropy(logits)
         return pull - self._settings.unknown_weight * push - spread
 
-    def _chosen(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return 1 for each sample whose entropy is minimised if it is known, 0 for the others, (B,)."""
-        if self._settings.samples == "all":
-            return torch.ones_like(self._known)
-        surest, labels = self._source_logits.softmax(1).max(1)
-        return (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= surest).float()
+    def _chosen(self, logits: torch.Tensor, entropies: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """Return 1 for each of *candidates*, (B,) of 1 and 0, whose entropy is minimised, 0 for the others, (B,)."""
+        match self._settings.samples:
+            case "surer":
+                surest, labels = self._source_logits.softmax(1).max(1)
+                return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= surest)
+            case "reliable":
+                kept = self._seen.choose(logits.softmax(1), (candidates > 0) & (entropies < self._e0))
+                return torch.zeros_like(candidates).index_fill(0, kept, 1.0)
+            case _:
+                return candidates
 
     def _known_shares(self) -> torch.Tensor:
         """Return how far each image of the source model's last pass counts as known, in [0, 1], (B,)."""

@@ -75,7 +75,13 @@ class CellResults:
         found: dict[str, Entry] = {}
         for entry in self.entries:
             found.setdefault(entry.experiment, entry)
-        return dict(sorted(found.items(), key=lambda each: each[1].row.error))
+        return dict(sorted(found.items(), key=lambda each: by_error(each[1])))
+
+
+def by_error(entry: Entry) -> tuple[bool, float]:
+    """Return where *entry* stands in ascending order of error; results without labels come last."""
+    error = entry.row.error
+    return error is None, error or 0.0
 
 
 def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
@@ -198,7 +204,7 @@ class ChartData:
     """Data of the charts of an experiment on a cell."""
 
     bins: Sequence[tuple[float, float, int]]
-    """Mean confidence, accuracy and number of samples of each confidence bin that has any."""
+    """Mean confidence, accuracy and number of samples of each confidence bin that has any; none without labels."""
     batches: Sequence[tuple[int, float | None, float]]
     """Images so far, accuracy, and milliseconds per image, for consecutive parts of the stream."""
     resets: Sequence[int]
@@ -208,7 +214,8 @@ class ChartData:
 def chart_data(row: Evaluation) -> ChartData:
     """Return the data of the charts of *row*; in a pass over several cells, only the first has batches."""
     bins = row.calibration
-    sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
+    correct = bins.correct_counts
+    sums = () if correct is None else zip(bins.counts, bins.confidence_sums, correct, strict=True)
     return ChartData(
         bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
         batches=_timeline_points(row),

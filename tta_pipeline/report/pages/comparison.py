@@ -42,14 +42,15 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
-def verdict_on(names: tuple[str, str], pair: Pair, *, p_value: float | None = None) -> str | None:
+def verdict_on(names: tuple[str, str], pair: Pair, *, p_value: float | None = None, num_tests: int = 1) -> str | None:
     """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean.
 
-    *p_value* stands in place of the pair's own where the pair was chosen among several.
+    *p_value* stands in place of the pair's own where the pair was chosen among *num_tests*.
     """
     if pair.change is None or pair.means is None:
         return None
-    return say_verdict(names, pair.means, pair.change if p_value is None else replace(pair.change, p_value=p_value))
+    change = pair.change if p_value is None else replace(pair.change, p_value=p_value)
+    return say_verdict(names, pair.means, change, num_tests=num_tests)
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

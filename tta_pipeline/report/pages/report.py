@@ -106,7 +106,8 @@ class Findings:
     tables: Mapping[str, Table]
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
+    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order; NaN where
+    there are no labels."""
     intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     """Errors by corruption with their intervals, of the experiments with stored predictions."""
 
@@ -137,7 +138,7 @@ class Findings:
 
     @property
     def means(self) -> Mapping[str, float]:
-        """Mean error by experiment over the shifts that count in the mean of their set; NaN if none does."""
+        """Mean error by experiment over the cells with labels that count in their set's mean; NaN if none does."""
         return {name: _mean(self.in_mean(name).values()) for name in self.errors}
 
     def in_mean(self, experiment: str) -> Mapping[Cell, float]:
@@ -179,6 +180,15 @@ SECTIONS = (
         "2). Clean images may have more classes than a set.",
         sql=queries.SHIFT_SETS,
         draw=lambda _, table: accuracy_against_clean(table),
+        is_across_sets=True,
+    ),
+    ReportSection(
+        name="groups",
+        title="Means over groups of shift sets",
+        text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
+        "95 % interval is about other images of the same sets. Published means stand beside those of the same sets, "
+        "weights and method.",
+        sql=queries.GROUP_MEANS,
         is_across_sets=True,
     ),
     ReportSection(
@@ -397,7 +407,7 @@ def _maps(found: Findings, gathered: CollectedResults) -> Sequence[Mapping[str, 
     return [
         {
             "experiment": experiment,
-            "mean": format_value("error", found.means[experiment] if found.in_mean(experiment) else None),
+            "mean": format_value("error", None if math.isnan(found.means[experiment]) else found.means[experiment]),
             "rows": [
                 (
                     name,
@@ -417,11 +427,13 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
     error = errors.get(cell)
     if error is None:
         return None
-    background, ink = error_colours(error)
+    is_known = not math.isnan(error)
+    background, ink = error_colours(error) if is_known else ("transparent", "inherit")
     page = f"{cell.corruption}-{cell.severity}"
     return {
-        "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.1f}",
-        "whole": error, "background": background, "ink": ink,
+        "page": page if page in pages else None, "severity": cell.severity,
+        "error": f"{100 * error:.1f}" if is_known else "no labels", "whole": error if is_known else "",
+        "background": background, "ink": ink,
     }  # fmt: skip
 
 
@@ -433,7 +445,8 @@ def _read_findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) 
     errors: dict[str, dict[Cell, float]] = {}
     for name, corruption, severity, error, _ in tables["heat_map"].rows:
         if name in benchmark.experiments:
-            errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = error
+            known = math.nan if error is None else error
+            errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = known
     errors = {name: errors[name] for name in _comparable_experiments(benchmark, errors)}
     return Findings(benchmark=benchmark, tables=tables, errors=errors)
 
@@ -459,6 +472,8 @@ def _headline(found: Findings, compared: Pairs) -> str:
     errors = found.in_mean(found.best)
     if not errors:
         return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
+    if math.isnan(found.means[found.best]):
+        return f"{len(found.errors)} experiments on {len(errors)} cells without labels: their errors are not known."
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
         for corruption in {cell.corruption for cell in errors}
@@ -490,7 +505,7 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     if second not in corrected:
         return ""
     names = (best, second) if (best, second) in compared else (second, best)
-    return f"{verdict_on(names, compared[names], p_value=corrected[second])} "
+    return f"{verdict_on(names, compared[names], p_value=corrected[second], num_tests=len(corrected))} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
@@ -566,4 +581,6 @@ def _samples_of(results: ExperimentResults, cell: Cell) -> tuple[str, Sequence[S
 
 
 def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+    """Return the mean of those of *values* that are numbers; NaN if none is."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan

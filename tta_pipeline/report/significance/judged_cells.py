@@ -81,9 +81,15 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples | 
         samples: The samples of the cell if already opened; None: they are opened here.
 
     Raises:
-        RecordError, ManifestError: see `read_predictions`.
+        RecordError: the cell was evaluated without labels; see also `read_predictions`.
+        ManifestError: see `read_predictions`.
     """
     row = results.row(place)
+    if row.num_correct is None:
+        raise RecordError(
+            f"{results.experiment_name} at {place.cell.key} was evaluated without labels; expected labels: add them by "
+            "`tta-pipeline results label`"
+        )
     samples = samples or CellSamples.open(results, place.cell)
     kept, index = read_predictions(results, place, row, samples.shard_set), samples.shard_set.index
     order = np.argsort(samples.rank[kept.positions], kind="stable")
@@ -122,11 +128,9 @@ def read_predictions(
             f"{called} was evaluated on shards with manifest {row.manifest_sha256}, but {shard_set.folder} has "
             f"{shard_set.manifest.sha256}: evaluate it again"
         )
-    num_correct = kept.num_correct(shard_set.index)
-    if num_correct != row.num_correct or kept.sha256 != row.predictions_sha256:
+    if not kept.agree(row, shard_set.index):
         raise RecordError(
-            f"{called} has {len(kept.positions) - num_correct} wrong stored predictions; expected "
-            f"{row.num_samples - row.num_correct}, with the hash in its record: evaluate it again with "
-            "`remeasure`"
+            f"{called} has {kept.num_correct(shard_set.index)} correct stored predictions; expected "
+            f"{row.num_correct} of {row.num_samples}, with the hash in its record: evaluate it again with `remeasure`"
         )
     return kept

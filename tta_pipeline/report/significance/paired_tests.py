@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,8 @@ import numpy.typing as npt
 NUM_DRAWS = 10_000
 LEVEL = 0.05
 """Largest p-value that counts as more than chance; intervals cover 1 - `LEVEL`."""
+POWER = 0.8
+"""Share of cases in which a change of the size `Estimate.detectable` is shown."""
 _SEED = 0
 """Seed of the resampling, so that the same results give the same intervals."""
 
@@ -60,6 +63,19 @@ class Estimate:
     high: float
     p_value: float
     """Two-sided p-value for the hypothesis that the mean is 0."""
+    standard_error: float
+    """Standard deviation of the mean over resamples of the images. At least the one at which the smallest detectable
+    change is the work of so few images that their number alone is as uncertain."""
+
+    def detectable(self, *, num_tests: int = 1) -> float:
+        """Return the smallest true change that these images would show in 80 % of cases, as one of *num_tests* tests.
+
+        (z of 1 - level / 2 + z of the power) standard errors, where the level is `LEVEL` / *num_tests*: the planning of
+        Cohen 1988, "Statistical power analysis for the behavioral sciences", with the spread that was measured and not
+        the change that was found. Card et al. 2020, "With little power comes great responsibility", ask for it beside
+        each comparison of accuracies.
+        """
+        return _quantiles(num_tests) * self.standard_error
 
 
 def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, lowest: float, same_images: bool) -> Estimate:
@@ -84,7 +100,20 @@ def estimate_mean(cells: Sequence[npt.NDArray[np.float64]], *, lowest: float, sa
     if low == high:
         unseen = largest_unseen_share(num_images)
         low, high = low - unseen * (low - lowest), high + unseen * (1 - high)
-    return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means))
+    standard_error = max(float(means.std()), _quantiles(1) * _mean_change(cells, same_images=same_images) / num_images)
+    return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means), standard_error=standard_error)
+
+
+def _mean_change(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> float:
+    """Return the mean size of the values that are not 0, each weighted by its size; 1 if all are 0."""
+    values = np.abs(np.mean(cells, axis=0) if same_images else np.concatenate(cells))
+    return float((values**2).sum() / values.sum()) if values.any() else 1.0
+
+
+def _quantiles(num_tests: int) -> float:
+    """Return the number of standard errors from which on a change is shown with `POWER`, as one of *num_tests*."""
+    normal = NormalDist()
+    return normal.inv_cdf(1 - LEVEL / num_tests / 2) + normal.inv_cdf(POWER)
 
 
 def largest_unseen_share(num_images: int) -> float:
@@ -95,6 +124,39 @@ def largest_unseen_share(num_images: int) -> float:
     about 3.7 / N.
     """
     return float(1 - (LEVEL / 2) ** (1 / num_images))
+
+
+def clopper_pearson(count: int, total: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of a share of which *count* of *total* samples are known (Clopper and Pearson)."""
+    from scipy.special import betaincinv
+
+    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, LEVEL / 2))
+    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1 - LEVEL / 2))
+    return low, high
+
+
+def estimate_from_counts(cells: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> Estimate:
+    """Estimate the mean over *cells* of the error of B minus the error of A, from counts alone.
+
+    The interval of a difference is that of Agresti and Caffo 2000, "Simple and effective confidence intervals for
+    proportions and differences of proportions", as if A and B had seen different images: on the same images it is wider
+    than a paired one unless their errors exclude each other. Cells count as wholly dependent, since severities show the
+    same images: the standard deviation of their mean is at most the mean of theirs.
+
+    Args:
+        cells: Numbers of wrong samples and of samples of A, and those of B, for each cell.
+    """
+    from scipy.special import ndtr, ndtri
+
+    wrong, total = np.moveaxis(np.array(cells, float), 2, 0)  # each of shape (cells, 2)
+    mean = float(np.diff(wrong / total).mean())
+    shares = (wrong + 1) / (total + 2)
+    center = float(np.diff(shares).mean())
+    deviation = float(np.sqrt((shares * (1 - shares) / (total + 2)).sum(1)).mean())
+    half = float(ndtri(1 - LEVEL / 2)) * deviation
+    low, high = min(mean, center - half), max(mean, center + half)
+    p_value = float(2 * ndtr(-abs(center) / deviation))
+    return Estimate(mean=mean, low=low, high=high, p_value=p_value, standard_error=deviation)
 
 
 def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:

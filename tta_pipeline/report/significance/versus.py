@@ -55,6 +55,11 @@ class Comparison:
     error_change_low: float
     """Lower end of the 95 % interval of the change, by the paired bootstrap over images."""
     error_change_high: float
+    error_change_se: float
+    """Standard error of the change, over images."""
+    detectable: float
+    """Smallest true change that would be shown in 80 % of cases, at the level left by the number of rows; see
+    `Estimate.detectable`."""
     only_a_wrong: int
     only_b_wrong: int
     p_value: float
@@ -67,14 +72,22 @@ class Comparison:
     """The experiment that is better by more than chance; None: neither is."""
 
     @property
+    def change(self) -> Estimate:
+        """Error of B minus error of A, with its uncertainty."""
+        return Estimate(
+            mean=self.error_change,
+            low=self.error_change_low,
+            high=self.error_change_high,
+            p_value=self.p_value,
+            standard_error=self.error_change_se,
+        )
+
+    @property
     def sentence(self) -> str:
         """The verdict of this row, in a sentence."""
-        change = Estimate(
-            mean=self.error_change, low=self.error_change_low, high=self.error_change_high, p_value=self.p_value
-        )
         where = "over their common cells" if self.corruption == MEAN else f"on {self.corruption}"
         names = (self.experiment_a, self.experiment_b)
-        return say_verdict(names, (self.error_a, self.error_b), change, where=where)
+        return say_verdict(names, (self.error_a, self.error_b), self.change, where=where)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +256,8 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         error_change=change.mean,
         error_change_low=change.low,
         error_change_high=change.high,
+        error_change_se=change.standard_error,
+        detectable=change.detectable(),
         only_a_wrong=only_a,
         only_b_wrong=only_b,
         p_value=change.p_value,
@@ -256,7 +271,12 @@ def _correct_p_values(rows: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """Return *rows* with their p-values corrected for their number."""
     corrected = zip(rows, holm([row.p_value for row in rows]), strict=True)
     return tuple(
-        replace(row, p_holm=p, better=_better_of(row.experiment_a, row.experiment_b, row.error_change, p))
+        replace(
+            row,
+            p_holm=p,
+            detectable=row.change.detectable(num_tests=len(rows)),
+            better=_better_of(row.experiment_a, row.experiment_b, row.error_change, p),
+        )
         for row, p in corrected
     )
 

@@ -80,8 +80,10 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     ]  # fmt: skip
     yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
     keys = [listed[:2] for listed, *_ in found]
-    counts = [(row.class_counts.num_samples, row.class_counts.num_correct) for *_, row in found]
-    yield "class_results", _to_table(keys, _KEY, counts, _COUNTS)
+    counted = [(key, row.class_counts) for key, (*_, row) in zip(keys, found, strict=True) if row.class_counts]
+    if counted:
+        counts = [(each.num_samples, each.num_correct) for _, each in counted]
+        yield "class_results", _to_table([key for key, _ in counted], _KEY, counts, _COUNTS)
     timed = [(key, row.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.batches.num_samples]
     if timed:
         yield "batch_results", _to_table([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)

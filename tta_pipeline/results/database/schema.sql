@@ -79,6 +79,27 @@ COMMENT ON COLUMN mce_baselines.severity IS 'Severity, from 1; 0 for clean image
 COMMENT ON COLUMN mce_baselines.error IS 'Top-1 error in [0, 1]';
 COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
 
+CREATE TABLE published_means (
+    shift_group VARCHAR NOT NULL,
+    shift_sets VARCHAR NOT NULL,
+    num_cells INTEGER NOT NULL CHECK (num_cells > 0),
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    weights VARCHAR NOT NULL,
+    method VARCHAR NOT NULL,
+    error DOUBLE NOT NULL CHECK (error BETWEEN 0 AND 1),
+    source VARCHAR NOT NULL,
+    PRIMARY KEY (shift_group, weights, method, source)
+);
+COMMENT ON TABLE published_means IS 'Published mean errors over groups of shift sets; constants, not measured here';
+COMMENT ON COLUMN published_means.shift_group IS 'Group of the sets';
+COMMENT ON COLUMN published_means.shift_sets IS 'Names of the sets in alphabetical order, with commas between them';
+COMMENT ON COLUMN published_means.num_cells IS 'Number of cells of all these sets';
+COMMENT ON COLUMN published_means.severity IS 'Severity of the cells; 0 for sets without severities';
+COMMENT ON COLUMN published_means.weights IS 'Weights of the model, as in evaluations';
+COMMENT ON COLUMN published_means.method IS 'Name of the method here';
+COMMENT ON COLUMN published_means.error IS 'Mean over the sets of the top-1 error in [0, 1]';
+COMMENT ON COLUMN published_means.source IS 'Publication of the error';
+
 CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
@@ -178,7 +199,7 @@ CREATE TABLE batch_results (
     data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
     host_to_device_s DOUBLE[] NOT NULL CHECK (len(host_to_device_s) = len(num_samples)),
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
-    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples)),
+    num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples)),
     num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
     num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples)),
     num_unknown INTEGER[] CHECK (len(num_unknown) = len(num_samples)),
@@ -194,7 +215,7 @@ COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the or
 COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
-COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch';
+COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL without labels';
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, which count as neither correct nor wrong; NULL if there are none';

@@ -94,7 +94,7 @@ def test_an_own_set_that_hides_a_shipped_one_is_refused(tmp_path: Path, name: st
 @pytest.mark.parametrize("name", ["imagenet_x", "../sets/imagenet_c", "", "/"])
 def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path: Path, name: str):
     """The sentence names the nearest ones, the page that lists all, and where a file would lie."""
-    with pytest.raises(BenchmarkFileError, match=r"expected one of 12 names.*docs/data-sets\.md lists them") as caught:
+    with pytest.raises(BenchmarkFileError, match=r"expected one of 22 names.*docs/data-sets\.md lists them") as caught:
         find_shift_set(name, tmp_path)
 
     assert str(tmp_path) in str(caught.value)

@@ -12,10 +12,16 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
 SHAPES = {
+    "caltech101": (1, 0, None),
     "ccc": (27, 0, "imagenet"),
     "cifar_100_c": (19, 5, "cifar_100"),
     "cifar_10_c": (19, 5, "cifar_10"),
     "cifar_10_c_bar": (10, 5, "cifar_10"),
+    "dtd": (1, 0, None),
+    "eurosat": (1, 0, None),
+    "fgvc_aircraft": (1, 0, None),
+    "flowers102": (1, 0, None),
+    "food101": (1, 0, None),
     "imagenet_3dcc": (12, 5, "imagenet"),
     "imagenet_a": (1, 0, "imagenet_a"),
     "imagenet_c": (19, 5, None),
@@ -23,12 +29,23 @@ SHAPES = {
     "imagenet_r": (1, 0, "imagenet_r"),
     "imagenet_sketch": (1, 0, "imagenet"),
     "imagenet_v2": (3, 0, "imagenet"),
+    "oxford_pets": (1, 0, None),
+    "stanford_cars": (1, 0, None),
+    "sun397": (1, 0, None),
     "tiny_imagenet_c": (19, 5, "tiny_imagenet"),
+    "ucf101": (1, 0, None),
 }
-"""Number of shifts, number of severities, and list of classes of each set."""
+"""Number of shifts, number of severities, and list of classes of each set; a split has the classes of some."""
 MD5_BY_ARCHIVE = {
     "CIFAR-100-C.tar": "11f0ed0f1191edbf9fa23466ae6021d3",
     "CIFAR-10-C.tar": "56bf5dcef84df0e2308c6dcbcbbd8499",
+    "102flowers.tgz": "52808999861908f626f3c1f4e79d11fa",
+    "EuroSAT.zip": "c8fa014336c82ac7804f0398fcb19387",
+    "SUN397.tar.gz": "8ca2778205c41d23104230ba66911c7a",
+    "caltech-101.zip": "3138e1922a9193bfa496528edbbc45d0",
+    "dtd-r1.0.1.tar.gz": "fff73e5086ae6bdbea199a49dfb8a4c1",
+    "food-101.tar.gz": "85eeb15f3717b99a5da872d97d918f87",
+    "images.tar.gz": "5c4f3ee8e5d25df40f4fd59a7f44e54c",
     "imagenet-a.tar": "c3e55429088dc681f30d81f4726b6595",
     "noise.tar": "e80562d7f6c3f8834afb1ecf27252745",
     "blur.tar": "2d8e81fdd8e07fef67b9334fa635e45c",
@@ -48,7 +65,7 @@ def each_set() -> pytest.MarkDecorator:
 
 
 def test_the_sets_are_those_of_the_page():
-    """Twelve sets, with as many shifts and severities as their authors say, and with their classes."""
+    """Twenty-two sets, with as many shifts and severities as their authors say, and with their classes."""
     found = {name: (len(each.names), len(each.severities), each.classes) for name, each in shipped_sets().items()}
 
     assert SHAPES == found
@@ -56,9 +73,10 @@ def test_the_sets_are_those_of_the_page():
 
 @each_set()
 def test_a_set_says_where_it_is_from(shift_set: ShiftSet):
-    """Title, citation and homepage are there; a licence is left out where none was found."""
+    """Title, citation and homepage are there; a licence is left out where none was found, and so is an arXiv number."""
     assert shift_set.title
-    assert re.search(r"(19|20)\d\d, .+arXiv:\d{4}\.\d{4,5}$", shift_set.citation)
+    assert re.search(r"(19|20)\d\d, .+", shift_set.citation)
+    assert shift_set.split or re.search(r"arXiv:\d{4}\.\d{4,5}$", shift_set.citation)
     assert shift_set.homepage.startswith("https://")
 
 
@@ -79,7 +97,8 @@ def test_an_archive_can_be_downloaded_and_checked(shift_set: ShiftSet):
     """Addresses end in the archive's name, and an md5 is 32 hexadecimal digits."""
     for name, archive in shift_set.archives.items():
         assert archive.url is not None
-        assert re.fullmatch(rf"https://\S+/{re.escape(name)}", archive.url)
+        assert re.fullmatch(rf"https?://\S+/{re.escape(name)}", archive.url)
+        assert archive.url.startswith("https://") or archive.md5
         assert archive.md5 is None or re.fullmatch("[0-9a-f]{32}", archive.md5)
 
 
@@ -102,9 +121,9 @@ def test_a_family_is_whole_or_missing(shift_set: ShiftSet):
 
 @each_set()
 def test_classes_are_a_list_that_is_shipped(shift_set: ShiftSet):
-    """Labels of a set are known without its images, but for ImageNet-C, whose copies have any of the 1,000."""
+    """Or they come from a split; ImageNet-C has neither, since its copies have any of the 1,000."""
     assert shift_set.classes is None or shipped_classes(shift_set.classes)
-    assert "imagenet_c" != shift_set.name or shift_set.classes is None
+    assert ("imagenet_c" != shift_set.name) == bool(shift_set.classes or shift_set.split)
 
 
 @pytest.mark.parametrize("name", ["imagenet_c", "tiny_imagenet_c", "cifar_10_c", "cifar_100_c"])
@@ -118,7 +137,7 @@ def test_the_corruptions_of_hendrycks_come_in_one_order(name: str):
 
 
 def test_md5_sums_are_those_that_were_found():
-    """Eleven archives have one, and nothing stands where none was found."""
+    """Eighteen archives have one, and nothing stands where none was found."""
     found = {file: each.md5 for shift_set in shipped_sets().values() for file, each in shift_set.archives.items()}
 
     assert MD5_BY_ARCHIVE == {file: md5 for file, md5 in found.items() if md5}

@@ -71,6 +71,32 @@ def test_an_interval_holds_the_truth_as_often_as_it_says():
     assert 0.92 <= held / 400 <= 0.975
 
 
+@pytest.mark.parametrize(("num_images", "differing"), [(1000, 0.1), (300, 0.3), (2000, 0.0)])
+def test_a_detectable_change_is_shown_in_four_of_five_cases(num_images: int, differing: float):
+    """Of a change of that size, where as many images differ as were seen to; also where none was seen to differ."""
+    generator = np.random.default_rng(4)
+    each_way = round(num_images * differing / 2)
+    seen = np.array([1.0, -1.0] * each_way + [0.0] * (num_images - 2 * each_way))
+    change = estimate_mean([seen], lowest=-1, same_images=True).detectable()
+    worse = max(differing / 2, change / 2) + change / 2
+    shares = (worse, worse - change, 1 - 2 * worse + change)
+
+    repeats = [generator.choice([1.0, -1.0, 0.0], num_images, p=shares) for _ in range(150)]
+    shown = np.mean([bootstrap_p(bootstrap_means(each, generator)) <= 0.05 for each in repeats])
+
+    assert 0.71 <= shown <= (0.89 if differing else 0.97), shown
+
+
+def test_one_of_many_tests_detects_only_larger_changes():
+    """The level is divided by their number: 2.80 and 3.78 standard errors for one of 1 and of 15."""
+    found = estimate_mean([np.repeat([1.0, 0.0], 50)], lowest=-1, same_images=True)
+
+    assert pytest.approx((2.8016, 3.7769), abs=1e-3) == [
+        found.detectable(num_tests=num_tests) / found.standard_error for num_tests in (1, 15)
+    ]
+    assert found.standard_error == pytest.approx(0.05, rel=0.03)
+
+
 def test_no_difference_has_a_large_p_value():
     """And a clear one the least there is with so many draws."""
     generator = np.random.default_rng(3)

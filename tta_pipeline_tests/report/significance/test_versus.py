@@ -78,7 +78,12 @@ def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
 def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
     rows = json.loads(ask("tent", "tent", "--cells", "--json").stdout)
+    said = " ".join(ask("tent", "tent").stdout.split())
 
+    assert re.search(
+        r"not shown to be better than tent: .*A difference of [\d.]+ points would be shown in 80% of", said
+    )
+    assert {True} == {0.005 < row["detectable"] < 0.2 for row in rows}
     assert {(0.0, 1.0, None)} == {
         (row["error_change_low"] + row["error_change_high"], row["p_holm"], row["better"]) for row in rows
     }
@@ -94,7 +99,7 @@ def test_the_answer_is_a_sentence_and_a_table_that_fits_80_columns(ask: Ask):
     )
     assert ["gaussian_noise", "contrast", "clean"] == [row["corruption"] for row in corruptions]
     assert max(map(len, shown.splitlines())) <= 80
-    assert re.search(r"^corruption +norm error +source error +error change +better +p holm$", shown, re.MULTILINE)
+    assert re.search(r"^corruption +error +error +change +better +holm +detectable$", shown, re.MULTILINE)
     assert "error_change_low" in ask("norm", "source", "--format", "csv").stdout
     assert "only_a_wrong" in ask("norm", "source", "--wide", "--format", "markdown").stdout
     assert "% norm is better" in ask("norm", "source", "--format", "latex").stdout

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
@@ -63,6 +64,17 @@ def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
     means = [fmean(pair) for pair in errors.values()]
     assert (2, 3) == row[:2]
     assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
+
+
+@pytest.mark.parametrize(("num_seeds", "num_worst"), [(9, 0), (10, 1), (25, 3)])
+def test_the_tail_is_the_worst_tenth_of_the_seeds(locations: Locations, ask: Ask, num_seeds: int, num_worst: int):
+    """Rounded up; fewer than ten seeds have no tail."""
+    for seed in range(num_seeds):
+        record(locations, seed=seed, error=0.01 * (7 * seed % num_seeds))
+
+    errors = sorted(error for (error,) in ask("SELECT mean_error FROM experiment_seeds"))
+    expected = pytest.approx(fmean(errors[-num_worst:])) if num_worst else None
+    assert [(num_seeds, expected)] == ask("SELECT num_runs, tail_error FROM leaderboard")
 
 
 def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
@@ -538,6 +550,46 @@ def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
     rows = ask("SELECT shift_set, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
 
     assert [("imagenet_c", "tent", 1, 0.5), ("light", "tent", 1, 0.25)] == rows
+
+
+def test_a_group_is_the_mean_over_its_sets(locations: Locations, ask: Ask):
+    """Each set weighs the same however many cells it has; the interval is that of independent sets."""
+    for part, cells in (("one", (0.25,)), ("two", (0.5, 1.0))):
+        for severity, error in enumerate(cells):
+            record_of_part(
+                locations, part, severity=severity, error=error, num_samples=100, in_mean=True, shift_group="mine"
+            )
+    record_of_part(locations, "other", error=0.0, in_mean=True, shift_group=None)
+    record_of_part(locations, "one", corruption="kept", error=1.0, in_mean=False, shift_group="mine")
+    chances = (math.sqrt(0.25 * 0.75 / 100), math.sqrt(0.5 * 0.5 / 100) / 2)
+
+    [(group, sets, num_cells, mean, low, high, published)] = ask(
+        "SELECT shift_group, shift_sets, num_cells, mean_error, error_low, error_high, published_error FROM group_means"
+    )
+
+    assert ("mine", "one, two", 3, 0.5, None) == (group, sets, num_cells, mean, published)
+    assert high - mean == pytest.approx(mean - low) == pytest.approx(1.96 * math.hypot(*chances) / 2)
+
+
+def test_published_means_stand_beside_the_same_sets(locations: Locations, ask: Ask):
+    """Weights, method, sets and severity are those of the table; another severity has none."""
+    clip = {"weights": "open_clip ViT-B-16-quickgelu openai", "method": "zero_shot", "in_mean": True}
+    for name in ("imagenet_a", "imagenet_r", "imagenet_v2", "imagenet_sketch"):
+        record_of_part(locations, name, severity=0, error=0.5, shift_group="natural", **clip)
+    for corruption in COMMON_CORRUPTIONS:
+        for severity in (3, 5):
+            facts = {**clip, "experiment": f"at_{severity}", "shift_group": "corruption"}
+            record_of_part(locations, "imagenet_c", corruption=corruption, severity=severity, error=0.5, **facts)
+
+    found = ask("SELECT shift_group, experiment, published_error, published_in FROM group_means ORDER BY ALL")
+
+    ttabc = "TTABC (arXiv:2606.14299), ViT-B/16"
+    assert [
+        ("corruption", "at_3", None, None), ("corruption", "at_5", 0.7854, ttabc), ("natural", "tent", 0.428, ttabc)
+    ] == found  # fmt: skip
+    assert [("corruption", 8), ("fine_grained", 3), ("natural", 8)] == ask(
+        "SELECT shift_group, count(*) FROM published_means GROUP BY 1 ORDER BY 1"
+    )
 
 
 def record_by_loader(

@@ -8,13 +8,21 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from tta_pipeline.data.labels.splits import Split
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_sets
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set
-from tta_pipeline.data.sources.detect import Inspection, inspect_archive
-from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.detect import Inspection, find_split_set, inspect_archive
+from tta_pipeline.data.sources.kinds.clean_images import (
+    ClassesOfFiles,
+    Clean,
+    ListedBySplit,
+    PerhapsUnlabelled,
+    add_clean_and_train,
+)
 from tta_pipeline.data.sources.kinds.npy import NpyImages, open_arrays, survey_arrays
+from tta_pipeline.data.sources.listed_images import ListedImages
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.packed_arrays import first_is_array
@@ -25,7 +33,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 
-class ArchiveSource(ClassesOfFiles, ImagesSection):
+class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
     """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
@@ -45,6 +53,11 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     """The uncorrupted images."""
     train: Clean | None = None
     """The images to train source models on."""
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a sentence if there is a split for several cells."""
+        del cells
+        yield from self.split_problems(shift_set)
 
     @field_validator("published")
     @classmethod
@@ -86,7 +99,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
-        self.require_classes_of_flat(self.layout)
+        if not self.is_unlabelled:
+            self.require_classes_of_flat(self.layout)
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
@@ -134,7 +148,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         images = self.images(replace(at, cells=wanted))
         # One pass over a single archive finds its cells; with several, the archive of each cell must be known before.
         with images.prepared(wanted if len(self.archives) == 1 else ()):
-            yield resolve_class_numbers(images, at), images.find_cells()
+            yield self._with_names(images, at), images.find_cells()
 
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
@@ -146,6 +160,10 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         seen = Inspection(place=place)
         for path in paths:
             inspect_archive(path, seen)
+        if paths and (listed := find_split_set(paths[0].parent, place)):
+            return Survey.of_split(
+                cls(kind="archive", archives=paths), *listed, image_size=seen.image_size, other_size=seen.other_size
+            )
         if not seen.cells:
             return None
         found = choose_shift_set(seen.cells, place)
@@ -168,12 +186,22 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
-        images = self._arrays(at) if self.has_arrays else resolve_class_numbers(self.images(at), at)
+        images = self._arrays(at) if self.has_arrays else self._with_names(self.images(at), at)
         return add_clean_and_train(images, at, clean=self.clean, train=self.train)
 
     def _arrays(self, at: SourceContext) -> NpyImages:
         path = self.archives[0].expanduser()
         return open_arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
+
+    def _split(self, at: SourceContext) -> Split | None:
+        return self.read_split(at.shift_set, beside=self.archives[0].expanduser().parent)
+
+    def _with_names(self, images: ArchivedImages, at: SourceContext) -> Source:
+        """Return *images* with the classes of the split, or with class names in place of numbers."""
+        if self.is_unlabelled:
+            return images
+        split = self._split(at)
+        return resolve_class_numbers(images, at) if split is None else ListedImages(source=images, split=split)
 
     def _md5(self, shift_set: ShiftSet) -> dict[str, str]:
         """Return the expected md5 of each archive for which one is known, by file name."""
@@ -181,18 +209,20 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
     def images(self, at: SourceContext) -> ArchivedImages:
         """Return the images of the archives, without the clean and training images."""
-        published = self._published(at.shift_set)
+        published, split = self._published(at.shift_set), self._split(at)
         return ArchivedImages(
             archives=tuple(path.expanduser() for path in self.archives),
             cells=at.cells,
             spill_root=at.spill_root,
             expected_md5=self._md5(at.shift_set),
             known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
-            layout=self.layout,
+            layout=self.layout if split is None else "classes",
             classes_by_file=self.classes_by_file(),
+            classes_by_path=split.class_by_path if split else {},
             folders=_folders(at),
-            may_be_whole=not self.is_one_set and len(at.shift_set.names) == 1 and not at.shift_set.severities,
+            may_be_whole=not self.is_one_set and split is None and at.shift_set.is_undivided,
             class_pattern=self.class_pattern,
+            is_unlabelled=self.is_unlabelled,
             named=at.classes,
             progress=at.progress,
         )

@@ -1,13 +1,15 @@
 """Clean and training images of a source, and other fields that several kinds of source share."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from tta_pipeline.data.labels.label_files import read_devkit_ids, read_ground_truth
+from tta_pipeline.data.labels.splits import Split, read_split
+from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.folder_tree import FolderTree
@@ -77,6 +79,62 @@ class ClassesOfFiles(ConfigModel):
             return {}
         ids = read_devkit_ids(self.devkit.expanduser()) if self.devkit else None
         return read_ground_truth(self.ground_truth.expanduser(), ids, self.ground_truth_name)
+
+
+class ListedBySplit(ConfigModel):
+    """The field with the split of a data set, for a shift set with one name and no severity."""
+
+    split: Path | None = None
+    """CoOp's file `split_zhou_*.json`, or the text file that the shift set's `split` names: it lists the images, their
+    labels and the names of the classes, and everything else is left out. None: the shift set's file, beside the images,
+    if it has one."""
+
+    def has_split(self, shift_set: ShiftSet) -> bool:
+        """Return whether a split lists the images of *shift_set*."""
+        return self.split is not None or shift_set.split is not None
+
+    def read_split(self, shift_set: ShiftSet, *, beside: Path) -> Split | None:
+        """Return the split; None if there is none.
+
+        Args:
+            shift_set: The shift set, whose split is looked for if the field is not set.
+            beside: The folder for this.
+
+        Raises:
+            ClassMapError: the file cannot be read, or is no split.
+        """
+        if not self.has_split(shift_set):
+            return None
+        path = self.split.expanduser() if self.split else beside / str(shift_set.split)
+        names = shift_set.split_classes
+        return read_split(path, path.parent / names if names else None)
+
+    def split_problems(self, shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a sentence if *shift_set* cannot have a split."""
+        if self.split is not None and not shift_set.is_undivided:
+            yield (
+                f"source.split is given for the shift set {shift_set.name}, which has several cells; expected a set "
+                "with one name and no severity"
+            )
+
+
+class PerhapsUnlabelled(ClassesOfFiles):
+    """Fields with the classes of images that may have none."""
+
+    labels: Literal["none"] | None = None
+    """`none`: no image has a class yet, whatever folder it is in; the benchmark's `classes` names what a model
+    predicts. Labels that come later are added by `results label`."""
+
+    @model_validator(mode="after")
+    def _has_classes_or_none(self) -> Self:
+        if self.is_unlabelled and (self.ground_truth is not None or self.class_pattern is not None):
+            raise ValueError("found labels none and ground_truth or class_pattern; expected one of them")
+        return self
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether no image has a class."""
+        return self.labels == "none"
 
 
 class CleanImages(ClassesOfFiles):

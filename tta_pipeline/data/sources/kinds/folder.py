@@ -8,9 +8,22 @@ from typing import ClassVar, Literal, Self
 
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
-from tta_pipeline.data.sources.detect import count_classes, find_cells_under, read_image_sizes
+from tta_pipeline.data.sources.detect import (
+    count_classes,
+    find_cells_under,
+    find_first_file,
+    find_split_set,
+    read_image_sizes,
+)
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
-from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, add_clean_and_train
+from tta_pipeline.data.sources.kinds.clean_images import (
+    ClassesOfFiles,
+    Clean,
+    ListedBySplit,
+    PerhapsUnlabelled,
+    add_clean_and_train,
+)
+from tta_pipeline.data.sources.listed_images import ListedImages
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
@@ -19,7 +32,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 
-class FolderSource(ClassesOfFiles, ImagesSection):
+class FolderSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
     Without severities, `<root>/<shift>/<class>/<name>`; for a set with a single shift, also `<root>/<class>/<name>`.
@@ -43,9 +56,12 @@ class FolderSource(ClassesOfFiles, ImagesSection):
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
-        return add_clean_and_train(
-            resolve_class_numbers(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train
-        )
+        return add_clean_and_train(self._images(at), at, clean=self.clean, train=self.train)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a sentence if there is a split for several cells."""
+        del cells
+        yield from self.split_problems(shift_set)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""
@@ -77,16 +93,21 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple[Source, Cells]]:
         """Yield the source with all cells found, whatever their names are."""
-        if self.is_one_set:
+        if self.is_one_set or self.has_split(at.shift_set):
             yield self.open(at), at.cells
             return
         root = self.root.expanduser()
         tree = discover_tree(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_of_folder)
-        yield resolve_class_numbers(self._with_classes(tree, at), at), tree.cells
+        yield self._with_classes(tree, at), tree.cells
 
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
-        """Return the survey of a folder with class folders for each cell."""
+        """Return the survey of a folder with class folders for each cell, or with a split and its images."""
+        if place.folder and (listed := find_split_set(place.folder, place)) and find_first_file(place.folder):
+            image_size, other_size = read_image_sizes(place.folder)
+            return Survey.of_split(
+                cls(kind="folder", root=place.folder), *listed, image_size=image_size, other_size=other_size
+            )
         found = find_cells_under(place) if place.folder else None
         if found is None:
             return None
@@ -104,9 +125,25 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             remarks=(*chosen.remarks, *remarks),
         )
 
-    def _with_classes(self, tree: FolderTree, at: SourceContext) -> FolderTree:
+    def _images(self, at: SourceContext) -> Source:
+        root = self.root.expanduser()
+        split = self.read_split(at.shift_set, beside=root)
+        if split is None:
+            return self._with_classes(self._tree(at), at)
+        everywhere = tuple((cell, root) for cell in at.cells)
+        tree = FolderTree(root=root, cells=at.cells, elsewhere=everywhere, classes_by_path=split.class_by_path)
+        return ListedImages(source=tree, split=split)
+
+    def _with_classes(self, tree: FolderTree, at: SourceContext) -> Source:
         by_file = self.classes_by_file()
-        return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
+        known = replace(
+            tree,
+            class_pattern=self.class_pattern,
+            classes_by_file=by_file,
+            is_unlabelled=self.is_unlabelled,
+            named=at.classes,
+        )
+        return known if self.is_unlabelled else resolve_class_numbers(known, at)
 
     def _tree(self, at: SourceContext) -> FolderTree:
         root = self.root.expanduser()

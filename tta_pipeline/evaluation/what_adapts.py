@@ -1,8 +1,16 @@
-"""Description of a method's frozen norm layers, for records."""
+"""What of its network a method adapts and what it freezes, for records."""
 
+from tta_pipeline.methods.entry import GradientHyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline.methods.top_layers import bare_name
+
+
+def count_adapted_parameters(method: Method) -> int | None:
+    """Return the number of parameters of the network that gradient steps change; None if *method* takes none."""
+    if not isinstance(method.hyperparameters, GradientHyperparameters):
+        return None
+    return sum(parameter.numel() for parameter in method.model.parameters() if parameter.requires_grad)
 
 
 def describe_frozen_layers(method: Method) -> str | None:

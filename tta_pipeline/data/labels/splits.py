@@ -1,0 +1,122 @@
+"""Reader of published splits: which files of a data set are its test images, and their classes in label order.
+
+CoOp's files `split_zhou_*.json` (Zhou et al. 2022, https://github.com/KaiyangZhou/CoOp) hold
+`{"train": [["path", label, "class name"], ...], "val": [...], "test": [...]}`. FGVC-Aircraft has lines of an image's
+name and its class, and a second file with the classes in label order.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from tta_pipeline.data.labels.label_files import read_json, read_text, require_label_order, short
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.limits import MAX_LIST_BYTES
+
+_PART = "test"
+_SUFFIX = ".jpg"
+"""Suffix of images that a text file names without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The test images of a data set."""
+
+    path: Path
+    """The file with the split."""
+    classes: tuple[str, ...]
+    """Class names in label order; they may have spaces and slashes, as in `F/A-18`."""
+    class_by_path: Mapping[str, str]
+    """Class of each test image by its path, which begins at a folder that the split does not name."""
+
+
+def read_split(path: Path, class_list: Path | None = None) -> Split:
+    """Return the split in *path*.
+
+    Args:
+        path: CoOp's JSON, or a text file with an image's name and its class in each line.
+        class_list: File with a class in each line, in label order, for a text file; None: JSON has the classes itself.
+
+    Raises:
+        ClassMapError: a file cannot be read; an entry is malformed or lists an image twice; labels do not count from 0
+            without a gap; or a label has several names, or a name several labels.
+    """
+    if path.suffix.lower() == ".json":
+        return _read_json_split(path)
+    if class_list is None:
+        raise ClassMapError(
+            f"{path} is no JSON; expected one of CoOp's files split_zhou_*.json, or a shift set whose field "
+            "`split_classes` names the file with the classes of this one"
+        )
+    return _read_text_split(path, class_list)
+
+
+class _Entry(NamedTuple):
+    image: str
+    label: int
+    class_name: str
+
+
+def _read_json_split(path: Path) -> Split:
+    content = read_json(path, MAX_LIST_BYTES)
+    if not isinstance(content, dict) or not isinstance(content.get(_PART), list) or not content[_PART]:
+        raise ClassMapError(
+            f"{path} holds {short(content)}; expected an object whose {_PART!r} lists [path, label, class name]"
+        )
+    parts = {part: [_entry(each, path, part) for each in content[part]] for part in content}
+    names: dict[int, str] = {}
+    for entry in (entry for entries in parts.values() for entry in entries):
+        if (name := names.setdefault(entry.label, entry.class_name)) != entry.class_name:
+            raise ClassMapError(
+                f"{path} gives label {entry.label} the names {name!r} and {entry.class_name!r}; expected one: take the "
+                "published file"
+            )
+    classes = require_label_order(names.items(), path)
+    by_path = _by_path(((entry.image, entry.class_name) for entry in parts[_PART]), path)
+    return Split(path=path, classes=classes, class_by_path=by_path)
+
+
+def _entry(found: Any, path: Path, part: str) -> _Entry:
+    if (
+        not isinstance(found, list)
+        or [type(value) for value in found] != [str, int, str]
+        or not found[0].strip("/")
+        or found[1] < 0
+    ):
+        raise ClassMapError(f"{path} has {short(found)} in {part!r}; expected [path, label, class name]: correct it")
+    return _Entry(*found)
+
+
+def _read_text_split(path: Path, class_list: Path) -> Split:
+    names = [line.strip() for line in read_text(class_list).rstrip().splitlines()]
+    classes = require_label_order(enumerate(names), class_list)
+    by_path = _by_path(_lines(path, frozenset(classes), class_list), path)
+    return Split(path=path, classes=classes, class_by_path=by_path)
+
+
+def _lines(path: Path, classes: frozenset[str], class_list: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_text(path).rstrip().splitlines(), start=1):
+        image, _, class_name = line.strip().partition(" ")
+        if class_name not in classes:
+            raise ClassMapError(
+                f"{path}, line {number}: {line!r}; expected an image and one of the {len(classes)} classes in "
+                f"{class_list}: take both files from one release"
+            )
+        yield image if PurePosixPath(image).suffix else f"{image}{_SUFFIX}", class_name
+
+
+def _by_path(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
+    """Return the class of each image by its path, without a slash in front."""
+    found: dict[str, str] = {}
+    for image, class_name in pairs:
+        parts = [part for part in image.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise ClassMapError(f"{path} has the image {image!r}; expected a path without '..': correct it")
+        place = "/".join(parts)
+        if place in found:
+            raise ClassMapError(f"{path} lists {place} twice; expected each image once: take the published file")
+        found[place] = class_name
+    if not found:
+        raise ClassMapError(f"{path} lists no image; expected a line for each: restore it")
+    return found

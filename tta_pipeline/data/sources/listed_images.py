@@ -1,0 +1,56 @@
+"""A source of which a published split lists the images."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from tta_pipeline.data.labels.splits import Split
+from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedImages:
+    """*source*, which has only images of *split*; each of them must be there exactly once."""
+
+    source: Source
+    split: Split
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the split, in label order."""
+        return self.split.classes
+
+    def version(self, cell: Cell) -> str:
+        """Return the version of *cell*."""
+        return self.source.version(cell)
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return those of the cells *among* that are best prepared with *cell*."""
+        return self.source.together(cell, among)
+
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
+        """Prepare *cells*."""
+        return self.source.prepared(cells)
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of the split, sorted by name.
+
+        Raises:
+            SourceError: an image of the split is missing, or is there twice.
+        """
+        listing = self.source.listing(cell)
+        found = Counter(image.name for image in listing.images)
+        by_name = {f"{name}/{path.rpartition('/')[2]}": path for path, name in self.split.class_by_path.items()}
+        if missing := [path for name, path in by_name.items() if name not in found]:
+            raise SourceError(
+                f"{listing.root} lacks {len(missing):,} of the {len(by_name):,} images in {self.split.path}, such as "
+                f"{missing[0]}; expected all of them: complete the images, or take the split that belongs to them"
+            )
+        if twice := [name for name, count in found.items() if count > 1]:
+            raise SourceError(
+                f"{listing.root} has {by_name[twice[0]]} of {self.split.path} in two folders; expected one: name the "
+                "folder with the right images as `root`"
+            )
+        return listing

@@ -1,0 +1,128 @@
+"""Writes a benchmark file for methods for a CLIP on every set that lies under one folder, as TTABC compares them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.shifts.shift_set_files import shipped_set
+from tta_pipeline.data.sources.archives import SUFFIXES
+from tta_pipeline.data.sources.choose_shift_set import find_whole_set
+from tta_pipeline.errors import SourceError
+from tta_pipeline.extras.new_project.draft import Draft
+from tta_pipeline.extras.new_project.template import load_template
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.entry import Paper
+
+SETS = (
+    "imagenet_a", "imagenet_r", "imagenet_v2", "imagenet_sketch",
+    "caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101", "fgvc_aircraft", "sun397", "dtd", "eurosat",
+    "ucf101", "imagenet_c",
+)  # fmt: skip
+"""Sets of TTABC (arXiv:2606.14299) without its combined shifts; its clean ImageNet is in no mean."""
+_SHIFTS: Mapping[str, tuple[str, ...]] = {"imagenet_v2": ("matched_frequency",)}
+"""Shifts of a set that papers evaluate, if they are not all that enter its mean."""
+_DEPTH = 2
+"""Levels of folders under the root in which sets are looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundSet:
+    """A set under the root, with its section of a benchmark file."""
+
+    shift_set: ShiftSet
+    source: dict[str, object]
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of the section, beside those that all sets share."""
+        fields: dict[str, object] = {"source": self.source}
+        if self.shift_set.name in _SHIFTS:
+            fields["corruptions"] = list(_SHIFTS[self.shift_set.name])
+        if self.shift_set.severities:
+            fields |= {"severities": [self.shift_set.severities[-1]], "shards": {"max_shard_bytes": 10**9}}
+        return fields
+
+
+def draft_sets(name: str, root: Path) -> Draft:
+    """Return the benchmark file *name* for the sets under *root*: its own folder, or one or two levels below it.
+
+    Nothing is read but names: a folder as published, archives as published, or a split beside images.
+
+    Raises:
+        SourceError: there is none of `SETS`.
+    """
+    found = {each: section for each in SETS if (section := _find_set(shipped_set(each), root.absolute()))}
+    if not found:
+        raise SourceError(
+            f"{root} has none of the {len(SETS)} sets, nor have the {_DEPTH} levels under it; expected folders such as "
+            "imagenet-a, archives as published, or a folder with a split such as split_zhou_Food101.json"
+        )
+    missing = tuple(each for each in SETS if each not in found)
+    remarks = (f"Not found under {root}: {', '.join(missing)}.",) if missing else ()
+    text = load_template("sets.yaml.j2").render(
+        name=name, root=str(root), found=tuple(found.values()), remarks=remarks, methods=_methods()
+    )
+    first = next(iter(found))
+    return Draft(text=text, commands=(f"tta-pipeline run {name}/{first}", f"tta-pipeline run {name}"), remarks=remarks)
+
+
+def _methods() -> dict[str, str]:
+    """Return the methods for a CLIP, each with the origin of its hyperparameters."""
+    return {name: _origin(entry.paper) for name, entry in METHODS.items() if entry.needs == "clip"}
+
+
+def _origin(paper: Paper | None) -> str:
+    if paper is None:
+        return "the CLIP as it is"
+    first = paper.authors.partition(",")[0].partition(" and ")[0]
+    return f"{first} {paper.year}, {paper.venue}" + (f", arXiv:{paper.arxiv}" if paper.arxiv else "")
+
+
+def _find_set(shift_set: ShiftSet, root: Path) -> FoundSet | None:
+    """Return the first of the folders of *root* that has *shift_set*."""
+    for folder in _folders(root):
+        source = _source_in(shift_set, folder)
+        if source is not None:
+            return FoundSet(shift_set=shift_set, source=source)
+    return None
+
+
+def _folders(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Yield *root* and the folders under it, those near the root first."""
+    level = [root]
+    for _ in range(depth + 1):
+        yield from level
+        level = [path for folder in level for path in _inner(folder)]
+
+
+def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
+    """Return the section `source` of *shift_set* if *folder* has its images; None if it has not."""
+    if shift_set.split is not None:
+        if not (folder / shift_set.split).is_file():
+            return None
+        packed = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
+        return _of_archives(packed) if packed and not _inner(folder) else _of_folder(folder)
+    shifts = _shifts_of(shift_set)
+    if (folder / shift_set.folder_of_cell(shifts[0], shift_set.cell_severities[-1])).is_dir():
+        return _of_folder(folder)
+    needed = [folder / name for name, each in shift_set.archives.items() if {*shifts} & set(each.shifts or shifts)]
+    if needed and all(path.is_file() for path in needed):
+        return _of_archives(needed)
+    return _of_folder(folder) if shift_set.is_undivided and find_whole_set(folder.name, [shift_set]) else None
+
+
+def _shifts_of(shift_set: ShiftSet) -> tuple[str, ...]:
+    return _SHIFTS.get(shift_set.name, shift_set.in_mean)
+
+
+def _inner(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+
+
+def _of_folder(folder: Path) -> dict[str, object]:
+    return {"kind": "folder", "root": str(folder)}
+
+
+def _of_archives(paths: Sequence[Path]) -> dict[str, object]:
+    return {"kind": "archive", "archives": [str(path) for path in paths]}

@@ -1,0 +1,63 @@
+"""A memory with about equally many images of each predicted class, in which chance decides which one is replaced."""
+
+from collections.abc import Callable
+
+import torch
+
+from tta_pipeline.methods.stateful import StateDict, Stateful
+
+
+class UniformMemory(Stateful):
+    """At most *capacity* images; a new one replaces an image drawn among those of a class that has the most.
+
+    Gong et al. 2023, "SoTTA: Robust test-time adaptation on noisy data streams", section 3.1. The images are on the
+    device, everything else on the host.
+    """
+
+    def __init__(
+        self, capacity: int, *, num_classes: int, draw: Callable[[int], int], device: torch.device | None = None
+    ) -> None:
+        self._capacity = capacity
+        self._draw = draw
+        """Draws a number from 0 to below the one that is given."""
+        self._device = device
+        self._images: torch.Tensor | None = None
+        self._slots: list[list[int]] = [[] for _ in range(num_classes)]
+        """Places of the images of each class, in the order in which the images came."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._slots))
+
+    def state_dict(self) -> StateDict:
+        """Return a copy of the images and their places."""
+        images = None if self._images is None else self._images[: len(self)].clone()
+        return {"images": images, "slots": [list(slots) for slots in self._slots]}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the images and their places."""
+        self._slots = [list(slots) for slots in state["slots"]]
+        for slot, image in enumerate(() if state["images"] is None else state["images"]):
+            self._write(slot, image)
+
+    def add(self, image: torch.Tensor, *, label: int) -> None:
+        """Put a copy of *image* (3, H, W), of predicted class *label*, into the memory."""
+        slot = len(self) if len(self) < self._capacity else self._make_room(label)
+        self._slots[label].append(slot)
+        self._write(slot, image)
+
+    def images(self) -> torch.Tensor:
+        """Return the images, (N, 3, H, W) with N <= capacity; the memory must not be empty."""
+        assert self._images is not None, "nothing was added"
+        return self._images[: len(self)]
+
+    def _make_room(self, label: int) -> int:
+        """Remove an image for one of class *label*, and return its place."""
+        most = max(map(len, self._slots))
+        largest = [number for number, slots in enumerate(self._slots) if len(slots) == most]
+        chosen = label if label in largest else largest[self._draw(len(largest))]
+        return self._slots[chosen].pop(self._draw(most))
+
+    def _write(self, slot: int, image: torch.Tensor) -> None:
+        if self._images is None or self._images.shape[1:] != image.shape:
+            self._images = torch.empty((self._capacity, *image.shape), dtype=image.dtype, device=self._device)
+        self._images[slot] = image

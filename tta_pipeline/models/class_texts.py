@@ -1,0 +1,76 @@
+"""The texts that stand for the classes of a zero-shot classifier."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tta_pipeline.benchmarks.model_specs import ZeroShotModel
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.libraries import import_library
+
+_NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
+"""Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
+_USUAL_TEMPLATE = "a photo of a {}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTexts:
+    """Names of classes in label order, and the functions that make the texts of each."""
+
+    names: tuple[str, ...]
+    templates: tuple[Callable[[str], str], ...]
+
+    @cached_property
+    def by_class(self) -> list[list[str]]:
+        """Texts of each class."""
+        return [[template(name) for template in self.templates] for name in self.names]
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all texts, which decides the features of the classes."""
+        return hashlib.sha256(json.dumps(self.by_class).encode()).hexdigest()
+
+
+def make_class_texts(spec: ZeroShotModel, classes: tuple[str, ...]) -> ClassTexts:
+    """Return the texts of *classes* that *spec* describes.
+
+    Raises:
+        EvaluationError: a class has no name in words; or ImageNet's names or templates are asked for, and open_clip,
+            which has them, is not installed.
+    """
+    return ClassTexts(names=_class_names(spec, classes), templates=_templates(spec))
+
+
+def _class_names(spec: ZeroShotModel, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of *classes* in texts."""
+    if spec.class_names is not None:
+        given = spec.class_names
+        names = read_classes(given.expanduser()) if isinstance(given, Path) else given
+        if len(names) != len(classes):
+            raise EvaluationError(
+                f"class_names has {len(names)} names; expected one for each of the class map's {len(classes)} classes, "
+                "in its order"
+            )
+        return names
+    imagenet = shipped_classes("imagenet")
+    if set(classes) <= set(imagenet):
+        words = import_library("open_clip", extra="clip").IMAGENET_CLASSNAMES
+        return tuple(words[imagenet.index(wnid)] for wnid in classes)
+    if wordless := [name for name in classes if _NO_WORD.fullmatch(name)]:
+        raise EvaluationError(
+            f"class {wordless[0]!r} of the class map is not a word that a text tower knows; expected `class_names` "
+            "with a name for each class"
+        )
+    return tuple(name.replace("_", " ") for name in classes)
+
+
+def _templates(spec: ZeroShotModel) -> tuple[Callable[[str], str], ...]:
+    if spec.templates == "imagenet":
+        return tuple(import_library("open_clip", extra="clip").OPENAI_IMAGENET_TEMPLATES)
+    return tuple(text.replace("{}", "{0}").format for text in spec.templates or (_USUAL_TEMPLATE,))

@@ -1,0 +1,1 @@
+"""Tests of tta_pipeline.report.gate."""
