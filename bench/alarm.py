@@ -40,6 +40,7 @@ SELECT corruption, severity, alarm_at, num_samples FROM latest_alarms WHERE benc
 def main(folder: Path, num_of_a_class: int) -> None:
     """Run the unfinished evaluations, and write the page."""
     locations = Locations.from_environment()
+    sys.path.append(str(folder))  # for resnet.py
     num_calibration = num_of_a_class * 10 // 4
     write_benchmark(locations, NAME, {
         "title": "The alarm on CIFAR-10", "shift_set": "cifar_10_c", "severities": list(SEVERITIES), "image_size": 32,

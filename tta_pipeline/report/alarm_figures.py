@@ -58,7 +58,7 @@ def wealth_curves(curves: Sequence[Curve], *, level: float) -> Figure:
     shown, threshold = _choose(curves), -math.log10(level)
     figure = Figure(figsize=(WIDTH_IN, 3.6), layout="constrained")
     axis = figure.subplots()
-    for curve, colour in zip(shown, ["0.4", *pick_colours(len(shown))], strict=False):
+    for curve, colour in zip(shown, ["black", *pick_colours(len(shown))], strict=False):
         axis.plot([0, *curve.images], [0, *curve.log10_wealth], color=colour, linewidth=1.3, label=curve.name)
         if curve.alarm_at is not None:
             axis.plot(curve.alarm_at, threshold, "o", color=colour, markersize=6)

@@ -4,9 +4,11 @@ This module determines the table `alarms`, as `evaluation_record.py` does for `e
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
+from tta_pipeline.benchmarks.alarm_settings import Alarm
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
 from tta_pipeline.util.json_values import JsonObject
@@ -71,6 +73,12 @@ class WatchedBenchmark:
                     f"{each.num_samples}"
                 )
         return run
+
+    def is_of(self, settings: Alarm, predictions_sha256s: AbstractSet[str]) -> bool:
+        """Return whether this is a look with *settings* at cells with *predictions_sha256s*."""
+        own = (self.level, self.num_calibration, self.calibration_seed, self.alarm_version)
+        asked = (settings.level, settings.num_calibration, settings.seed, ALARM_VERSION)
+        return own == asked and {each.predictions_sha256 for each in self.cells} == predictions_sha256s
 
     def facts(self) -> JsonObject:
         """Return the facts as they are written into a record."""

@@ -9,9 +9,11 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.errors import BenchmarkFileError, RecordError
+from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.report.alarm.watch import watch_benchmark
 from tta_pipeline.report.kept_predictions import predictions
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.records import publish_unless_equal, utc_now
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 
 NUM_CALIBRATION = 60
@@ -67,6 +69,34 @@ def test_the_asset_records_the_alarms_once_and_its_checks_warn(tmp_path: Path, s
     assert [("clean", 0), *((c, s) for c in ("contrast", "gaussian_noise") for s in (3, 5))] == rows
     assert latest is not None
     assert latest[0] >= 2
+
+
+def test_finished_evaluations_await_only_the_look_of_an_alarm_that_is_new_or_changed(tmp_path: Path, sweep: Project):
+    """The plan is the report with the alarm before it; after a look at these predictions, it is empty."""
+    project = with_alarm(sweep, tmp_path)
+    path = project.locations.benchmark_files / "small.yaml"
+
+    def plan() -> list[tuple[str, ...]]:
+        planner = Planner(
+            benchmark=load_benchmark(path), locations=project.locations, experiments=("source",),
+            unfinished_keys=lambda _: (), is_trained=lambda _: True,
+        )  # fmt: skip
+        return [piece.assets for piece in planner.plan_pieces(by="corruption", num_devices=1)]
+
+    assert [("shift_alarm", "robustness_report")] == plan()
+    watched = watch_benchmark(load_benchmark(path), project.locations, tell=lambda _: None)
+    assert watched
+    publish_unless_equal(
+        project.locations.results("small"),
+        kind="alarms",
+        name="source",
+        run_id="1",
+        started_at=utc_now(),
+        facts=watched,
+    )
+    assert [] == plan()
+    path.write_text(path.read_text().replace("alarm: {", "alarm: {level: 0.05, "))
+    assert [("shift_alarm", "robustness_report")] == plan()
 
 
 def test_too_few_clean_images_are_an_error(tmp_path: Path, sweep: Project):
