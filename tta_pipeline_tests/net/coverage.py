@@ -25,7 +25,7 @@ UNREACHED: Mapping[str, str] = {
     "behaviour loaders dali, spdl, litdata, streaming": "are not installed with the project's own extras",
     "behaviour models of kind open_clip, hf, timm, torchvision, and methods for CLIP": "weights come by the network",
     "behaviour device cuda, compile": "needs an accelerator",
-    "behaviour web UI, sensors new_cells, arrivals and make_what_is_out_of_date": "are no commands; they have tests of their own",
+    "behaviour web UI, sensors new_cells, arrivals, make_what_is_out_of_date": "no commands; they have their own tests",
     "behaviour a second data store, Postgres": "needs another service; they have tests of their own",
 }
 """Assets (by pattern) and behaviours without an option that no step reaches, with the reason."""
