@@ -41,7 +41,11 @@ def test_the_case_of_letters_does_not_count():
         ("method: norm", "method: nrom", f"{len(METHODS)} names (did you mean norm"),
         ("[gaussian_noise, contrast]", "[gausian_noise]", "did you mean gaussian_noise"),
         ("kind: digits", "kind: digts", "source.kind is 'digts'; expected one of digits, "),
-        ("kind: trained", "kind: traind", "models.cnn.kind is 'traind'; expected one of trained, "),
+        (
+            "kind: trained",
+            "kind: traind",
+            "is 'traind'; expected one of 11 names (did you mean trained?",
+        ),
         ("preset: cifar", "preset: cifr", "(did you mean cifar?)"),
         ("preset: cifar", "hyperparameters: {learningrate: 1}", "docs/methods.md"),
         ("preset: cifar", "protocol: {shift: mixd}", "(did you mean mixed?)"),

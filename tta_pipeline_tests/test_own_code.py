@@ -64,6 +64,7 @@ READ_ONLY = (
     "doctor",
     "models check mine mine --limit 20",
     "clean --dry-run",
+    "gate mine --experiment mirrored --max mean_error=1",
     "results publish mine ../published",
     "shards publish mine ../data-set",
     "results reproduce ../published/mirrored --cell 'contrast|5'",
@@ -73,6 +74,7 @@ READ_ONLY = (
 REFUSED = {
     "tune mine tent": "found no tuning of 'tent'",
     "models stop-training mine": "mine trains no model",
+    "results label mine labels.csv": "mine has no shards without classes",
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, with_reporter
+from tta_pipeline.cli.common import exit_with_error, plain_errors, with_reporter
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def label_results(benchmark: str, path: Path, *, cells: tuple[str, ...], reporte
     asked = tuple(parse_key(cell, every) for cell in cells) or every
     found = unlabelled_sets(described, locations, asked)
     if not found:
-        raise click.UsageError(f"{benchmark} has no shards without classes in these cells; expected some: make them")
+        exit_with_error(f"{benchmark} has no shards without classes in these cells; expected some: make them")
     locations.require_own(found[0].folder)
     publish_labels(match_labels(path, found))
     labelled = [each.manifest.cell for each in found]

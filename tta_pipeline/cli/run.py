@@ -86,11 +86,11 @@ def run(
     decoded_folder: str | None,
     dry_run: bool,
 ) -> None:
-    r"""Evaluate a whole benchmark file, from images to report; a file with several sets set by set.
+    r"""Evaluate a whole benchmark file, from images to report.
 
-    Its unfinished work is done in this process, over the same assets as `dg launch`: shards, models, evaluations, and
-    the report at the end. Work that is finished is not done again, so type the same command after an interruption.
-    The exit status is 1 if something failed or was left out.
+    A file with several sets is evaluated set by set. Its unfinished work is done in this process, over the same assets
+    as `dg launch`: shards, models, evaluations, and the report at the end. Work that is finished is not done again, so
+    type the same command after an interruption. The exit status is 1 if something failed or was left out.
 
     The web UI shows each run: their history is where DAGSTER_HOME says. Without it, it is that of dagster.yaml in this
     folder or beside the data root, and without that, it is in .dagster in the data root.

@@ -11,7 +11,10 @@ from tta_pipeline.models.deployed_network import Answer
 from tta_pipeline.models.libraries import import_library
 from tta_pipeline.models.program_models import Program
 from tta_pipeline.models.weights import first_line, require_file
+from tta_pipeline.util.files import read_file
 
+_MOST_BYTES = 2**31
+"""Most that a file of ONNX, a protocol buffer, can have."""
 _NO_FOLDER = "/nonexistent"
 """Folder for weights beside the file, so that none are read: the hash of the file does not cover them."""
 
@@ -28,7 +31,7 @@ class OnnxProgram(Program):
         self._path = spec.path.expanduser()
         self._runtime = import_library("onnxruntime", extra="onnx")
         require_file(self._path, spec.sha256)
-        self._data = self._path.read_bytes()
+        self._data = read_file(self._path, limit_bytes=_MOST_BYTES)
         self._session = cache(self._open_session)
         (self._input, *others) = self._session("cpu").get_inputs()
         found = f"{self._input.type} {self._input.shape}"

@@ -35,7 +35,7 @@ FOG = Cell(corruption="fog", severity=5)
 CLASSES = ("apple", "bread", "cloud")
 BY_LABEL = ("num_correct", "error", "ece", "max_calibration_error", "rms_calibration_error", "adaptive_ece", "aurc",
             "class_counts", "num_classes_found")  # fmt: skip
-NOT_KEPT = ("num_correct_top5", "top5_error", "nll", "brier")
+NOT_KEPT = ("num_correct_top5", "top5_error", "nll", "brier", "class_wise_ece")
 COSTS = ("wall_s", "images_per_s", "_s", "peak_", "load_average", "batches")
 
 

@@ -188,7 +188,7 @@ def test_a_path_that_webdataset_takes_for_a_url_is_refused(shard_set: ShardSet, 
 )
 def test_webdataset_is_refused_for_orders_that_it_cannot_give(settings: dict[str, object]):
     """When the file is read, with what to do."""
-    with pytest.raises(ValueError, match=r"loader webdataset with samples in the order \w+; expected loader indexed"):
+    with pytest.raises(ValueError, match=r"loader webdataset with samples in the order \w+ and shift \w+; expected"):
         Experiment(model="cnn", method="source", loader="webdataset", **settings)
 
 

@@ -251,7 +251,7 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
 
 def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class, as written, of each line."""
-    lines = read_text(path).rstrip().splitlines()
+    lines = read_list(path).rstrip().splitlines()
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
@@ -277,7 +277,7 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def read_text(path: Path) -> str:
+def read_list(path: Path) -> str:
     """Return the content of the UTF-8 file *path*.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tta_pipeline.data.labels.label_files import read_json, read_text, require_label_order, short
+from tta_pipeline.data.labels.label_files import read_json, read_list, require_label_order, short
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.limits import MAX_LIST_BYTES
 
@@ -89,14 +89,14 @@ def _entry(found: Any, path: Path, part: str) -> _Entry:
 
 
 def _read_text_split(path: Path, class_list: Path) -> Split:
-    names = [line.strip() for line in read_text(class_list).rstrip().splitlines()]
+    names = [line.strip() for line in read_list(class_list).rstrip().splitlines()]
     classes = require_label_order(enumerate(names), class_list)
     by_path = _by_path(_lines(path, frozenset(classes), class_list), path)
     return Split(path=path, classes=classes, class_by_path=by_path)
 
 
 def _lines(path: Path, classes: frozenset[str], class_list: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_text(path).rstrip().splitlines(), start=1):
+    for number, line in enumerate(read_list(path).rstrip().splitlines(), start=1):
         image, _, class_name = line.strip().partition(" ")
         if class_name not in classes:
             raise ClassMapError(
