@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.watched_stream import stream_benchmark
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
-from tta_pipeline.defs.scope import DayScope
+from tta_pipeline.defs.scope import DayScope, asset_key
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
@@ -28,6 +28,7 @@ def day_scope(benchmark: Benchmark, locations: Locations, resource_prefix: str =
         benchmark=stream_benchmark(benchmark, locations, until=_today()),
         resource_prefix=resource_prefix,
         watch=benchmark.watch,
+        read_by=(asset_key(benchmark, "shift_alarm"),) if benchmark.alarm else (),
     )
 
 
@@ -58,7 +59,7 @@ def arrivals(scope: DayScope) -> dg.AssetsDefinition:
 def arrivals_sensor(scope: DayScope) -> dg.SensorDefinition:
     """Return the sensor that has new images of the watched folder taken in, sharded and evaluated."""
     names = [f"evaluation/{name}" for name in scope.benchmark.experiments]
-    keys = [scope.key(name) for name in ("source_split", "tar_shards", "shard_manifest", *names)]
+    keys = [*(scope.key(name) for name in ("source_split", "tar_shards", "shard_manifest", *names)), *scope.read_by]
 
     @dg.sensor(
         name=f"{scope.benchmark.file}__arrivals",

@@ -234,6 +234,8 @@ class DayScope(Scope[Cell]):
 
     watch: Watch
     """The watched folder, as the benchmark file says."""
+    read_by: tuple[dg.AssetKey, ...] = ()
+    """Assets of the whole benchmark that read the results of the days."""
 
     @property
     def partitions(self) -> dg.DailyPartitionsDefinition:

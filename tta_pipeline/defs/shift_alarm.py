@@ -1,13 +1,15 @@
 """`<benchmark>/shift_alarm`: a test, without labels, of whether each cell differs from the clean images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.watch_settings import STREAM
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, SetScope
+from tta_pipeline.defs.scope import CellScope, SetScope, asset_key
 from tta_pipeline.util.partitions import CLEAN
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def shift_alarm(scope: CellScope) -> dg.AssetsDefinition:
         "shift_alarm",
         is_whole=True,
         group_name=f"{scope.benchmark.dagster_name}_report",
-        deps=[scope.key("evaluation", name), clean.key("evaluation", name)],
+        deps=[*(each.key("evaluation", name) for each in (scope, clean)), *_arrivals(scope.benchmark)],
         code_version="1",
         description=f"When the confidences of `{name}` on each cell differ from those on clean images by more than "
         "chance, without labels, and with a false-alarm rate that holds however long one looks.",
@@ -64,11 +66,18 @@ def shift_alarm(scope: CellScope) -> dg.AssetsDefinition:
     return asset
 
 
+def _arrivals(benchmark: Benchmark) -> Iterator[dg.AssetKey]:
+    """Yield the key of the watched experiment's results on images that arrive, if there are any."""
+    if benchmark.watch and benchmark.watched_experiment in benchmark.watch.experiments:
+        yield asset_key(benchmark, STREAM, "evaluation", benchmark.watched_experiment)
+
+
 def shift_alarm_checks(scope: CellScope) -> dg.AssetChecksDefinition:
     """Return the checks of the newest look: an alarm is a warning, and one on clean images another."""
     key = scope.key("shift_alarm")
     descriptions = {
-        NO_ALARM: "No cell differs from the clean images by more than chance; a corruption should.",
+        NO_ALARM: "What arrives at the watched folder does not differ from the clean images by more than chance; where "
+        "nothing arrives, no cell does, and a corruption should.",
         NO_FALSE_ALARM: "The clean images that are not the calibration raise no alarm.",
     }
 
@@ -90,13 +99,19 @@ def shift_alarm_checks(scope: CellScope) -> dg.AssetChecksDefinition:
     return checks
 
 
+def _select(cells: "Sequence[WatchedCell]", *, is_clean: bool) -> "Sequence[WatchedCell]":
+    """Return the clean images; or what arrived, and where nothing did, all other cells."""
+    others = [each for each in cells if each.corruption != CLEAN.corruption]
+    if is_clean:
+        return [each for each in cells if each not in others]
+    return [each for each in others if each.corruption == STREAM] or others
+
+
 def _result(selected: dg.AssetCheckKey, record: "Record | None") -> dg.AssetCheckResult:
     from tta_pipeline.report.alarm.watch import say_alarm
 
     watched = record.watched.cells if record and record.watched else ()
-    own: list[WatchedCell] = [
-        each for each in watched if (each.corruption == CLEAN.corruption) == (selected.name == NO_FALSE_ALARM)
-    ]
+    own = _select(watched, is_clean=selected.name == NO_FALSE_ALARM)
     raised = {f"{each.corruption}|{each.severity}": say_alarm(each) for each in own if each.alarm_at is not None}
     return dg.AssetCheckResult(
         asset_key=selected.asset_key,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from tta_pipeline.benchmarks.watch_settings import STREAM
 from tta_pipeline.report.figure_style import WIDTH_IN, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
 from tta_pipeline.results.alarm_record import WatchedBenchmark
@@ -53,7 +54,7 @@ def curves_of_table(table: Table) -> list[Curve]:
 def wealth_curves(curves: Sequence[Curve], *, level: float) -> Figure:
     """Return the evidence along the streams, with a point where each alarm was raised.
 
-    Shown are the clean images and, of the highest severity, the shifts with the latest alarms.
+    Shown are the clean images, those that arrived and, of the highest severity, the shifts with the latest alarms.
     """
     shown, threshold = _choose(curves), -math.log10(level)
     figure = Figure(figsize=(WIDTH_IN, 3.6), layout="constrained")
@@ -79,9 +80,9 @@ def wealth_curves(curves: Sequence[Curve], *, level: float) -> Figure:
 
 
 def _choose(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curve of the clean images, and those of the highest severity with the latest alarms."""
-    clean = [each for each in curves if each.corruption == "clean"]
-    others = [each for each in curves if each.corruption != "clean"]
+    """Return the curves of clean images and of what arrived, and those of the highest severity with latest alarms."""
+    clean = [each for name in ("clean", STREAM) for each in curves if each.corruption == name]
+    others = [each for each in curves if each.corruption not in ("clean", STREAM)]
     highest = max((each.severity for each in others), default=0)
     of_highest = [each for each in others if each.severity == highest]
     return [*clean, *sorted(of_highest, key=lambda each: -(each.alarm_at or math.inf))[:_MAX_SHIFTS]]

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from tta_pipeline.benchmarks.alarm_settings import Alarm
+from tta_pipeline.benchmarks.watch_settings import STREAM
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
 from tta_pipeline.util.json_values import JsonObject
@@ -22,7 +23,7 @@ ALARM_VERSION = 1
 class WatchedCell:
     """The alarm over one cell."""
 
-    corruption: Annotated[str, Column("Name of the shift; clean for the uncorrupted images")]
+    corruption: Annotated[str, Column("Name of the shift; clean for uncorrupted images, stream for those that arrived")]
     severity: Annotated[int, Column("Severity; 0 for clean images and for shifts without severities", at_least=0)]
     num_samples: Annotated[int, Column("Images that were watched", above=0)]
     num_left_out: Annotated[
@@ -75,10 +76,12 @@ class WatchedBenchmark:
         return run
 
     def is_of(self, settings: Alarm, predictions_sha256s: AbstractSet[str]) -> bool:
-        """Return whether this is a look with *settings* at cells with *predictions_sha256s*."""
+        """Return whether this is a look with *settings* at cells with *predictions_sha256s*, whatever has arrived."""
         own = (self.level, self.num_calibration, self.calibration_seed, self.alarm_version)
         asked = (settings.level, settings.num_calibration, settings.seed, ALARM_VERSION)
-        return own == asked and {each.predictions_sha256 for each in self.cells} == predictions_sha256s
+        return own == asked and predictions_sha256s == {
+            each.predictions_sha256 for each in self.cells if each.corruption != STREAM
+        }
 
     def facts(self) -> JsonObject:
         """Return the facts as they are written into a record."""

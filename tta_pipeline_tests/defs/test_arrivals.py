@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tta_pipeline.defs.arrivals import arrivals_sensor, day_scope
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.watching.look import take_in
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline_tests.conftest import Project, jpeg
+from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 
 TEXT = """
 title: A camera
@@ -71,6 +72,15 @@ class Watching:
         repository = self._definitions().get_repository_def()
         context = dg.build_sensor_context(instance=self._instance, repository_def=repository)
         return list(repository.get_sensor_def("camera__arrivals").evaluate_tick(context).run_requests or ())
+
+    def materialize(self, paths: Iterable[Sequence[str]], day: str | None = None) -> list[dg.AssetCheckEvaluation]:
+        """Materialize assets in one run, and return the findings of their checks."""
+        keys = [dg.AssetKey(path) for path in paths]
+        job = self._definitions().resolve_implicit_job_def_def_for_assets(keys)
+        assert job is not None
+        return job.execute_in_process(
+            asset_selection=keys, partition_key=day, instance=self._instance
+        ).get_asset_check_evaluations()
 
     def run(self, day: date) -> dict[str, int]:
         """Materialize the assets of *day*, and return the numbers that the first of them reports."""
@@ -135,6 +145,35 @@ def label(project: Project, path: Path, day: date) -> None:
     path.write_text("".join(["key,class\n", *(f"{image.name},bread\n" for image in kept.iterdir())]))
     done = CliRunner().invoke(main, ["results", "label", "camera/stream", str(path), "--cell", f"{day}|0"])
     assert 0 == done.exit_code, done.output
+
+
+def test_the_alarm_reads_all_days_as_one_stream(project: Project, tmp_path: Path):
+    """Beside the clean images; the run that the sensor asks for renews it, and its check is about what arrived."""
+    yesterday = TODAY - timedelta(days=1)
+    arriving = watched(project, tmp_path, since=yesterday)
+    write_tree(tmp_path / "clean", classes={"apple": 20, "bread": 15, "cloud": 10})
+    path = project.locations.benchmark_files / "camera.yaml"
+    text = path.read_text().replace("/tested}", f"/tested, clean: {tmp_path}/clean}}")
+    path.write_text(f"{text}alarm: {{num_calibration: 20}}\n")
+    for number in range(5):
+        (arriving / f"{number}.jpg").write_bytes(jpeg(100 + number))
+    kept = project.locations.arrivals("camera")
+    take_in(arriving, kept, day=yesterday.isoformat(), settle_s=0, now_s=1e10)
+    (arriving / "5.jpg").write_bytes(jpeg(105))
+    alarm = dg.AssetKey(["camera", "shift_alarm"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        watching = Watching(project, instance)
+        watching.run(yesterday)
+        watching.materialize([["camera", "clean", *each.split("/")] for each in ASSETS[1:]])
+        (request,) = watching.ask()
+        assert request.asset_selection is not None
+        checks = watching.materialize([each.path for each in request.asset_selection], request.partition_key)
+
+    assert alarm in request.asset_selection
+    with open_metrics(project.locations.metrics) as connection:
+        found = connection.execute("SELECT corruption, num_samples FROM latest_alarms ORDER BY ALL").fetchall()
+    assert [("clean", 25), ("stream", 6)] == found
+    assert {"no_alarm", "no_false_alarm"} == {each.check_name for each in checks if each.asset_key == alarm}
 
 
 def test_the_code_location_has_the_days_and_their_sensor(project: Project, tmp_path: Path):

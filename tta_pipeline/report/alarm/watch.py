@@ -1,5 +1,6 @@
 """Watch the cells of a benchmark: compare the kept confidences on each with those on clean images."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,35 +11,38 @@ import numpy.typing as npt
 from tta_pipeline.benchmarks.alarm_settings import Alarm
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.benchmarks.watch_settings import STREAM
+from tta_pipeline.benchmarks.watched_stream import stream_benchmark
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.loading.stream_order import shuffled_order
 from tta_pipeline.report.alarm.martingale import Numbers, alarm_at, conformal_ranks, log_wealth
 from tta_pipeline.report.significance.judged_cells import read_predictions
 from tta_pipeline.results.alarm_record import ALARM_VERSION, WatchedBenchmark, WatchedCell
+from tta_pipeline.shards.ordering import permuted
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.partitions import CLEAN, Cell
 
+_ARRIVED = Cell(corruption=STREAM, severity=0)
 _MOST_POINTS = 200
 """Numbers of a cell's wealth that a record keeps, for the curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Confidences:
-    """Confidences of a cell's samples in stream order."""
+    """Confidences of samples in stream order, (N,)."""
 
     keys: npt.NDArray[np.str_]
     confidences: Numbers
-    positions: npt.NDArray[np.int64]
     predictions_sha256: str
-    shard_set: ShardSet
 
 
 def watch_benchmark(
     benchmark: Benchmark, locations: Locations, *, tell: Callable[[str], None]
 ) -> WatchedBenchmark | None:
     """Return the alarm over each evaluated cell of *benchmark*, and over the clean images that are not calibration.
+
+    If the benchmark watches a folder, what arrived there is one further stream, day by day.
 
     None: the clean images were not evaluated yet, so there is nothing to compare with.
 
@@ -65,8 +69,12 @@ def watch_benchmark(
             place = results.places(key)[0]
             read = clean if key == CLEAN else _read(results, place)
             left_out = np.isin(read.keys, clean.keys[is_calibration])
-            cells.append(_watch_cell(clean.confidences[is_calibration], read, left_out, place, settings))
+            cells.append(_watch_cell(clean.confidences[is_calibration], read, left_out, place.cell, settings))
             tell(f"{key.key}: {say_alarm(cells[-1])}")
+    if arrived := _read_arrivals(benchmark, locations, name):
+        nothing = np.zeros(len(arrived.keys), np.bool_)
+        cells.append(_watch_cell(clean.confidences[is_calibration], arrived, nothing, _ARRIVED, settings))
+        tell(f"images that arrived: {say_alarm(cells[-1])}")
     return WatchedBenchmark(
         benchmark=benchmark.file,
         shift_set=benchmark.shift_set.name,
@@ -96,9 +104,25 @@ def _read(results: ExperimentResults, place: Place) -> _Confidences:
     return _Confidences(
         keys=np.array(shard_set.index.keys)[kept.positions],
         confidences=kept.confidences.astype(np.float64),
-        positions=kept.positions,
         predictions_sha256=kept.sha256,
-        shard_set=shard_set,
+    )
+
+
+def _read_arrivals(benchmark: Benchmark, locations: Locations, name: str) -> _Confidences | None:
+    """Return the confidences on all images that arrived, in the order of the days; None if there are none."""
+    if benchmark.watch is None or name not in benchmark.watch.experiments:
+        return None
+    results = ExperimentResults(
+        benchmark=stream_benchmark(benchmark, locations), experiment_name=name, locations=locations
+    )
+    recorded = results.recorded_keys()
+    days = [_read(results, results.places(key)[0]) for key in results.keys if key in recorded]
+    if not days:
+        return None
+    return _Confidences(
+        keys=np.concatenate([each.keys for each in days]),
+        confidences=np.concatenate([each.confidences for each in days]),
+        predictions_sha256=hashlib.sha256("".join(each.predictions_sha256 for each in days).encode()).hexdigest(),
     )
 
 
@@ -113,19 +137,19 @@ def _draw_calibration(clean: _Confidences, settings: Alarm, name: str) -> npt.ND
             f"{name} evaluated {len(clean.keys):,} clean images; expected at least twice alarm.num_calibration, "
             f"{settings.num_calibration:,}: half are compared with, and half are watched: set a lower number"
         )
-    drawn_order = shuffled_order(clean.shard_set.index, seed=settings.seed).indices
-    evaluated = drawn_order[np.isin(drawn_order, clean.positions)]
-    return np.isin(clean.positions, evaluated[: settings.num_calibration])
+    is_calibration = np.zeros(len(clean.keys), np.bool_)
+    is_calibration[permuted(clean.keys.tolist(), seed=settings.seed)[: settings.num_calibration]] = True
+    return is_calibration
 
 
 def _watch_cell(
-    calibration: Numbers, read: _Confidences, left_out: npt.NDArray[np.bool_], place: Place, settings: Alarm
+    calibration: Numbers, read: _Confidences, left_out: npt.NDArray[np.bool_], cell: Cell, settings: Alarm
 ) -> WatchedCell:
     wealth = log_wealth(conformal_ranks(calibration, read.confidences[~left_out], seed=settings.seed))
     shown = np.unique(np.geomspace(1, len(wealth), _MOST_POINTS).round().astype(np.int64))
     return WatchedCell(
-        corruption=place.cell.corruption,
-        severity=place.cell.severity,
+        corruption=cell.corruption,
+        severity=cell.severity,
         num_samples=len(wealth),
         num_left_out=int(left_out.sum()),
         alarm_at=alarm_at(wealth, level=settings.level),
