@@ -109,7 +109,7 @@ def load_reference(reference: str) -> object:
 def _list_names(module: ModuleType, missing: str) -> str:
     """Return the names of *module* that *missing* can have meant."""
     public = [name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, ModuleType)]
-    return name_choices(missing, public, listed_in=module.__file__ or module.__name__)
+    return name_choices(missing, public, listed_in=getattr(module, "__file__", None) or module.__name__)
 
 
 def find_module(name: str) -> ModuleSpec | None:
