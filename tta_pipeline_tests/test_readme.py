@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import walk_verbs
+from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.conftest import Project
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +18,11 @@ MOST_LINES = 120
 def test_a_newcomer_reads_two_screens():
     """What it is, a picture, two commands, own data, and where everything else is."""
     assert len(README.splitlines()) < MOST_LINES
+
+
+def test_the_page_counts_the_methods():
+    """All but the two that adapt nothing."""
+    assert f"There are {len(METHODS.keys() - {'source', 'zero_shot'})}\n[methods]" in README
 
 
 def test_every_verb_and_every_verb_only_is_on_the_page():

@@ -15,7 +15,12 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import class_wise_calibration_error
 from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
-from tta_pipeline.evaluation.label_metrics import has_collapsed, label_metrics, metrics_without_labels
+from tta_pipeline.evaluation.label_metrics import (
+    OF_ALL_PROBABILITIES,
+    has_collapsed,
+    label_metrics,
+    metrics_without_labels,
+)
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.neighbourhood import neighbourhood_density
@@ -72,8 +77,7 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         **_machine_facts(measurement),
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
-        **_metrics(own, opened.joined.sets[cell.number]),
-        class_wise_ece=_class_wise_ece(cell),
+        **_metrics(cell, opened.joined.sets[cell.number]),
         **_label_free(own),
         probed=_probed_scores(own),
         **_open_set(cell, measurement.known_threshold),
@@ -163,8 +167,9 @@ def _first_samples(own: SampleScores[npt.NDArray[Any]], positions: npt.NDArray[n
     )
 
 
-def _metrics(samples: SampleScores[npt.NDArray[Any]], shard_set: ShardSet) -> dict[str, Any]:
-    """Return the columns about the predictions of the *samples* of *shard_set*, without the scores by no label."""
+def _metrics(cell: CellOfPass, shard_set: ShardSet) -> dict[str, Any]:
+    """Return the columns about the predictions on *cell*, read from *shard_set*, without the scores by no label."""
+    samples = cell.scores
     of_predictions = {
         "metrics_version": METRICS_VERSION,
         "num_samples": len(samples.predictions),
@@ -172,7 +177,7 @@ def _metrics(samples: SampleScores[npt.NDArray[Any]], shard_set: ShardSet) -> di
         "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
     }
     if not shard_set.index.is_labelled:
-        nothing = dict.fromkeys(("num_correct_top5", "top5_error", "nll", "brier"))
+        nothing = dict.fromkeys(OF_ALL_PROBABILITIES)
         return {**of_predictions, **metrics_without_labels(samples.confidences), **nothing}
     # For NaN logits the label has the last rank, but it can still be the prediction.
     num_classes = len(shard_set.manifest.classes)
@@ -190,13 +195,8 @@ def _metrics(samples: SampleScores[npt.NDArray[Any]], shard_set: ShardSet) -> di
         "top5_error": 1 - float(top5.mean()),
         "nll": finite_mean(-samples.log_likelihoods),
         "brier": finite_mean(samples.brier_scores),
+        "class_wise_ece": class_wise_calibration_error(cell.class_gaps, len(samples.labels)),
     }
-
-
-def _class_wise_ece(cell: CellOfPass) -> float | None:
-    """Return the calibration error of each class's probability; None without labels."""
-    labels = cell.scores.labels
-    return None if (labels == UNKNOWN_LABEL).all() else class_wise_calibration_error(cell.class_gaps, len(labels))
 
 
 def _open_set(cell: CellOfPass, threshold: float | None) -> dict[str, Any]:

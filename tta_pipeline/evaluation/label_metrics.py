@@ -16,6 +16,8 @@ from tta_pipeline.evaluation.calibration import (
 )
 from tta_pipeline.results.evaluation_record import CalibrationBins, ClassCounts
 
+OF_ALL_PROBABILITIES = ("num_correct_top5", "top5_error", "nll", "brier", "class_wise_ece")
+"""Columns that need labels and the probabilities of all classes, which are not kept."""
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
 """Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the
 most common label."""

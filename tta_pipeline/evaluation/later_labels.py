@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from tta_pipeline.data.labels.class_map import NO_CLASS
 from tta_pipeline.data.labels.label_lists import read_label_list
 from tta_pipeline.errors import ClassMapError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.label_metrics import has_collapsed, label_metrics
+from tta_pipeline.evaluation.label_metrics import OF_ALL_PROBABILITIES, has_collapsed, label_metrics
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.evaluation_record import Batches, Evaluation
 from tta_pipeline.results.records import publish_record
@@ -163,7 +164,7 @@ def _read_kept(results: ExperimentResults, name: str, row: Evaluation) -> Sample
 def _with_labels(row: Evaluation, kept: SamplePredictions, shard_set: ShardSet) -> Evaluation:
     """Return *row* with the columns that follow from the labels of *shard_set*.
 
-    Top-5 error, likelihood and Brier score are None: they need all probabilities, which are not kept.
+    Those of `OF_ALL_PROBABILITIES` are None, also where the evaluation had them by other labels.
     """
     if row.manifest_sha256 != shard_set.manifest.sha256 or kept.sha256 != row.predictions_sha256:
         raise RecordError(
@@ -178,14 +179,12 @@ def _with_labels(row: Evaluation, kept: SamplePredictions, shard_set: ShardSet) 
         num_classes=len(shard_set.manifest.classes),
         num_classes_found=len(np.unique(shard_set.index.labels)),
     )
+    unknown: dict[str, Any] = dict.fromkeys(OF_ALL_PROBABILITIES)
     collapsed = row.num_updates > 0 and has_collapsed(kept.predictions, labels)
     return replace(
         row,
         **metrics,
-        num_correct_top5=None,
-        top5_error=None,
-        nll=None,
-        brier=None,
+        **unknown,
         diverged=row.num_nonfinite_batches > 0 or collapsed,
         batches=_count_batches(row.batches, kept.predictions == labels),
         labels_sha256=shard_set.labels_sha256,

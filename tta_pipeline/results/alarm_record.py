@@ -39,7 +39,7 @@ class WatchedCell:
         tuple[int, ...], Column("Numbers of images after which log10_wealth is given, denser at the beginning")
     ]
     log10_wealth: Annotated[tuple[float, ...], Column("Decimal logarithm of the wealth after as many images")]
-    predictions_sha256: Annotated[str, Column("Hash of the watched evaluation's predictions")]
+    samples_sha256: Annotated[str, Column("Hash of the watched evaluation's kept predictions and confidences")]
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -54,7 +54,9 @@ class WatchedBenchmark:
     level: Annotated[float, Column("Probability of a false alarm, however long one looks", above=0, at_most=1)]
     num_calibration: Annotated[int, Column("Clean images that later ones were compared with", above=0)]
     calibration_seed: Annotated[int, Column("Seed of the draw of calibration images, and of ties", at_least=0)]
-    calibration_sha256: Annotated[str, Column("Hash of the predictions on clean images, whose part is the calibration")]
+    calibration_sha256: Annotated[
+        str, Column("Hash of the kept predictions on clean images, whose part is the calibration")
+    ]
     alarm_version: Annotated[int, Column("Version of the test", above=0)]
     cells: Annotated[tuple[WatchedCell, ...], SeparatePart()]
 
@@ -75,12 +77,12 @@ class WatchedBenchmark:
                 )
         return run
 
-    def is_of(self, settings: Alarm, predictions_sha256s: AbstractSet[str]) -> bool:
-        """Return whether this is a look with *settings* at cells with *predictions_sha256s*, whatever has arrived."""
+    def is_of(self, settings: Alarm, samples_sha256s: AbstractSet[str | None]) -> bool:
+        """Return whether this is a look with *settings* at cells with *samples_sha256s*, whatever has arrived."""
         own = (self.level, self.num_calibration, self.calibration_seed, self.alarm_version)
         asked = (settings.level, settings.num_calibration, settings.seed, ALARM_VERSION)
-        return own == asked and predictions_sha256s == {
-            each.predictions_sha256 for each in self.cells if each.corruption != STREAM
+        return own == asked and samples_sha256s == {
+            each.samples_sha256 for each in self.cells if each.corruption != STREAM
         }
 
     def facts(self) -> JsonObject:

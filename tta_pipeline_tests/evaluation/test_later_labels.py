@@ -251,6 +251,18 @@ def test_a_corrected_list_replaces_the_labels(root: Path, tmp_path: Path):
     assert "add the labels again" in label(root, path).stderr
 
 
+def test_a_corrected_list_leaves_no_number_by_the_labels_before(root: Path, tmp_path: Path):
+    """An evaluation that had the first labels has columns that need all probabilities; they are NULL afterwards."""
+    path = write_list(tmp_path / "labels.csv", list(LABELS.items()))
+    label(root, path)
+    evaluate(root, "open", "norm", anew=True)
+    assert all(getattr(row_of(root, "open", "norm"), name) is not None for name in NOT_KEPT)
+
+    label(root, write_list(path, [(name, "apple") for name in LABELS]))
+
+    assert all(getattr(row_of(root, "open", "norm"), name) is None for name in NOT_KEPT)
+
+
 def test_a_staged_copy_gets_the_labels_that_have_come_since(root: Path, tmp_path: Path):
     """And loses them with the original; shards made anew begin without."""
     folder = root / "open" / "shards" / "fog" / "5"

@@ -77,14 +77,13 @@ class Planner:
         results = ExperimentResults(
             benchmark=self.benchmark, experiment_name=self.benchmark.watched_experiment, locations=self.locations
         )
-        keys = results.recorded_keys()
-        if CLEAN not in keys:
+        rows = results.first_rows()
+        if CLEAN not in rows:
             return False
         newest = latest_record(results.records_folder, kind="alarms", name=results.experiment_name)
         if newest is None or newest.watched is None:
             return True
-        found = {results.row(results.places(key)[0]).predictions_sha256 for key in keys}
-        return not newest.watched.is_of(settings, found)
+        return not newest.watched.is_of(settings, {row.samples_sha256 for _, row in rows.values()})
 
     def find_unfinished(self, costs: Costs) -> Iterator[Work]:
         """Yield each partition key at which an experiment has unfinished streams; nothing is written.

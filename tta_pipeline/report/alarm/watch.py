@@ -18,6 +18,7 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.alarm.martingale import Numbers, alarm_at, conformal_ranks, log_wealth
 from tta_pipeline.report.significance.judged_cells import read_predictions
 from tta_pipeline.results.alarm_record import ALARM_VERSION, WatchedBenchmark, WatchedCell
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.ordering import permuted
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
@@ -34,17 +35,17 @@ class _Confidences:
 
     keys: npt.NDArray[np.str_]
     confidences: Numbers
-    predictions_sha256: str
+    samples_sha256: str
 
 
 def watch_benchmark(
     benchmark: Benchmark, locations: Locations, *, tell: Callable[[str], None]
 ) -> WatchedBenchmark | None:
-    """Return the alarm over each evaluated cell of *benchmark*, and over the clean images that are not calibration.
+    """Return the alarm over each cell with a current result, and over the clean images that are not calibration.
 
     If the benchmark watches a folder, what arrived there is one further stream, day by day.
 
-    None: the clean images were not evaluated yet, so there is nothing to compare with.
+    None: the clean images have no current result, so there is nothing to compare with.
 
     Args:
         benchmark: A benchmark whose file has a section `alarm`.
@@ -58,19 +59,17 @@ def watch_benchmark(
     settings, name = benchmark.alarm, benchmark.watched_experiment
     assert settings is not None, "a benchmark with an alarm"
     results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
-    recorded = results.recorded_keys()
-    if CLEAN not in recorded:
+    rows = results.first_rows()
+    if CLEAN not in rows:
         return None
-    clean = _read(results, results.places(CLEAN)[0])
+    clean = _read(results, *rows[CLEAN])
     is_calibration = _draw_calibration(clean, settings, name)
     cells = []
-    for key in results.keys:
-        if key in recorded:
-            place = results.places(key)[0]
-            read = clean if key == CLEAN else _read(results, place)
-            left_out = np.isin(read.keys, clean.keys[is_calibration])
-            cells.append(_watch_cell(clean.confidences[is_calibration], read, left_out, place.cell, settings))
-            tell(f"{key.key}: {say_alarm(cells[-1])}")
+    for key, (place, row) in rows.items():
+        read = clean if key == CLEAN else _read(results, place, row)
+        left_out = np.isin(read.keys, clean.keys[is_calibration])
+        cells.append(_watch_cell(clean.confidences[is_calibration], read, left_out, place.cell, settings))
+        tell(f"{key.key}: {say_alarm(cells[-1])}")
     if arrived := _read_arrivals(benchmark, locations, name):
         nothing = np.zeros(len(arrived.keys), np.bool_)
         cells.append(_watch_cell(clean.confidences[is_calibration], arrived, nothing, _ARRIVED, settings))
@@ -83,7 +82,7 @@ def watch_benchmark(
         level=settings.level,
         num_calibration=settings.num_calibration,
         calibration_seed=settings.seed,
-        calibration_sha256=clean.predictions_sha256,
+        calibration_sha256=clean.samples_sha256,
         alarm_version=ALARM_VERSION,
         cells=tuple(cells),
     )
@@ -96,15 +95,14 @@ def say_alarm(cell: WatchedCell) -> str:
     return f"alarm after {cell.alarm_at:,} of {cell.num_samples:,} images"
 
 
-def _read(results: ExperimentResults, place: Place) -> _Confidences:
-    """Return the kept confidences of *place*."""
-    row = results.row(place)
+def _read(results: ExperimentResults, place: Place, row: Evaluation) -> _Confidences:
+    """Return the kept confidences of *row*, the result of *place*."""
     shard_set = ShardSet.open(results.folder(place.cell), results.expected_shard_set(place.cell))
     kept = read_predictions(results, place, row, shard_set)
     return _Confidences(
         keys=np.array(shard_set.index.keys)[kept.positions],
         confidences=kept.confidences.astype(np.float64),
-        predictions_sha256=kept.sha256,
+        samples_sha256=str(row.samples_sha256),
     )
 
 
@@ -115,14 +113,13 @@ def _read_arrivals(benchmark: Benchmark, locations: Locations, name: str) -> _Co
     results = ExperimentResults(
         benchmark=stream_benchmark(benchmark, locations), experiment_name=name, locations=locations
     )
-    recorded = results.recorded_keys()
-    days = [_read(results, results.places(key)[0]) for key in results.keys if key in recorded]
+    days = [_read(results, *found) for found in results.first_rows().values()]
     if not days:
         return None
     return _Confidences(
         keys=np.concatenate([each.keys for each in days]),
         confidences=np.concatenate([each.confidences for each in days]),
-        predictions_sha256=hashlib.sha256("".join(each.predictions_sha256 for each in days).encode()).hexdigest(),
+        samples_sha256=hashlib.sha256("".join(each.samples_sha256 for each in days).encode()).hexdigest(),
     )
 
 
@@ -156,5 +153,5 @@ def _watch_cell(
         max_log10_wealth=float(wealth.max()) / math.log(10),
         wealth_images=tuple(shown.tolist()),
         log10_wealth=tuple((wealth[shown - 1] / math.log(10)).round(3).tolist()),
-        predictions_sha256=read.predictions_sha256,
+        samples_sha256=read.samples_sha256,
     )

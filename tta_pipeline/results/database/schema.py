@@ -61,23 +61,11 @@ _BEHIND = (
     *_WHEN,
 )  # fmt: skip
 _FOLDER = _FRAME[0]
-_OF_TRAINING = (
-    _FOLDER,
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-           "Number of the record in its folder; the highest is the latest training of the model"),
-    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the training"),
-)  # fmt: skip
 _OF_EPOCH = (
     _FOLDER,
     _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
     *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
 )
-_OF_TUNING = (
-    _FOLDER,
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-           "Number of the record in its folder; the highest is the latest tuning of the experiment"),
-    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
-)  # fmt: skip
 _OF_CHOICE = (
     _FOLDER,
     _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
@@ -87,12 +75,18 @@ _OF_TRIAL = (
     *_OF_CHOICE,
     _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
 )  # fmt: skip
-_OF_ALARM = (
-    _FOLDER,
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-           "Number of the record in its folder; the highest is the latest look at the benchmark"),
-    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that looked"),
-)  # fmt: skip
+
+
+def _of_runs(what: str, did: str) -> tuple[_ExtraColumn, ...]:
+    """Return the columns in front of a table with records of *what* that a Dagster run *did*."""
+    return (
+        _FOLDER,
+        _ExtraColumn(
+            "sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+            f"Number of the record in its folder; the highest is the latest {what}",
+        ),
+        _ExtraColumn("run_id", "VARCHAR", "NOT NULL", f"Dagster run that {did}"),
+    )  # fmt: skip
 
 
 class _DeclaredTable(NamedTuple):
@@ -116,7 +110,7 @@ _DECLARED = (
     _DeclaredTable(
         "training_runs",
         "One row for each training of a source model; a resumed training is one run. Folder and sequence are the key",
-        _OF_TRAINING, run_columns(), _WHEN,
+        _of_runs("training of the model", "ended the training"), run_columns(), _WHEN,
         ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
     _DeclaredTable(
@@ -127,7 +121,8 @@ _DECLARED = (
     _DeclaredTable(
         "tunings",
         "One row for each choice of hyperparameters on held-out shifts. Folder and sequence are the key",
-        _OF_TUNING, tuning_columns(), _WHEN, ("num_trials <= num_combinations", "num_trials <= budget"),
+        _of_runs("tuning of the experiment", "ended the tuning"), tuning_columns(), _WHEN,
+        ("num_trials <= num_combinations", "num_trials <= budget"),
     ),
     _DeclaredTable(
         "tuning_trials",
@@ -144,7 +139,8 @@ _DECLARED = (
         "alarms",
         "One row for each cell that the alarm of a benchmark watched. Folder, sequence, corruption and severity are "
         "the key",
-        _OF_ALARM, (*alarm_columns(), *watched_cell_columns()), _WHEN, ("alarm_at <= num_samples",),
+        _of_runs("look at the benchmark", "looked"), (*alarm_columns(), *watched_cell_columns()), _WHEN,
+        ("alarm_at <= num_samples",),
     ),
 )  # fmt: skip
 

@@ -99,6 +99,20 @@ def test_finished_evaluations_await_only_the_look_of_an_alarm_that_is_new_or_cha
     assert [("shift_alarm", "robustness_report")] == plan()
 
 
+def test_cells_under_earlier_settings_are_not_watched(tmp_path: Path, sweep: Project):
+    """As long as the clean images have no result under the present ones, nothing is; no plan and no look fails."""
+    project = with_alarm(sweep, tmp_path)
+    path = project.locations.benchmark_files / "small.yaml"
+    path.write_text(path.read_text().replace("method: source}", "method: source, batch_size: 7}"))
+    benchmark = load_benchmark(path)
+
+    assert watch_benchmark(benchmark, project.locations, tell=lambda _: None) is None
+    assert () == Planner(
+        benchmark=benchmark, locations=project.locations, experiments=("source",), unfinished_keys=lambda _: (),
+        is_trained=lambda _: True,
+    ).plan_pieces(by="corruption", num_devices=1)  # fmt: skip
+
+
 def test_too_few_clean_images_are_an_error(tmp_path: Path, sweep: Project):
     """Half of them are compared with, and half are watched."""
     project = with_alarm(sweep, tmp_path, "{num_calibration: 100}")
