@@ -1,38 +1,23 @@
 """A source of which a published split lists the images."""
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tta_pipeline.data.labels.splits import Split
-from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.data.sources.listing import Listing, SourceAround
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedImages:
+class ListedImages(SourceAround):
     """*source*, which has only images of *split*; each of them must be there exactly once."""
 
-    source: Source
     split: Split
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of the split, in label order."""
         return self.split.classes
-
-    def version(self, cell: Cell) -> str:
-        """Return the version of *cell*."""
-        return self.source.version(cell)
-
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are best prepared with *cell*."""
-        return self.source.together(cell, among)
-
-    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
-        """Prepare *cells*."""
-        return self.source.prepared(cells)
 
     def listing(self, cell: Cell) -> Listing:
         """Return the images of the split, sorted by name.

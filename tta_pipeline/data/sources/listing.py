@@ -196,3 +196,22 @@ class Source(Observed, Protocol):
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceAround:
+    """The cells of *source*, whose listings a class that inherits changes or checks."""
+
+    source: Source
+
+    def version(self, cell: Cell) -> str:
+        """Return the version of *cell*."""
+        return self.source.version(cell)
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return those of the cells *among* that are best prepared with *cell*."""
+        return self.source.together(cell, among)
+
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
+        """Prepare *cells*."""
+        return self.source.prepared(cells)

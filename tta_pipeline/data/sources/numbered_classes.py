@@ -1,11 +1,10 @@
 """Conversion of class numbers, from 0, and of a data set's own class names to the names in the class map."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from tta_pipeline.data.labels.class_map import label_order
-from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.data.sources.listing import Listing, Source, SourceAround
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
@@ -14,10 +13,9 @@ from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberedClasses:
+class NumberedClasses(SourceAround):
     """*source* with class names in place of class folders that are numbers."""
 
-    source: Source
     classes: Callable[[], tuple[str, ...]]
     """Returns the class names of the class map in label order; nothing if there is none."""
     must: bool
@@ -27,18 +25,6 @@ class NumberedClasses:
     def class_names(self) -> tuple[str, ...]:
         """Return the classes."""
         return (self.must and self.classes()) or self.source.class_names()
-
-    def version(self, cell: Cell) -> str:
-        """Return the version of *cell*."""
-        return self.source.version(cell)
-
-    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are best prepared with *cell*."""
-        return self.source.together(cell, among)
-
-    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
-        """Prepare *cells*."""
-        return self.source.prepared(cells)
 
     @gc_paused()
     def listing(self, cell: Cell) -> Listing:
