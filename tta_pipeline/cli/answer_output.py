@@ -140,10 +140,11 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
         say(note)
     try:
         with open_metrics(locations.metrics) as connection:
+            set_aside = read_set_aside(connection, locations)
             yield connection
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
-    _exit_if_set_aside(read_set_aside(locations))
+    _exit_if_set_aside(set_aside)
 
 
 def honest_marks(

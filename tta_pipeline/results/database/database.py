@@ -3,7 +3,7 @@
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,23 +112,19 @@ def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) ->
     Raises:
         RecordError: the schema is outdated, and the database cannot be written.
     """
-    is_other_schema = _outdated_reason(locations.metrics) is not None
-    if not is_other_schema and not _were_files_edited(locations):
+    if not locations.metrics.exists():
         return ()
+    is_outdated = True
+    with suppress(duckdb.Error), open_read_only(locations.metrics) as connection:
+        is_outdated = bool(_other_schema(connection, locations.metrics))
+        if not is_outdated and marked_sha256(connection) == read_expected_results(locations).sha256:
+            return ()
     try:
         return publish_metrics(locations, progress=progress).notes
     except RecordError as error:
-        if is_other_schema:
+        if is_outdated:
             raise
         return (f"benchmark files were edited since, but the results that count are still the earlier ones: {error}",)
-
-
-def _were_files_edited(locations: Locations) -> bool:
-    """Return whether the database exists, and the benchmark files ask for other results than at its publication."""
-    if not locations.metrics.exists():
-        return False
-    with open_read_only(locations.metrics) as connection:
-        return marked_sha256(connection) != read_expected_results(locations).sha256
 
 
 @contextmanager
@@ -166,58 +162,72 @@ def _lock_settings(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConn
 def _publish(locations: Locations, *, within: Path | None, rebuild: bool, progress: Reporter) -> Publication:
     notes = _set_wal_aside(locations.metrics)
     asked = read_expected_results(locations)
-    why_anew = _outdated_reason(locations.metrics)
-    if locations.metrics.exists() and not why_anew and not rebuild:
+    why_anew = ""
+    if locations.metrics.exists() and not rebuild:
         try:
-            listing = list_records(locations.root, within)
-            with _as_it_is(locations.metrics) as connection:
-                changes = find_changes(connection, listing, locations.root, within)
-                is_asked_anew = marked_sha256(connection) != asked.sha256
-            folders = None if is_asked_anew else frozenset(record.folder for record in changes.fresh)
-            if not changes.undone:
-                num_added = _add_to_copy(locations, changes, asked, folders, progress)
-                return _read_publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
-            why_anew = changes.undone
+            present = _compare(locations, asked, within)
+            if not (why_anew := present.changes.undone):
+                num_added, set_aside = _update(locations, present, asked, progress)
+                return Publication(num_added=num_added, was_rebuilt=False, notes=notes, set_aside=set_aside)
         except duckdb.Error as error:
-            why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _rebuild(locations, list_records(locations.root), asked, progress)
+            why_anew = f"{locations.metrics} is no whole database of tta_pipeline ({str(error).splitlines()[0]})"
+    num_added, set_aside = _rebuild(locations, list_records(locations.root), asked, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
-    return _read_publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
+    return Publication(num_added=num_added, was_rebuilt=True, notes=notes, set_aside=set_aside)
 
 
-def _read_publication(
-    locations: Locations, *, num_added: int, was_rebuilt: bool, notes: tuple[str, ...]
-) -> Publication:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Present:
+    """The database as it is, beside the records and the benchmark files."""
+
+    changes: Changes
+    asks_anew: bool
+    """Whether the benchmark files ask for other results than at the last publication."""
+    set_aside: tuple[str, ...] = ()
+
+
+def _compare(locations: Locations, asked: ExpectedResults, within: Path | None) -> _Present:
+    """Compare the database with the records; one of another schema is undone."""
     with _as_it_is(locations.metrics) as connection:
-        set_aside = _set_aside_lines(connection, locations)
-    return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
+        if other := _other_schema(connection, locations.metrics):
+            return _Present(changes=Changes(fresh=(), restamped=(), undone=other), asks_anew=True)
+        return _Present(
+            changes=find_changes(connection, list_records(locations.root, within), locations.root, within),
+            asks_anew=marked_sha256(connection) != asked.sha256,
+            set_aside=read_set_aside(connection, locations),
+        )
 
 
-def _add_to_copy(
-    locations: Locations, changes: Changes, asked: ExpectedResults, folders: frozenset[str] | None, progress: Reporter
-) -> int:
-    """Replace the database by a copy with *changes* and new marks in *folders*; return the number of added records.
+def _update(
+    locations: Locations, present: _Present, asked: ExpectedResults, progress: Reporter
+) -> tuple[int, tuple[str, ...]]:
+    """Replace the database by a copy with the changes; return the number of added records, and what is set aside.
 
-    If nothing changes, there is no copy. For *folders*, see `mark_latest`.
+    If nothing changes, there is no copy.
     """
-    if not changes and folders is not None:
-        return 0
+    changes = present.changes
+    if not changes and not present.asks_anew:
+        return 0, present.set_aside
+    # Where the benchmark files ask for the same, only folders with new records are marked again: see `mark_latest`.
+    folders = None if present.asks_anew else frozenset(record.folder for record in changes.fresh)
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
         num_added = add_records(connection, locations.root, changes.fresh, progress)
         mark_latest(connection, asked, folders=folders)
-        return num_added
+        return num_added, read_set_aside(connection, locations)
 
 
-def _rebuild(locations: Locations, listing: RecordListing, asked: ExpectedResults, progress: Reporter) -> int:
-    """Replace the database by a new one with all records; return the number of records."""
+def _rebuild(
+    locations: Locations, listing: RecordListing, asked: ExpectedResults, progress: Reporter
+) -> tuple[int, tuple[str, ...]]:
+    """Replace the database by a new one with all records; return their number, and what is set aside."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy, memory=_MEMORY_OF_REBUILD) as connection:
             num_added = add_records(connection, locations.root, listing, progress)
             mark_latest(connection, asked)
-            return num_added
+            return num_added, read_set_aside(connection, locations)
 
 
 def _create_empty(path: Path) -> None:
@@ -234,19 +244,10 @@ _empty: dict[str, bytes] = {}
 """File content of an empty database, by the version of its schema."""
 
 
-def read_set_aside(locations: Locations) -> tuple[str, ...]:
-    """Return the records that the database leaves out and why, in a line per record, or per benchmark and reason.
-
-    Raises:
-        RecordError: there is no database, or it cannot be read.
-    """
-    with open_metrics(locations.metrics) as connection:
-        return _set_aside_lines(connection, locations)
-
-
-def _set_aside_lines(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+def read_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+    """Return the records that the database leaves out and why, in a line per record, or per benchmark and reason."""
     found = connection.execute(_SET_ASIDE, [str(locations.root), _MAX_LINES]).fetchall()
-    (num_records,) = connection.execute("SELECT count(*) FROM set_aside").fetchone() or (0,)
+    ((num_records,),) = connection.execute("SELECT count(*) FROM set_aside").fetchall()
     left_out = num_records - sum(count for _, count in found)
     more = (f"{left_out:,} more records: tta-pipeline metrics --sql 'FROM set_aside'",) if left_out else ()
     return (*(line for line, _ in found), *more)
@@ -268,20 +269,10 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
 
 
-def _outdated_reason(path: Path) -> str | None:
-    """Return why the file at *path* is not a database of this schema; None if it is one, or does not exist."""
-    if not path.exists():
-        return None
-    try:
-        with open_read_only(path) as connection:
-            found = connection.execute("SELECT version FROM schema_version").fetchall()
-    except duckdb.Error as error:
-        return f"{path} could not be read as a database of tta_pipeline ({_first_line(error)})"
-    return None if found == [(schema_version(),)] else f"{path} had schema {found[0][0]}; expected {schema_version()}"
-
-
-def _first_line(error: duckdb.Error) -> str:
-    return str(error).splitlines()[0]
+def _other_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """Return why the database at *path* cannot be continued: it has another schema. Empty: it has this one."""
+    found = connection.execute("SELECT version FROM schema_version").fetchall()
+    return "" if found == [(schema_version(),)] else f"{path} had schema {found[0][0]}; expected {schema_version()}"
 
 
 @contextmanager
