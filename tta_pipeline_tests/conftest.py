@@ -30,7 +30,7 @@ from tta_pipeline.util.files import locked
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import quiet_reporter
-from tta_pipeline_tests.launcher import Launcher, forking_process
+from tta_pipeline_tests.launcher import Launcher, forked_python, forking_process
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 SMALL = """
@@ -73,11 +73,13 @@ def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> Non
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the process that forks commands before the workers of pytest-xdist, so that they share it."""
+    """Start the process that forks commands, and let it fork the workers of pytest-xdist, too."""
+    gc.disable()  # until all tests are collected: a fifth of the time would go into collections of objects that stay
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         stack = ExitStack()
         os.environ[LAUNCHER] = str(stack.enter_context(forking_process()))
         config.add_cleanup(stack.close)
+        config.option.tx = [f"popen//python={forked_python(Path(os.environ[LAUNCHER]))}"] * len(config.option.tx)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -203,6 +205,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave the millions of objects that exist before the first test out of garbage collections."""
     import_module("hypothesis")  # asks, while it is imported, who refers to an object, and frozen ones do not answer
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -4,7 +4,8 @@ A Dagster command spends four seconds on imports, and the tests run hundreds of 
 process of its own, with its own environment, standard streams, exit status and end, but it need not import Dagster,
 torch, DuckDB, Arrow and this project again.
 
-This file is also the program that forks: it is run by its path, so that it imports no package.
+This file is also the program that forks, and the one that pytest-xdist starts for each of its workers, which has it
+forked: it is run by its path, so that it imports no package.
 """
 
 import atexit
@@ -12,6 +13,7 @@ import gc
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -67,6 +69,11 @@ def forking_process() -> Iterator[Path]:
         assert b"listening\n" == process.stdout.readline()
         yield address
         process.communicate()  # running commands continue to their end
+
+
+def forked_python(address: Path) -> str:
+    """Return the command line of a Python that is forked from the process at *address*; it takes `-u -c CODE`."""
+    return shlex.join([sys.executable, __file__, str(address)])
 
 
 @dataclass(frozen=True)
@@ -284,6 +291,13 @@ def _end(program: Callable[[], object]) -> NoReturn:
     os._exit(status)
 
 
+def _relay(address: str, command: Sequence[str]) -> int:
+    """Have `python` *command* forked with the streams of this process; return its exit status."""
+    return Launcher(Path(address)).start(["python", *command], env=dict(os.environ)).wait()
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(_relay(sys.argv[1], [argument for argument in sys.argv[2:] if argument != "-u"]))
     _serve(sys.argv[1])
     _end(_find_program())
