@@ -44,7 +44,7 @@ from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import log_reporter
-from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
@@ -70,14 +70,6 @@ def locations(sweep: Project) -> Locations:
 def page(locations: Locations) -> str:
     """The text of the page."""
     return (locations.report("small") / "index.html").read_text()
-
-
-def copied(sweep: Project, folder: Path, *, text: str = SMALL) -> Locations:
-    """Return a copy of the sweep, without its report and loose images, under the benchmark file *text*."""
-    project = new_project(folder)
-    copy_benchmark(sweep, project, without=("report", "source"))
-    project.add_benchmark("small", text)
-    return project.locations
 
 
 def write_small(locations: Locations) -> Report:
@@ -125,7 +117,7 @@ def half(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
     The model of one experiment has random weights, as its records say; another ran a second time, half as fast. There
     is a training.
     """
-    there = copied(sweep, tmp_path_factory.mktemp("half"))
+    there = copied_results(sweep, tmp_path_factory.mktemp("half")).locations
     for path in (there.root / "small" / "shards").rglob("*.tar"):
         path.unlink()
     for folder in (*there.results("small").glob("evaluations/*/contrast-3"),
@@ -151,9 +143,9 @@ def half_page(half: Locations) -> str:
 
 
 @pytest.fixture(scope="module")
-def database(half: Locations) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Its database."""
-    with open_metrics(half.metrics) as connection:
+def database(half: Locations, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A copy of its database: DuckDB opens a file once in a process."""
+    with open_metrics(Path(shutil.copy(half.metrics, tmp_path_factory.mktemp("copy")))) as connection:
         yield connection
 
 
@@ -293,7 +285,7 @@ def test_a_heat_map_tells_every_cell(half: Locations):
 def test_loaders_are_compared_where_experiments_differ_in_them(sweep: Project, page: str, tmp_path: Path):
     """Two passes over one cell, by shards and by loose files, make a table and a chart; one loader makes neither."""
     added = "".join(f"  by_{each}: {{model: cnn, method: source, loader: {each}}}\n" for each in LOADERS)
-    there = copied(sweep, tmp_path, text=SMALL + added)
+    there = copied_results(sweep, tmp_path, text=SMALL + added).locations
     (there.root / "small" / "source").symlink_to(sweep.locations.root / "small" / "source")
     benchmark = load_benchmark(there.benchmark_files / "small.yaml")
     for each in LOADERS:
@@ -353,7 +345,7 @@ class Made:
 def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A copy with one experiment, which has a result of one cell and a damaged record of another."""
     text = SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n"
-    there = copied(sweep, tmp_path_factory.mktemp("one"), text=text)
+    there = copied_results(sweep, tmp_path_factory.mktemp("one"), text=text).locations
     folder = there.results("small") / "evaluations" / "norm"
     for cell in ("gaussian_noise-3", "gaussian_noise-5"):
         shutil.rmtree(folder / cell)
@@ -413,8 +405,7 @@ SUBSET = {"first": 1000}
 
 def test_a_benchmark_of_streams_has_a_report(sweep: Project, tmp_path: Path):
     """Of some samples of each cell, too. Nothing that was evaluated is denied."""
-    there = copied(sweep, tmp_path, text=all_with(protocol="continual", subset=SUBSET))
-    shutil.copy(sweep.locations.metrics, there.metrics)
+    there = copied_results(sweep, tmp_path, text=all_with(protocol="continual", subset=SUBSET)).locations
 
     report = write_small(there)
 

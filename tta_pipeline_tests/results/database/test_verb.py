@@ -5,6 +5,7 @@ import gc
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -312,9 +313,9 @@ def test_text_goes_to_a_file_too(ask, tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def database(locations: Locations) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The database, opened for questions."""
-    with open_metrics(locations.metrics) as connection:
+def database(locations: Locations, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A copy of the database, opened for questions: DuckDB opens a file once in a process."""
+    with open_metrics(Path(shutil.copy(locations.metrics, tmp_path_factory.mktemp("copy")))) as connection:
         yield connection
 
 
@@ -337,7 +338,6 @@ def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: st
         ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a query"),
         ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
         ("BEGIN", "found a statement of kind TRANSACTION"),
-        ("SELECT\0 1", "expected one without the character NUL"),
         ("SELECT '\udcff'", "not valid UTF-8"),
         ("SELECT x FROM leaderboard", "not found in FROM clause"),
         ("SELECT ?", "Values were not provided"),
@@ -347,7 +347,7 @@ def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: st
 )
 def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnection, sql: str, said: str):
     """Nothing, several, orders, and what cannot be computed or told."""
-    with pytest.raises(QuestionError) as raised, Answer(database, sql) as answer:  # noqa: PT012 - some rows are told
+    with pytest.raises(QuestionError) as raised, Answer(database, sql) as answer:
         for _ in answer.rows():
             pass
 
@@ -358,6 +358,7 @@ def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
+        ("SELECT\0 1", "expected one without the character NUL"),
         ("DELETE FROM evaluations", "found a statement of kind DELETE"),
         ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
     ],
@@ -413,7 +414,7 @@ def test_an_endless_answer_streams_and_ends_with_ctrl_c(locations: Locations, fo
     """A hundred million rows pass through little memory, and Ctrl-C ends them with one line."""
     with started(locations, "SELECT i, 'a' || i AS name FROM range(100000000) AS r(i)", form) as process:
         before_kib = peak_kib(process)
-        for _ in range(200_000):
+        for _ in range(50_000):
             assert process.stdout.readline()
         after_kib = peak_kib(process)
         process.send_signal(signal.SIGINT)
