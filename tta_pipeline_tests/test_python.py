@@ -34,7 +34,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 @pytest.fixture
 def fog(tmp_path: Path) -> Path:
     """Class folders of fog at severity 5."""
-    write_tree(tmp_path / "ImageNet-C/fog/5", classes={f"n{number:02d}": 6 for number in range(10)})
+    write_tree(tmp_path / "ImageNet-C/fog/5", classes={f"n{number:02d}": 12 for number in range(10)})
     return tmp_path / "ImageNet-C/fog/5"
 
 
@@ -81,7 +81,7 @@ def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pyte
         exec(block.replace('"digits_c", "tent", "fog|5"', '"small", "tent", "contrast|5"'), names)
 
     assert not names["surest"].correct.any()
-    assert ("fog", 5, 60) == (names["result"].corruption, names["result"].severity, names["result"].num_samples)
+    assert ("fog", 5, 120) == (names["result"].corruption, names["result"].severity, names["result"].num_samples)
     assert (0.5, 0.5, 0.5) == tuple(names["model"].mean.flatten().tolist())
     assert re.search(r"\d+\.\d%, ece \d+\.\d%, [\d,]+ images/s, order [0-9a-f]{8}", capsys.readouterr().out)
     assert {"source", "norm", "tent"} <= {row["experiment"] for row in names["table"].to_pylist()}
@@ -139,17 +139,17 @@ def test_shards_are_a_dataset(fog: Path, tmp_path: Path):
     whole = [(np.asarray(image), label) for image, label in (cell[number] for number in range(len(cell)))]
     as_tensors = tta.open_shards(tmp_path / "shards/fog/5", transform=lambda image: torch.tensor(np.asarray(image)))
 
-    assert (60, 10, "fog|5") == (len(cell), len(cell.classes), cell.manifest.cell.key)
+    assert (120, 10, "fog|5") == (len(cell), len(cell.classes), cell.manifest.cell.key)
     np.testing.assert_array_equal(whole[-1][0], cell[-1][0])
     np.testing.assert_array_equal(whole[7][0], as_tensors[7][0].numpy())
     np.testing.assert_array_equal(whole[7][0], pickle.loads(pickle.dumps(cell))[7][0])
-    streamed = torch.cat([batch.images.clone() for batch in cell.stream(batch_size=25)])
+    streamed = torch.cat([batch.images.clone() for batch in cell.stream(batch_size=50)])
     np.testing.assert_array_equal(np.stack([image for image, _ in whole]), streamed.numpy())
     loader = DataLoader(cell.batches(batch_size=16), batch_size=None, num_workers=2)
     labels = torch.cat([labels for _, labels in loader])
     assert sorted(label for _, label in whole) == sorted(labels.tolist())
     with pytest.raises(IndexError):
-        cell[60]
+        cell[120]
 
 
 def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):

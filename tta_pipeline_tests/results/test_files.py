@@ -17,6 +17,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.results.records import (
+    earlier_records,
     encode_record,
     latest_record,
     publish_record,
@@ -264,6 +265,16 @@ def test_never_an_older_record_in_silence(locations: Locations):
     record(locations, error=0.75)
     assert 0.75 == latest_record(results, kind="evaluations", name="tent/fog-5").evaluation.error
     assert [(3, 0.75)] == latest(locations)
+
+
+def test_records_before_the_newest_are_told_backwards(locations: Locations):
+    """Without those that are damaged."""
+    _, second, *_ = (record(locations) for _ in range(4))
+    second.path.write_bytes(second.path.read_bytes()[:-3])
+
+    earlier = earlier_records(locations.results("made"), kind="evaluations", name="tent/fog-5")
+
+    assert [3, 1] == [each.sequence for each in earlier]
 
 
 def latest(locations: Locations) -> list[tuple[Any, ...]]:

@@ -415,13 +415,17 @@ def test_a_benchmark_of_streams_has_a_report(sweep: Project, tmp_path: Path):
 
 
 def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_path: Path):
-    """What can be compared with most of the others is, and the headline says on which samples."""
+    """What can be compared with most of the others is, and the headline says on which samples.
+
+    Of results under other settings, no photographs are shown.
+    """
     (tmp_path / "small.yaml").write_text(all_with(subset=SUBSET))
 
     with open_metrics(locations.metrics) as connection:
         found = _read_findings(connection, load_benchmark(tmp_path / "small.yaml"))
 
     assert {"source", "norm", "tent"} == set(found.errors)
+    assert "found only evaluations under earlier settings" in _write_samples(found, locations, tmp_path).why_none
     assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", _headline(found, {}))
 
 
