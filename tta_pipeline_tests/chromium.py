@@ -17,7 +17,7 @@ _FLAGS = (
 
 
 @contextmanager
-def chromium(profile: Path, *, scripts: bool = True) -> Iterator[webdriver.Chrome]:
+def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
     """Yield a browser that keeps its files in *profile*; skip the test if no browser is installed."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not program or not driver:
@@ -25,8 +25,6 @@ def chromium(profile: Path, *, scripts: bool = True) -> Iterator[webdriver.Chrom
     options = webdriver.ChromeOptions()
     options.binary_location = program
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    if not scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     browser = webdriver.Chrome(options=options, service=Service(driver))

@@ -187,6 +187,15 @@ def copy_benchmark(origin: Project, target: Project, *, without: Collection[str]
     shutil.copytree(root, target.locations.root / "small", ignore=left_out, dirs_exist_ok=True)
 
 
+def copied_results(sweep: Project, folder: Path, *, text: str = SMALL) -> Project:
+    """Return a copy of the small benchmark in *folder*, under the file *text*, without its report and loose images."""
+    project = new_project(folder)
+    copy_benchmark(sweep, project, without=("report", "source"))
+    project.add_benchmark("small", text)
+    shutil.copy(sweep.locations.metrics, project.locations.metrics)
+    return project
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files that take longest, so that no process is left with one of them at the end.
 

@@ -357,21 +357,27 @@ class MyNet(nn.Sequential):
 """
 
 
-@pytest.fixture
-def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Weights of a network of the user's own, whose module is in the working directory."""
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a module of the user's own, and weights of its network and of a ResNet-18."""
     import torch
     from torchvision.models import resnet18
 
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.syspath_prepend(tmp_path / "here")
-    Path("own_network.py").write_text(NETWORK)
-    torch.save(resnet18(num_classes=3).state_dict(), "resnet18.pth")
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "own_network.py").write_text(NETWORK)
+    torch.save(resnet18(num_classes=3).state_dict(), folder / "resnet18.pth")
     namespace: dict[str, Any] = {}
     exec(NETWORK, namespace)
-    torch.save(namespace["MyNet"](3).state_dict(), "w.pth")
-    yield Path("w.pth").absolute()
+    torch.save(namespace["MyNet"](3).state_dict(), folder / "w.pth")
+    return folder
+
+
+@pytest.fixture
+def own_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Weights of a network of the user's own, whose module is in the working directory."""
+    monkeypatch.chdir(models)
+    monkeypatch.syspath_prepend(models)
+    yield models / "w.pth"
     sys.modules.pop("own_network", None)
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -32,20 +31,20 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project, launcher
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, launcher
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 
 @pytest.fixture
 def project(sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locations:
-    """A copy of the small benchmark with all its results."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
+    """A copy of the small benchmark with all its results, without loose images."""
+    project = copied_results(sweep, tmp_path)
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "node").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))  # what other tests leave is not looked at
     monkeypatch.setenv("TMPDIR", str(tmp_path / "node"))
-    return Locations(root=tmp_path / "data")
+    return project.locations
 
 
 def asked(*arguments: str) -> Result:

@@ -1,13 +1,12 @@
 """Kept predictions are a table in Python."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 import tta_pipeline as tta
 from tta_pipeline.loading.dataset import open_shards
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import Project, copied_results
 
 
 def test_the_predictions_of_a_cell_are_those_of_its_result(sweep: Project):
@@ -56,9 +55,9 @@ def test_what_was_not_evaluated_is_named(sweep: Project, asked: tuple[str, str, 
 
 def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
     """The record says what their hash is."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
-    for path in (tmp_path / "data/small/predictions/tent").rglob("*.parquet"):
+    locations = copied_results(sweep, tmp_path).locations
+    for path in (locations.predictions("small") / "tent").rglob("*.parquet"):
         path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(tta.PipelineError, match="hashes to"):
-        tta.predictions("small", "tent", "contrast|5", data_root=tmp_path / "data")
+        tta.predictions("small", "tent", "contrast|5", data_root=locations.root)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.results.records import (
+    earlier_records,
     encode_record,
     latest_record,
     publish_record,
@@ -89,25 +91,28 @@ def a_link_to_nothing(path: Path) -> None:
     path.symlink_to("gone")
 
 
-@pytest.mark.parametrize(
-    ("put", "found"),
-    [
-        (a_fifo, "not a regular file"),
-        (a_folder, "not a regular file"),
-        (a_huge_file, "1,073,741,824 bytes"),
-        (a_link_to_nothing, "cannot be read"),
-    ],
-)
-def test_what_is_no_file_neither_hangs_nor_crashes(locations: Locations, put: Any, found: str):
+def test_what_is_no_file_neither_hangs_nor_crashes(locations: Locations):
     """It is an error of a moment, publishing goes on, and the next record gets the next number."""
-    first = record(locations).path
-    put(first.with_name("000002.json"))
+    results = locations.results("made")
+    for severity, (put, found) in enumerate(NO_FILES.items(), start=1):
+        put(record(locations, severity=severity).path.with_name("000002.json"))
+        with pytest.raises(RecordError, match=f"000002.json.*{found}"):
+            latest_record(results, kind="evaluations", name=f"tent/fog-{severity}")
 
-    with pytest.raises(RecordError, match=f"000002.json.*{found}"):
-        latest_record(locations.results("made"), kind="evaluations", name="tent/fog-5")
-    (line,) = publish_metrics(locations).set_aside
-    assert found in line
-    assert 3 == record(locations).sequence
+    told = "\n".join(publish_metrics(locations).set_aside)
+    assert "2 records, such as" in told  # the pipe and the folder
+    for severity, found in enumerate(NO_FILES.values(), start=1):
+        assert found in told
+        assert 3 == record(locations, severity=severity).sequence
+
+
+NO_FILES = {
+    a_fifo: "not a regular file",
+    a_folder: "not a regular file",
+    a_huge_file: "1,073,741,824 bytes",
+    a_link_to_nothing: "cannot be read",
+}
+"""What can lie in a record's place, and what is said of it."""
 
 
 @pytest.mark.parametrize(
@@ -262,6 +267,16 @@ def test_never_an_older_record_in_silence(locations: Locations):
     assert [(3, 0.75)] == latest(locations)
 
 
+def test_records_before_the_newest_are_told_backwards(locations: Locations):
+    """Without those that are damaged."""
+    _, second, *_ = (record(locations) for _ in range(4))
+    second.path.write_bytes(second.path.read_bytes()[:-3])
+
+    earlier = earlier_records(locations.results("made"), kind="evaluations", name="tent/fog-5")
+
+    assert [3, 1] == [each.sequence for each in earlier]
+
+
 def latest(locations: Locations) -> list[tuple[Any, ...]]:
     """Publish and return sequence and error of the latest evaluations."""
     publish_metrics(locations)
@@ -285,13 +300,21 @@ def test_an_evaluation_is_declared_without_torch():
     assert "set()\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout  # noqa: PLW1510
 
 
-def test_the_table_follows_from_the_record(locations: Locations):
-    """Every field has its column with its comment, in their order, and the database refuses what the record refuses."""
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with one record, opened by a session that may write."""
+    locations = Locations(root=tmp_path_factory.mktemp("one"))
+    record(locations)
     publish_metrics(locations)
-    with open_metrics(locations.metrics) as connection:
-        found = connection.execute(
-            "SELECT column_name, comment, is_nullable FROM duckdb_columns() WHERE table_name = 'evaluations'"
-        ).fetchall()
+    with duckdb.connect(locations.metrics) as connection:
+        yield connection
+
+
+def test_the_table_follows_from_the_record(database: duckdb.DuckDBPyConnection):
+    """Every field has its column with its comment, in their order, and the database refuses what the record refuses."""
+    found = database.execute(
+        "SELECT column_name, comment, is_nullable FROM duckdb_columns() WHERE table_name = 'evaluations'"
+    ).fetchall()
     fields = {field.name: (field.column.comment, field.is_nullable) for field in columns()}
     assert fields == {name: (comment, nullable) for name, comment, nullable in found if name in fields}
     assert list(fields) == [name for name, *_ in found if name in fields]
@@ -304,13 +327,10 @@ def test_the_table_follows_from_the_record(locations: Locations):
     ["error = 0.4", "num_correct = 81", "severity = -1", "wall_s = 0", "ece = 'nan'", "precision = 'fp8'",
      "top5_error = 0.5", "bin_counts = [1]", "images_per_s = 1"],
 )  # fmt: skip
-def test_the_database_has_the_constraints_that_hold(locations: Locations, sql: str):
+def test_the_database_has_the_constraints_that_hold(database: duckdb.DuckDBPyConnection, sql: str):
     """What no record says, no session can write either."""
-    record(locations)
-    publish_metrics(locations)
-
-    with duckdb.connect(locations.metrics) as connection, pytest.raises(duckdb.ConstraintException):
-        connection.execute(f"UPDATE evaluations SET {sql}")
+    with pytest.raises(duckdb.ConstraintException):
+        database.execute(f"UPDATE evaluations SET {sql}")
 
 
 def test_numbers_are_those_of_files(locations: Locations):

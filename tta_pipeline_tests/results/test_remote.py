@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +18,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.record_exchange import FetchResult, Sender, fetch_records
 from tta_pipeline.results.records import latest_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, Project, new_project, start_python
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project, start_python
 from tta_pipeline_tests.loading.servers import s3_server
 from tta_pipeline_tests.results.database.made import made_environment, record, record_of_part
 
@@ -39,18 +38,25 @@ record_exchange.fetch_records(Path(sys.argv[1]), sys.argv[2])
 """Waits after each record that it has taken over."""
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A server that speaks S3."""
+    with s3_server() as address:
+        yield address
+
+
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A server that speaks S3 with an empty bucket, named in the environment with its keys."""
+def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An empty bucket on the server, which is named in the environment with its keys."""
     import s3fs
 
-    with s3_server() as address:
-        for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
-            monkeypatch.setenv(f"AWS_{name}", value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        file_system = s3fs.S3FileSystem(use_listings_cache=False)
-        file_system.mkdir("s3://results")
-        yield file_system
+    for name, value in {"ENDPOINT_URL": server, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    file_system = s3fs.S3FileSystem(use_listings_cache=False)
+    file_system.mkdir("s3://results")
+    yield file_system
+    file_system.rm("s3://results", recursive=True)
 
 
 @pytest.fixture
@@ -190,8 +196,7 @@ def own_sweep(folder: Path, sweep: Project) -> Project:
     folder.mkdir()
     project = new_project(folder)
     project.add_benchmark("small", SMALL)
-    without = shutil.ignore_patterns("results", "report", "states")
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", ignore=without)
+    copy_benchmark(sweep, project, without=("results", "report", "states", "source"))
     return project
 
 

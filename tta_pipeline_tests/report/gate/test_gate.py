@@ -19,16 +19,17 @@ from tta_pipeline.report.gate.baseline import judge_against
 from tta_pipeline.report.gate.finding import Finding
 from tta_pipeline.report.gate.judged_results import JudgedResult, Unit
 from tta_pipeline.report.gate.summaries import as_junit, as_markdown
+from tta_pipeline.report.significance import paired_tests
 from tta_pipeline.report.significance.pairwise import WrongSamples
 from tta_pipeline.results.database.database import ensure_current, open_metrics
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 
 
 @pytest.fixture(scope="module")
 def root(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sweep."""
-    return Path(shutil.copytree(sweep.locations.root, tmp_path_factory.mktemp("gate") / "data", ignore=UNPUBLISHED))
+    """A copy of the sweep, without loose images."""
+    return copied_results(sweep, tmp_path_factory.mktemp("gate")).locations.root
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +227,9 @@ def judged(own: dict[Unit, JudgedResult], baseline: dict[Unit, JudgedResult], ma
 
 
 @pytest.mark.parametrize("is_paired", [True, False])
-def test_a_result_that_is_worse_by_the_margin_passes_seldom(*, is_paired: bool):
+def test_a_result_that_is_worse_by_the_margin_passes_seldom(monkeypatch: pytest.MonkeyPatch, *, is_paired: bool):
     """In at most 2.5 % of cases, beyond chance in 60 repeats; a result that is as good passes nearly always."""
+    monkeypatch.setattr(paired_tests, "NUM_DRAWS", 1_000)  # enough for 60 repeats
     cases = [(results(shares=[0.3, 0.2], seed=2 * n), results(shares=[0.2, 0.1], seed=2 * n + 1)) for n in range(60)]
     if not is_paired:
         cases = [tuple({u: replace(r, wrong=None) for u, r in each.items()} for each in case) for case in cases]

@@ -63,15 +63,17 @@ def page_width(browser: webdriver.Chrome, width: int) -> int:
     return int(browser.execute_script("return document.documentElement.scrollWidth"))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("page", PAGES)
-def test_a_screen_reader_and_a_keyboard_find_everything(
-    locations: Locations, browser: webdriver.Chrome, page: str, theme: str
-):
-    """Axe finds nothing on any page, in either theme, with everything unfolded; no page is wider than a phone."""
+def in_theme(browser: webdriver.Chrome, theme: str) -> None:
+    """Show pages as to a reader who prefers *theme*."""
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_screen_reader_and_a_keyboard_find_everything(locations: Locations, browser: webdriver.Chrome, page: str):
+    """Axe finds nothing on any page, in either theme, with everything unfolded; no page is wider than a phone."""
+    in_theme(browser, "light")
     page_width(browser, 390)
     try:
         browser.get(f"{locations.report('small').as_uri()}/{page}")
@@ -81,6 +83,9 @@ def test_a_screen_reader_and_a_keyboard_find_everything(
         browser.execute_script(AXE.read_text())
         # It would load the style again to look at it, which a page on disk may not.
         found = browser.execute_async_script("axe.run({preload: false}).then(arguments[0])")["violations"]
+        in_theme(browser, "dark")  # in which nothing but colours differs
+        of_colours = "axe.run({preload: false, runOnly: ['color-contrast', 'link-in-text-block']}).then(arguments[0])"
+        found += browser.execute_async_script(of_colours)["violations"]
         wider = [width for width in (390, 1400) if page_width(browser, width) > width]
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -175,9 +180,10 @@ def test_an_experiment_beside_itself_shows_nothing_of_the_pair_before(opened):
         assert not browser.find_element(By.ID, name).is_displayed()
 
 
-def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):
+def test_the_tables_need_no_script(locations: Locations, browser: webdriver.Chrome):
     """With scripts off, leaderboard, heat maps, samples and classes are there, and nothing that would need one."""
-    with chromium(tmp_path / "chromium", scripts=False) as browser:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
         folder = locations.report("small").as_uri()
         browser.get(f"{folder}/index.html")
         assert "tent" in browser.find_element(By.ID, "board").text
@@ -189,6 +195,8 @@ def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):
         browser.get(f"{folder}/compare.html")
         assert "tta-pipeline compare" in browser.find_element(By.CSS_SELECTOR, ".without-script").text
         assert not browser.find_element(By.ID, "swap").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_the_table_for_a_paper_marks_what_may_be_the_best(locations: Locations):

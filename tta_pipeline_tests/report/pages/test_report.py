@@ -7,10 +7,13 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import dagster as dg
+import duckdb
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -18,12 +21,15 @@ from PIL import Image
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.definitions import build_definitions
 from tta_pipeline.errors import ReportError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.report import (
     SECTIONS,
+    Report,
+    _headline,
     _read_findings,
     _write_samples,
     _write_section,
@@ -38,7 +44,7 @@ from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import log_reporter
-from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
@@ -55,20 +61,9 @@ WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
 
 
 @pytest.fixture(scope="module")
-def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """A copy of the sweep in which `tent` ran a second time, half as fast, and a training, with its report."""
-    root = tmp_path_factory.mktemp("report") / "data"
-    shutil.copytree(sweep.locations.root, root, ignore=UNPUBLISHED)
-    locations = Locations(root=root)
-    for path in locations.results("small").glob("evaluations/tent/*/000001.json"):
-        row, again = evaluation_at(path), path.with_name("000002.json")
-        shutil.copy(path, again)
-        frame = {"sequence": 2, "run_id": "another"}
-        forge(again, frame=frame, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
-    record_training(locations, training_run(benchmark="small"))
-    publish_metrics(locations)
-    write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"), reporter=QUIET)
-    return locations
+def locations(sweep: Project) -> Locations:
+    """The sweep, which has its report."""
+    return sweep.locations
 
 
 @pytest.fixture(scope="module")
@@ -77,23 +72,9 @@ def page(locations: Locations) -> str:
     return (locations.report("small") / "index.html").read_text()
 
 
-def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(sweep: Project, tmp_path: Path):
-    """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
-    project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
-    path = project.locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000001.json"
-    path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct":1'))
-
-    done = project.materialize("small/robustness_report")
-
-    assert done.returncode != 0
-    assert f"set aside: {path} is damaged" in done.stderr
-    text = (project.locations.report("small") / "index.html").read_text()
-    assert '<h2 id="set-aside">' in text
-    assert str(path) in text
-    with open_metrics(project.locations.metrics) as connection:
-        found = "SELECT count(*) FROM latest_evaluations WHERE experiment = 'tent' AND severity = 5"
-        assert (1,) == connection.execute(found).fetchone()  # of gaussian_noise
+def write_small(locations: Locations) -> Report:
+    """Write the report of the small benchmark."""
+    return write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"), reporter=QUIET)
 
 
 def test_the_pages_stand_alone(locations: Locations, page: str):
@@ -130,22 +111,42 @@ def test_no_experiment_can_have_the_name_of_another_part_of_the_page(locations: 
 
 
 @pytest.fixture(scope="module")
-def half(locations: Locations, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+def half(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
     """A copy without shards, with a cell that one experiment lacks and one that all lack, with its report.
 
-    The model of one experiment has random weights, as its records say.
+    The model of one experiment has random weights, as its records say; another ran a second time, half as fast. There
+    is a training.
     """
-    root = tmp_path_factory.mktemp("half") / "data"
-    shutil.copytree(locations.root, root, ignore=shutil.ignore_patterns("*.tar", ".unpublished-*"))
-    there = Locations(root=root)
+    there = copied_results(sweep, tmp_path_factory.mktemp("half")).locations
+    for path in (there.root / "small" / "shards").rglob("*.tar"):
+        path.unlink()
     for folder in (*there.results("small").glob("evaluations/*/contrast-3"),
                    there.results("small") / "evaluations/norm/contrast-5"):  # fmt: skip
         shutil.rmtree(folder)
     for path in there.results("small").glob("evaluations/norm/*/*.json"):
         forge(path, weights="untrained")
-    publish_metrics(there, rebuild=True)
-    write_report(there, load_benchmark(there.benchmark_files / "small.yaml"), reporter=QUIET)
+    for path in there.results("small").glob("evaluations/tent/*/000001.json"):
+        row, again = evaluation_at(path), path.with_name("000002.json")
+        shutil.copy(path, again)
+        frame = {"sequence": 2, "run_id": "another"}
+        forge(again, frame=frame, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
+    record_training(there, training_run(benchmark="small"))
+    publish_metrics(there)
+    write_small(there)
     return there
+
+
+@pytest.fixture(scope="module")
+def half_page(half: Locations) -> str:
+    """The text of its page."""
+    return (half.report("small") / "index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def database(half: Locations, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A copy of its database: DuckDB opens a file once in a process."""
+    with open_metrics(Path(shutil.copy(half.metrics, tmp_path_factory.mktemp("copy")))) as connection:
+        yield connection
 
 
 def test_a_report_of_half_a_run_links_to_what_is_there(half: Locations):
@@ -155,25 +156,26 @@ def test_a_report_of_half_a_run_links_to_what_is_there(half: Locations):
 
 
 @pytest.mark.parametrize("section", [section.name for section in ALWAYS])
-def test_the_sql_on_the_page_gives_the_table_beside_it(locations: Locations, page: str, section: str):
+def test_the_sql_on_the_page_gives_the_table_beside_it(
+    half: Locations, half_page: str, database: duckdb.DuckDBPyConnection, section: str
+):
     """A reader who pastes it into any DuckDB client gets row for row what the report was made of."""
-    (sql,) = re.findall(rf'<h2 id="{section}">.*?<pre tabindex="0">(.*?)</pre>', page, re.DOTALL)[:1]
+    (sql,) = re.findall(rf'<h2 id="{section}">.*?<pre tabindex="0">(.*?)</pre>', half_page, re.DOTALL)[:1]
 
-    with open_metrics(locations.metrics) as connection:
-        answer = as_csv(query(connection, html.unescape(sql)))
+    answer = as_csv(query(database, html.unescape(sql)))
 
-    stored = (locations.report("small") / "tables" / f"{section}.csv").read_text()
+    stored = (half.report("small") / "tables" / f"{section}.csv").read_text()
     assert stored.count("\n") > 1
     assert _rows(answer) == _rows(stored)
 
 
 @pytest.mark.parametrize("name", WITH_FIGURE)
-def test_every_figure_is_a_file_to_click(locations: Locations, page: str, name: str):
+def test_every_figure_is_a_file_to_click(half: Locations, half_page: str, name: str):
     """As SVG that follows the theme, as PDF, and as PNG with something drawn in more than a few colours."""
-    stem = locations.report("small") / "figures" / name
+    stem = half.report("small") / "figures" / name
 
     for ending in ("svg", "pdf", "png"):
-        assert f'<a href="figures/{name}.{ending}">' in page
+        assert f'<a href="figures/{name}.{ending}">' in half_page
     svg = stem.with_suffix(".svg").read_text()
     assert "</svg>" in svg
     assert "prefers-color-scheme: dark" in svg
@@ -207,17 +209,15 @@ def test_where_numbers_come_from_is_said_last(locations: Locations, page: str):
     assert "<h2" not in identity
 
 
-def test_sections_without_content_are_not_shown(half: Locations):
+def test_sections_without_content_are_not_shown(half: Locations, half_page: str):
     """Neither on the page nor in the list above it; nor are samples without shards."""
-    folder = half.report("small")
-    page = (folder / "index.html").read_text()
-    shown, listed = re.findall(r'<h2 id="([^"]+)"', page), re.findall(r'<li><a href="#([^"]+)"', page)
+    shown, listed = re.findall(r'<h2 id="([^"]+)"', half_page), re.findall(r'<li><a href="#([^"]+)"', half_page)
 
     assert shown == listed
     assert not {"samples", *SOMETIMES} - {"training", "learning_curves"} & set(shown)
-    cell = (folder / "cells" / "contrast-5.html").read_text()
+    cell = (half.report("small") / "cells" / "contrast-5.html").read_text()
     assert "<dt>" in cell
-    assert not re.search(r"<(section|table|ul|dl|p)[^>]*>\s*</\1>", page + cell)
+    assert not re.search(r"<(section|table|ul|dl|p)[^>]*>\s*</\1>", half_page + cell)
 
 
 def test_random_weights_are_named_wherever_numbers_are_shown(half: Locations, tmp_path: Path):
@@ -239,9 +239,9 @@ def test_random_weights_are_named_wherever_numbers_are_shown(half: Locations, tm
     assert all(said in path.read_text() for path in folder.glob("figures/*.svg"))
 
 
-def test_tables_and_figures_say_that_images_are_generated(locations: Locations):
+def test_tables_and_figures_say_that_images_are_generated(half: Locations):
     """A file that is passed on without the page still does."""
-    folder = locations.report("small")
+    folder = half.report("small")
     for name in ("leaderboard", "heat_map", "error_by_corruption", "calibration"):
         rows = list(csv.DictReader(io.StringIO((folder / "tables" / f"{name}.csv").read_text())))
         assert {"True"} == {row["generated"] for row in rows}, name
@@ -282,13 +282,12 @@ def test_a_heat_map_tells_every_cell(half: Locations):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # workers are forked
-def test_loaders_are_compared_where_experiments_differ_in_them(locations: Locations, page: str, tmp_path: Path):
+def test_loaders_are_compared_where_experiments_differ_in_them(sweep: Project, page: str, tmp_path: Path):
     """Two passes over one cell, by shards and by loose files, make a table and a chart; one loader makes neither."""
-    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
-    path = there.benchmark_files / "small.yaml"
     added = "".join(f"  by_{each}: {{model: cnn, method: source, loader: {each}}}\n" for each in LOADERS)
-    path.write_text(path.read_text() + added)
-    benchmark = load_benchmark(path)
+    there = copied_results(sweep, tmp_path, text=SMALL + added).locations
+    (there.root / "small" / "source").symlink_to(sweep.locations.root / "small" / "source")
+    benchmark = load_benchmark(there.benchmark_files / "small.yaml")
     for each in LOADERS:
         own = ExperimentResults(benchmark=benchmark, experiment_name=f"by_{each}", locations=there)
         with runner_of(own) as runner:
@@ -315,12 +314,10 @@ def test_loaders_are_compared_where_experiments_differ_in_them(locations: Locati
     assert '<h2 id="loaders">' not in page
 
 
-def test_without_shards_there_is_a_report_all_the_same(half: Locations):
+def test_without_shards_there_is_a_report_all_the_same(half: Locations, half_page: str):
     """Results outlive the images: only the samples are missing, and the page says why."""
-    folder = half.report("small")
-
-    assert re.search(r"Samples: None can be shown. [^<]*00000.tar[^<]*</p>", (folder / "index.html").read_text())
-    assert not (folder / "figures" / "samples.webp").exists()
+    assert re.search(r"Samples: None can be shown. [^<]*00000.tar[^<]*</p>", half_page)
+    assert not (half.report("small") / "figures" / "samples.webp").exists()
 
 
 def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_path: Path):
@@ -333,20 +330,55 @@ def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_pat
     assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path).why_none
 
 
-def test_a_report_of_one_experiment_says_only_what_there_is(locations: Locations, tmp_path: Path):
+@dataclass(frozen=True)
+class Made:
+    """A report that was made by the asset of the benchmark."""
+
+    locations: Locations
+    page: str
+    damaged: Path
+    is_success: bool
+    log: str
+
+
+@pytest.fixture(scope="module")
+def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A copy with one experiment, which has a result of one cell and a damaged record of another."""
+    text = SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n"
+    there = copied_results(sweep, tmp_path_factory.mktemp("one"), text=text).locations
+    folder = there.results("small") / "evaluations" / "norm"
+    for cell in ("gaussian_noise-3", "gaussian_noise-5"):
+        shutil.rmtree(folder / cell)
+    damaged = folder / "contrast-3" / "000001.json"
+    damaged.write_bytes(damaged.read_bytes().replace(b'"num_correct":', b'"num_correct":1'))
+    key = dg.AssetKey(["small", "robustness_report"])
+    job = build_definitions(there).resolve_implicit_job_def_def_for_assets([key])
+    assert job is not None
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(asset_selection=[key], instance=instance, raise_on_error=False)
+        log = "\n".join(entry.user_message for entry in instance.all_logs(done.run_id))
+    page = (there.report("small") / "index.html").read_text()
+    return Made(locations=there, page=page, damaged=damaged, is_success=done.success, log=log)
+
+
+def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(one: Made):
+    """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
+    assert not one.is_success
+    assert f"set aside: {one.damaged} is damaged" in one.log
+    assert '<h2 id="set-aside">' in one.page
+    assert str(one.damaged) in one.page
+    with open_metrics(one.locations.metrics) as connection:
+        found = (
+            "SELECT corruption, severity FROM latest_evaluations WHERE experiment = 'norm' AND corruption <> 'clean'"
+        )
+        assert [("contrast", 5)] == connection.execute(found).fetchall()
+
+
+def test_a_report_of_one_experiment_says_only_what_there_is(one: Made):
     """No best of one, nothing to filter or compare, and no row or column of the map without a result."""
-    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
-    path = there.benchmark_files / "small.yaml"
-    path.write_text(SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n")
-    for cell in ("gaussian_noise-3", "gaussian_noise-5", "contrast-3"):
-        shutil.rmtree(there.results("small") / "evaluations" / "norm" / cell)
-    publish_metrics(there, rebuild=True)
-
-    page = write_report(there, load_benchmark(path), reporter=QUIET).path.read_text()
-
-    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', page)
-    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', page)
-    (found,) = re.findall(r'<table class="map".*?</table>', page, re.DOTALL)
+    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', one.page)
+    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', one.page)
+    (found,) = re.findall(r'<table class="map".*?</table>', one.page, re.DOTALL)
     assert ["severity", "5"] == re.findall(r'<th scope="col">(.*?)</th>', found)
     assert ["contrast"] == re.findall(r'<th scope="row">(.*?)</th>', found)
 
@@ -361,20 +393,40 @@ def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path
     assert not locations.report("other").exists()
 
 
-@pytest.mark.parametrize("changes", [{"subset": {"first": 1000}}, {"protocol": "continual"}])
-def test_a_benchmark_of_subsets_or_of_streams_has_a_report(locations: Locations, tmp_path: Path, changes: dict):
-    """Nothing that was evaluated is denied: what can be compared with most of the others is."""
-    shutil.copytree(locations.root, tmp_path / "data")
+def all_with(**changes: object) -> str:
+    """Return the text of the small benchmark with *changes* in each experiment."""
     content = yaml.safe_load(SMALL)
     content["experiments"] = {name: {**each, **changes} for name, each in content["experiments"].items()}
-    path = tmp_path / "data" / "benchmarks" / "small.yaml"
-    path.write_text(yaml.safe_dump(content))
+    return yaml.safe_dump(content)
 
-    report = write_report(Locations(root=tmp_path / "data"), load_benchmark(path), reporter=QUIET)
 
-    assert len(content["experiments"]) == report.num_experiments
+SUBSET = {"first": 1000}
+
+
+def test_a_benchmark_of_streams_has_a_report(sweep: Project, tmp_path: Path):
+    """Of some samples of each cell, too. Nothing that was evaluated is denied."""
+    there = copied_results(sweep, tmp_path, text=all_with(protocol="continual", subset=SUBSET)).locations
+
+    report = write_small(there)
+
+    assert 3 == report.num_experiments
     assert "has the lowest mean error" in report.path.read_text()
     assert not dead_links(report.path.parent)  # the database still has cells that are no longer cells of a stream
+
+
+def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_path: Path):
+    """What can be compared with most of the others is, and the headline says on which samples.
+
+    Of results under other settings, no photographs are shown.
+    """
+    (tmp_path / "small.yaml").write_text(all_with(subset=SUBSET))
+
+    with open_metrics(locations.metrics) as connection:
+        found = _read_findings(connection, load_benchmark(tmp_path / "small.yaml"))
+
+    assert {"source", "norm", "tent"} == set(found.errors)
+    assert "found only evaluations under earlier settings" in _write_samples(found, locations, tmp_path).why_none
+    assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", _headline(found, {}))
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
+from tta_pipeline.report.significance import paired_tests
 from tta_pipeline.report.significance.paired_tests import (
     bootstrap_means,
     bootstrap_p,
@@ -14,6 +15,12 @@ from tta_pipeline.report.significance.paired_tests import (
     mcnemar,
     percentile_interval,
 )
+
+
+@pytest.fixture
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw a tenth of the resamples, which is enough to count how often an interval holds the truth."""
+    monkeypatch.setattr(paired_tests, "NUM_DRAWS", 1_000)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
@@ -58,6 +65,7 @@ def test_a_resample_by_counts_is_a_resample_of_samples():
     assert percentile_interval(drawn) == pytest.approx(percentile_interval(means), abs=0.011)
 
 
+@pytest.mark.usefixtures("_few_draws")
 def test_an_interval_holds_the_truth_as_often_as_it_says():
     """19 of 20 times, within what chance allows in 400 repeats."""
     generator = np.random.default_rng(2)
@@ -71,6 +79,7 @@ def test_an_interval_holds_the_truth_as_often_as_it_says():
     assert 0.92 <= held / 400 <= 0.975
 
 
+@pytest.mark.usefixtures("_few_draws")
 @pytest.mark.parametrize(("num_images", "differing"), [(1000, 0.1), (300, 0.3), (2000, 0.0)])
 def test_a_detectable_change_is_shown_in_four_of_five_cases(num_images: int, differing: float):
     """Of a change of that size, where as many images differ as were seen to; also where none was seen to differ."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.report.significance.paired_tests import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results
 
 Ask = Callable[..., Result]
 
@@ -167,12 +166,11 @@ def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[
 
 def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
     """The record says what their hash is."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
-    (path, *_) = sorted((tmp_path / "data" / "small" / "predictions" / "tent").rglob("*.parquet"))
+    project = copied_results(sweep, tmp_path)
+    (path, *_) = sorted(project.locations.predictions("small").glob("tent/**/*.parquet"))
     path.write_bytes(path.read_bytes()[:-1])
 
-    environment = {"TTA_DATA_ROOT": str(tmp_path / "data")}
-    refused = CliRunner().invoke(main, ["compare", "tent", "norm"], env=environment)
+    refused = CliRunner().invoke(main, ["compare", "tent", "norm"], env=project.environment)
 
     assert 1 == refused.exit_code
     assert f"{path} hashes to" in refused.output

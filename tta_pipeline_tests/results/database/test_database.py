@@ -4,6 +4,7 @@ import ast
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -11,7 +12,6 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
-from tta_pipeline.results.database.schema import create_schema
 from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, start_python
@@ -42,6 +42,12 @@ def rows(path: Path) -> dict[str, list[tuple]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def swept(sweep: Project) -> dict[str, list[tuple]]:
+    """All rows of the database that grew during the sweep."""
+    return rows(sweep.locations.metrics)
+
+
 def again(locations: Locations, *, error: float | None = None, **changes: object) -> None:
     """Publish another record of a cell that has one, with some facts changed."""
     latest = latest_record(locations.results("small"), kind="evaluations", name="tent/contrast-5")
@@ -57,11 +63,11 @@ def again(locations: Locations, *, error: float | None = None, **changes: object
     )
 
 
-def test_a_rebuilt_database_has_the_rows_it_had(sweep: Project, locations: Locations):
+def test_a_rebuilt_database_has_the_rows_it_had(swept: dict[str, list[tuple]], locations: Locations):
     """Made at once from the records, the database equals the one that grew during the sweep."""
     publish_metrics(locations, rebuild=True)
 
-    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+    assert swept == rows(locations.metrics)
 
 
 def test_only_new_records_are_added(locations: Locations):
@@ -106,11 +112,9 @@ def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
     assert seen + 1 == len(rows(locations.metrics)["evaluations"])
 
 
-def test_no_bar_is_drawn_into_an_answer_that_takes_long(locations: Locations):
+def test_no_bar_is_drawn_into_an_answer_that_takes_long(sweep: Project):
     """DuckDB draws one into standard output after two seconds, where CSV and JSON go."""
-    publish_metrics(locations)
-
-    with open_metrics(locations.metrics) as connection:
+    with open_metrics(sweep.locations.metrics) as connection:
         assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
         with pytest.raises(duckdb.Error, match="locked"):
             connection.execute("SET enable_progress_bar = true")
@@ -129,19 +133,15 @@ def test_text_stays_text(locations: Locations):
 @pytest.mark.parametrize(
     "sql", ["SELECT * FROM read_text('/etc/passwd')", "ATTACH '/tmp/x.db'", "DELETE FROM evaluations"]
 )
-def test_a_reader_reaches_nothing_else(locations: Locations, sql: str):
+def test_a_reader_reaches_nothing_else(sweep: Project, sql: str):
     """Opened by us, the database reads no other file and changes no row."""
-    publish_metrics(locations)
-
-    with open_metrics(locations.metrics) as connection, pytest.raises(duckdb.Error):
+    with open_metrics(sweep.locations.metrics) as connection, pytest.raises(duckdb.Error):
         connection.execute(sql)
 
 
-def test_nothing_is_without_a_comment(tmp_path: Path):
+def test_nothing_is_without_a_comment(sweep: Project):
     """Every table, view and macro says what it is, and so does each of their columns, in a sentence of some words."""
-    publish_metrics(Locations(root=tmp_path))
-
-    with open_metrics(tmp_path / "metrics.duckdb") as connection:
+    with open_metrics(sweep.locations.metrics) as connection:
         comments = connection.execute(
             """
             SELECT table_name, comment FROM duckdb_tables()
@@ -154,43 +154,52 @@ def test_nothing_is_without_a_comment(tmp_path: Path):
     assert [] == [name for name, comment in comments if not comment]
 
 
-def test_every_nullable_column_is_written_somewhere():
+def test_every_nullable_column_is_written_somewhere(schema: duckdb.DuckDBPyConnection):
     """A column that nothing fills would be NULL for ever; one that may not be NULL is demanded by the database."""
-    written: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                written |= {keyword.arg for keyword in node.keywords if keyword.arg}
-            elif isinstance(node, ast.Dict):
-                written |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                written |= set(re.findall(r"\bSET (\w+) =", node.value))
-    with duckdb.connect() as connection:
-        create_schema(connection)
-        nullable = connection.execute(
-            """
-            SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() USING (table_name)
-            WHERE c.is_nullable AND table_name <> 'published_shifts'  -- filled by whole rows
-            """
-        ).fetchall()
-
+    nullable = schema.execute(
+        """
+        SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() USING (table_name)
+        WHERE c.is_nullable AND table_name <> 'published_shifts'  -- filled by whole rows
+        """
+    ).fetchall()
     assert len(nullable) > 10
     # A column of a part of a record has the part's prefix, and its field has not.
-    assert [] == [each for each in nullable if written.isdisjoint({each[1], each[1].removeprefix("bin_")})]
+    missing = {each: {each[1], each[1].removeprefix("bin_")} for each in nullable}
+
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        if any(name in text for names in missing.values() for name in names):
+            written = written_names(ast.parse(text))
+            missing = {each: names for each, names in missing.items() if names.isdisjoint(written)}
+
+    assert [] == list(missing)
 
 
-def test_every_view_is_asked_for():
+def written_names(tree: ast.AST) -> set[str]:
+    """Return the names that a module gives values: keywords of calls, keys of dictionaries, columns that SQL sets."""
+    written: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            written |= {keyword.arg for keyword in node.keywords if keyword.arg}
+        elif isinstance(node, ast.Dict):
+            written |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            written |= set(re.findall(r"\bSET (\w+) =", node.value))
+    return written
+
+
+def test_every_view_is_asked_for(schema: duckdb.DuckDBPyConnection):
     """By the package, by another view, or in a query of the documents; the list of all views is no query."""
     asking = "\n".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(PACKAGE / "results").rglob("*.sql")])
     asking += "".join(path.read_text() for path in (ROOT / "docs").glob("*.md") if path.name != "metrics.md")
-    with duckdb.connect() as connection:
-        create_schema(connection)
-        views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
-        macros = connection.execute("SELECT function_name FROM duckdb_functions() WHERE NOT internal").fetchall()
+    asked = set(re.findall(r'(?:\b(?:FROM|JOIN)\s+|[`"](?=\w+[`"]))(\w+)', asking))
+    called = Counter(re.findall(r"\b(\w+)\(", asking))
+    views = schema.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    macros = schema.execute("SELECT function_name FROM duckdb_functions() WHERE NOT internal").fetchall()
 
     assert len(views) > 20
-    assert [] == [name for (name,) in views if not re.search(rf"\b(FROM|JOIN)\s+{name}\b|[`\"]{name}[`\"]", asking)]
-    assert [] == [name for (name,) in macros if len(re.findall(rf"\b{name}\(", asking)) < 2]
+    assert [] == [name for (name,) in views if name not in asked]
+    assert [] == [name for (name,) in macros if called[name] < 2]
 
 
 def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):
@@ -244,12 +253,14 @@ def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, o
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0" + bytes(4096), bytes(12288)])
-def test_a_file_that_is_no_database_of_ours_is_made_anew(sweep: Project, locations: Locations, damage: bytes):
+def test_a_file_that_is_no_database_of_ours_is_made_anew(
+    swept: dict[str, list[tuple]], locations: Locations, damage: bytes
+):
     """Whatever stands in its place, the database comes back from the records."""
     locations.metrics.write_bytes(damage)
 
     assert publish_metrics(locations).was_rebuilt
-    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+    assert swept == rows(locations.metrics)
 
 
 def test_a_foreign_write_ahead_log_is_set_aside_and_reported(locations: Locations):

@@ -1,33 +1,20 @@
 """Accuracy along a stream, where it collapses, error over visits, and what late predictions are worth."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tta_pipeline.report.pages.report import fill_parameters
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import query
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import publish_record
 from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.conftest import Ask
 from tta_pipeline_tests.results.database.made import evaluation_facts, record
-
-Ask = Callable[[str], list[tuple[Any, ...]]]
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Ask:
-    """Return a function that publishes what was recorded below the folder of the test and answers a question."""
-
-    def ask(sql: str) -> list[tuple[Any, ...]]:
-        publish_metrics(Locations(root=tmp_path))
-        with open_metrics(Locations(root=tmp_path).metrics) as connection:
-            return connection.execute(sql).fetchall()
-
-    return ask
 
 
 def record_segment(
@@ -150,14 +137,15 @@ def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask)
     assert [pytest.approx((0.5, 850 / 2000, 0.8, 0.4))] == rows
 
 
-def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
+def test_the_report_draws_long_streams_and_marks_the_collapse(
+    tmp_path: Path, ask: Ask, database: duckdb.DuckDBPyConnection
+):
     """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
     record_source(tmp_path, 0.5)
     record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
-    ask("FROM leaderboard")  # publishes
-    with open_metrics(Locations(root=tmp_path).metrics) as connection:
-        table = query(connection, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
+    assert ask("FROM stream_collapses")  # adds the records
+    table = query(database, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
 
     (axis,) = progress_lines(table).axes
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -12,36 +11,12 @@ import numpy as np
 import pytest
 
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
-from tta_pipeline_tests.results.database.made import (
-    evaluation,
-    record,
-    record_of_part,
-)
+from tta_pipeline_tests.results.database.conftest import Ask
+from tta_pipeline_tests.results.database.made import evaluation, record, record_of_part
 from tta_pipeline_tests.results.database.trained import record_training, training_run
-
-Ask = Callable[..., list[tuple[Any, ...]]]
-
-
-@pytest.fixture
-def locations(tmp_path: Path) -> Locations:
-    """An empty data root."""
-    return Locations(root=tmp_path)
-
-
-@pytest.fixture
-def ask(locations: Locations) -> Ask:
-    """Return a function that publishes what was recorded and answers a question."""
-
-    def ask(sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        publish_metrics(locations)
-        with open_metrics(locations.metrics) as connection:
-            return connection.execute(sql, list(parameters)).fetchall()
-
-    return ask
 
 
 def record_grid(locations: Locations, *, error: float = 0.5, **changes: Any) -> None:
@@ -148,46 +123,40 @@ def robustbench() -> list[tuple[str, int, dict[str, float]]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """RobustBench's published cells as our records, in our database."""
-    locations = Locations(root=tmp_path_factory.mktemp("robustbench"))
+PUBLISHED_MCE = {
+    "AlexNet": (100, 0),
+    "Standard_R50": (76.377, 0.001),
+    "Hendrycks2020AugMix": (64.17, 0.01),
+    "Hendrycks2020Many": (60.04, 0.01),
+    "Erichson2022NoisyMix_new": (59.43, 0.01),
+    "Tian2022Deeper_DeiT-S": (47.61, 0.01),
+    "Tian2022Deeper_DeiT-B": (41.70, 0.01),
+}
+"""Mean corruption errors of RobustBench's models, each with its tolerance."""
+
+
+def test_mce_is_the_published_one(locations: Locations, ask: Ask):
+    """By RobustBench's own AlexNet, by its errors as constants, and in the leaderboard of its list."""
     for corruption, severity, errors in robustbench():
         for model, error in errors.items():
             cell = {"experiment": model, "corruption": corruption, "severity": severity, "subset": "robustbench 5000"}
             record(locations, error=error, num_samples=5000, **cell)
-    publish_metrics(locations)
-    return locations
 
+    found = ask(
+        """
+        SELECT experiment, a.mce, m.mce, l.mce
+        FROM mce_against('AlexNet') AS a
+        JOIN mce AS m USING (experiment)
+        JOIN leaderboard AS l USING (experiment)
+        WHERE m.normaliser = 'alexnet-5k'
+        """
+    )
 
-@pytest.mark.parametrize(
-    ("model", "expected", "tolerance"),
-    [
-        ("AlexNet", 100, 0),
-        ("Standard_R50", 76.377, 0.001),
-        ("Hendrycks2020AugMix", 64.17, 0.01),
-        ("Hendrycks2020Many", 60.04, 0.01),
-        ("Erichson2022NoisyMix_new", 59.43, 0.01),
-        ("Tian2022Deeper_DeiT-S", 47.61, 0.01),
-        ("Tian2022Deeper_DeiT-B", 41.70, 0.01),
-    ],
-)
-def test_mce_is_the_published_one(published: Locations, model: str, expected: float, tolerance: float):
-    """By RobustBench's own AlexNet, by its errors as constants, and in the leaderboard of its list."""
-    with open_metrics(published.metrics) as connection:
-        ((against, constant, shown),) = connection.execute(
-            """
-            SELECT a.mce, m.mce, l.mce
-            FROM mce_against('AlexNet') AS a
-            JOIN mce AS m USING (experiment)
-            JOIN leaderboard AS l USING (experiment)
-            WHERE m.normaliser = 'alexnet-5k' AND experiment = ?
-            """,
-            [model],
-        ).fetchall()
-
-    assert pytest.approx(expected, abs=tolerance) == against
-    assert pytest.approx([against, against], abs=1e-9) == [constant, shown]
+    assert set(PUBLISHED_MCE) == {model for model, *_ in found}
+    for model, against, constant, shown in found:
+        expected, tolerance = PUBLISHED_MCE[model]
+        assert pytest.approx(expected, abs=tolerance) == against, model
+        assert pytest.approx([against, against], abs=1e-9) == [constant, shown], model
 
 
 def test_the_constants_are_the_published_ones(ask: Ask):
@@ -214,7 +183,6 @@ def test_mce_needs_every_cell(locations: Locations, ask: Ask):
     record_grid(locations, experiment="other")
     for path in locations.root.glob("**/other/fog-3/*.json"):
         path.unlink()
-    publish_metrics(locations, rebuild=True)
 
     other, tent = ask("SELECT experiment, mce, relative_mce FROM leaderboard ORDER BY 1")
     assert ("other", None, None) == other
