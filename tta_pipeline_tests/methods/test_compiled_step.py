@@ -102,10 +102,10 @@ def test_nothing_is_compiled_again_for_another_stream_or_seed(name: str):
     predictions(method, [*stream(), *stream(seed=2)])
     before = num_graphs()
 
-    for _ in range(3):
+    for _ in range(2):
         method.reset()
         predictions(method, stream())
-    for seed in range(1, 10):
+    for seed in (1, 2, 3):
         predictions(compiled(name, seed=seed), stream()[:2])
 
     assert 2 <= before == num_graphs()
