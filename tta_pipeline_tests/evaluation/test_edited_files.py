@@ -235,11 +235,11 @@ def edited(content: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 COMMON: tuple[tuple[str, ...], ...] = (
-    ("corruptions in another order",), ("a severity less", "another name"),
+    ("corruptions in another order", "another name"), ("a severity less",),
     ("recurring", "seeds", "hyperparameters"), ("a set of one's own", "mixed", "another subset"),
 )  # fmt: skip
-"""Edits that are tried with every change of the code, of the stream and of the other experiment at once: a stream that
-has other cells, cells that stay, runs that stay, and a file of which nothing stays."""
+"""Edits that are tried with every change of the code, of the stream and of the other experiment at once: a stream in
+another order beside a name, cells that stay, runs that stay, and a file of which nothing stays."""
 
 
 @pytest.mark.parametrize(
