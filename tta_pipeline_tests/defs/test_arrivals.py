@@ -27,7 +27,7 @@ classes: {root}/classes.json
 image_size: 32
 shards: {{num_shards: 2}}
 models:
-  net: {{kind: python, factory: "tta_pipeline_tests.evaluation.test_later_labels:make_network", weights: none}}
+  net: {{kind: python, factory: "tta_pipeline_tests.evaluation.own_network:make_network", weights: none}}
 experiments:
   source: {{model: net, method: source, batch_size: 4}}
   norm: {{model: net, method: norm, batch_size: 4}}

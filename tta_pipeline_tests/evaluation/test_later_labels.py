@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from torch import nn
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
@@ -28,6 +27,7 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.evaluation import own_network
 from tta_pipeline_tests.evaluation.small import runner_of
 from tta_pipeline_tests.shards.cell import QUIET
 
@@ -37,12 +37,6 @@ BY_LABEL = ("num_correct", "error", "ece", "max_calibration_error", "rms_calibra
             "class_counts", "num_classes_found")  # fmt: skip
 NOT_KEPT = ("num_correct_top5", "top5_error", "nll", "brier", "class_wise_ece")
 COSTS = ("wall_s", "images_per_s", "_s", "peak_", "load_average", "batches")
-
-
-def make_network(num_classes: int) -> nn.Module:
-    """Return a small network with a norm layer."""
-    layers = (nn.Conv2d(3, 8, 5, stride=3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-    return nn.Sequential(*layers, nn.Linear(32, num_classes))
 
 
 def image_name(number: int) -> str:
@@ -84,7 +78,7 @@ def content_of(folder: Path, name: str, more: Mapping[str, str]) -> dict:
         "title": "Photographs", "source": {"kind": "folder", "root": str(folder / name), **more},
         "corruptions": ["fog"], "severities": [5], "image_size": 32, "classes": str(folder / "classes.json"),
         "shards": {"samples_per_shard": 15},
-        "models": {"net": {"kind": "python", "factory": f"{__name__}:make_network", "weights": "none"}},
+        "models": {"net": {"kind": "python", "factory": f"{own_network.__name__}:make_network", "weights": "none"}},
         "experiments": {
             "source": {"model": "net", "method": "source", "batch_size": 16},
             "norm": {"model": "net", "method": "norm", "batch_size": 16},

@@ -196,7 +196,7 @@ def test_a_loader_has_results_of_its_own(data: Locations):
     """What another loader has predicted finishes nothing, so both have times; the errors are the same."""
     rows = {}
     for loader in ("indexed", *OTHERS):
-        own = results_of(data, loader=loader)
+        own = results_of(data, method="norm", loader=loader)
         with runner_of(own) as runner:
             assert runner.plan(CONTRAST_5)
         (rows[loader],) = evaluated(own, CONTRAST_5)
@@ -210,7 +210,7 @@ def test_a_loader_has_results_of_its_own(data: Locations):
 
 def test_loose_files_of_several_cells_are_mixed(data: Locations):
     """A stream that mixes cells by their loose files has the predictions of their shards."""
-    mixed = {"protocol": "mixed", "severities": [5]}
+    mixed = {"method": "norm", "protocol": "mixed", "severities": [5]}
     hashes = [
         [row["predictions_sha256"] for row in evaluated(results_of(data, loader=loader, **mixed), SEVERITY_5)]
         for loader in ("indexed", "imagefolder")

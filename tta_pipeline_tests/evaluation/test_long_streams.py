@@ -81,7 +81,15 @@ STREAMS = pytest.mark.parametrize(
         pytest.param(CONTRAST_5, {"method": "tent"}, marks=pytest.mark.slow),
         pytest.param(CONTRAST_5, {"method": "rotta"}, marks=pytest.mark.slow),
         (CONTRAST_5, {"protocol": {"window": 8}, "batch_size": 1, "subset": {"first": 40}}),
-        (SEVERITY_5, {"protocol": "mixed", "method": "cotta", "hyperparameters": {"num_augmentations": 3}}),
+        (
+            SEVERITY_5,
+            {
+                "protocol": "mixed",
+                "method": "cotta",
+                "hyperparameters": {"num_augmentations": 2},
+                "subset": {"first": 32},
+            },
+        ),
         pytest.param(SEVERITY_5, {"protocol": "continual", "method": "eata"}, marks=pytest.mark.slow),
     ],
     ids=["tent", "rotta", "window", "mixed", "continual"],
@@ -154,8 +162,9 @@ def test_only_the_newest_states_of_a_segment_are_kept(data: Locations, monkeypat
 
 def test_each_visit_is_recorded_and_has_an_order_of_its_own(data: Locations):
     """The first visit is the stream without others; the method is not reset before the second."""
-    once = evaluated(results_of(data, protocol={**CONTINUAL_TWICE, "recurring": 1}), SEVERITY_5)
-    twice = evaluated(results_of(data, protocol=CONTINUAL_TWICE), SEVERITY_5)
+    few = {"subset": {"first": 64}}
+    once = evaluated(results_of(data, protocol={**CONTINUAL_TWICE, "recurring": 1}, **few), SEVERITY_5)
+    twice = evaluated(results_of(data, protocol=CONTINUAL_TWICE, **few), SEVERITY_5)
 
     assert [None, None] == [row["visit"] for row in once]
     assert [1, 1, 2, 2] == [row["visit"] for row in twice]
@@ -169,7 +178,8 @@ def test_each_visit_is_recorded_and_has_an_order_of_its_own(data: Locations):
 
 def test_a_stored_order_is_the_same_in_each_visit(data: Locations):
     """Only an order that is drawn is drawn anew."""
-    rows = evaluated(results_of(data, protocol={"shift": "continual", "recurring": 2}), SEVERITY_5)
+    fast = {"protocol": {"shift": "continual", "recurring": 2}, "hyperparameters": {"lr": 0.1}}
+    rows = evaluated(results_of(data, subset={"first": 64}, **fast), SEVERITY_5)
 
     assert [row["order_hash"] for row in rows[:2]] == [row["order_hash"] for row in rows[2:]]
     assert rows[0]["predictions_sha256"] != rows[2]["predictions_sha256"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.evaluation.fingerprint import method_code_sha256
 from tta_pipeline.methods import METHODS
+from tta_pipeline.util.source_code import _code
 
 choices = {name: name for name in METHODS}
 choices |= {"tent+lora": {"base": "tent", "params": "lora"}, "sar+come": {"base": "sar", "loss": "come"}}
@@ -31,14 +32,18 @@ def print_hashes():
         os._exit(0)
     os.waitpid(child, 0)
 
+for file in Path("methods").rglob("*.py"):  # parsed once, and not in each process
+    _code(file.read_bytes())
 print_hashes()
-for file in map(Path, sys.argv[1:]):
-    text = file.read_text()
-    file.write_text(text + "\\nEDITED = True\\n")
+for names in sys.argv[1:]:
+    texts = {Path(name): Path(name).read_text() for name in names.split()}
+    for file, text in texts.items():
+        file.write_text(text + "\\nEDITED = True\\n")
     print_hashes()
-    file.write_text(text)
+    for file, text in texts.items():
+        file.write_text(text)
 """
-"""After an edit of each file: a statement at its end stands for any."""
+"""After an edit of each file, or of several: a statement at its end stands for any."""
 TUNED_TEXTS = {"tpt", "tps", "ctpt"}
 GRADIENTS = {name for name, entry in METHODS.items() if entry.presets["imagenet"].takes_gradients} - TUNED_TEXTS
 EDITS = {
@@ -55,11 +60,9 @@ EDITS = {
     "methods/batch_norm/source.py": {"source", "zero_shot"},
     "methods/method.py": {*METHODS, "tent+lora", "sar+come"},
     "models/normalized.py": {*METHODS, "tent+lora", "sar+come"},
-    "methods/entropy/entries.py": set[str](),
-    "methods/catalogue.py": set[str](),
-    "report/pictures.py": set[str](),
+    "methods/entropy/entries.py methods/catalogue.py report/pictures.py": set[str](),
 }
-"""Methods whose results an edit of each file outdates."""
+"""Methods whose results an edit of each file outdates, or of any of several files."""
 
 
 @pytest.fixture(scope="module")

@@ -144,20 +144,6 @@ def test_another_method_on_the_same_model_starts_from_the_source(params: str):
         assert torch.equal(fresh.predict(images), found.predict(images))
 
 
-@BOTH
-def test_compiled_networks_have_what_was_added(params: str):
-    """The network is compiled before anything is added, and runs so, with logits as without."""
-    torch._dynamo.reset()
-    network, same = vit_model(), vit_model()
-    for each in (network, same):
-        each.encoder.layers = each.encoder.layers[:1]
-    network.compile(backend="aot_eager", dynamic=False)
-    compiled, method = built(params, network), built(params, same)
-    for images in contrasts():
-        torch.testing.assert_close(method.predict(images), compiled.predict(images), rtol=0, atol=1e-4)
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize(
     ("params", "model", "lack"),
     [

@@ -79,14 +79,13 @@ def filtered_step(start: list[torch.Tensor]):
     return step
 
 
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
-    ("method", "step_back", "settings"),
+    ("name", "method", "step_back", "settings"),
     [
-        ("roid", source_step, {"momentum_src": 0.9}),
-        ("roid", source_step, {"momentum_src": 0.9, "draws": "batch"}),
-        ("roid", source_step, {"momentum_src": 0.9, "prior_correction": "logits"}),
-        ("cmf", filtered_step, {"alpha": 0.9, "gamma": 0.8, "q": 30}),
+        *((name, "roid", source_step, {"momentum_src": 0.9}) for name in MODELS),
+        *((name, "cmf", filtered_step, {"alpha": 0.9, "gamma": 0.8, "q": 30}) for name in MODELS),
+        ("bn", "roid", source_step, {"momentum_src": 0.9, "draws": "batch"}),
+        ("gn", "roid", source_step, {"momentum_src": 0.9, "prior_correction": "logits"}),
     ],
 )
 def test_roid_and_cmf_follow_their_formulas(name: str, method: str, step_back, settings: dict):

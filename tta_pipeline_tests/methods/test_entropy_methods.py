@@ -185,8 +185,10 @@ def eta_reference(
     return expected
 
 
-@pytest.mark.parametrize("d_margin", [0.6, 0.995])  # some are redundant with layer norm, and with batch and group norm
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("d_margin", "loss"),  # some are redundant with layer norm, and with batch and group norm
+    [(0.995, "entropy"), *((0.6, loss) for loss in LOSSES)],
+)
 def test_eta_follows_its_formula(make, d_margin: float, loss: str):
     """Samples that are sure and unlike those before are adapted on, the surest most, whatever the loss is."""
     images = contrasts(num_batches=8)
@@ -348,8 +350,7 @@ def test_asr_follows_its_formula(model: str, factor: float, alpha: float):
     assert len(set(left)) > 1
 
 
-@pytest.mark.parametrize("loss", ["entropy", "come"])
-@pytest.mark.parametrize("reset_margin", [0.0, 1.0])
+@pytest.mark.parametrize(("reset_margin", "loss"), [(0.0, "come"), (1.0, "entropy"), (1.0, "come")])
 def test_sar_follows_its_formula(make, reset_margin: float, loss: str):
     """The gradient is that of a point uphill, on samples that are sure in both places; their entropy shows a collapse.
 

@@ -1,7 +1,8 @@
 """Every method on ViT, DeiT, Swin and ConvNeXt of timm and torchvision: it runs, or is refused by name."""
 
 from collections.abc import Callable
-from functools import partial
+from copy import deepcopy
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -95,6 +96,11 @@ PAIRS = [
 
 def small(name: str) -> nn.Module:
     """Return the network *name*, which is sure of some images and not of others."""
+    return deepcopy(_small(name))
+
+
+@cache
+def _small(name: str) -> nn.Module:
     torch.manual_seed(0)
     network = NETWORKS[name]().eval()
     with torch.no_grad():
@@ -136,7 +142,7 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
         with pytest.raises(AdaptationError, match=f"second classifier, head_dist.*; {method} expects one"):
             built(method, small(name))
         return
-    before = [parameter.clone() for parameter in small(name).parameters()]
+    before = small(name).parameters()
     adapted = built(method, small(name))
     logits = [adapted.predict(images()) for _ in range(2)]
 
@@ -144,7 +150,7 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
     assert (6, NUM_CLASSES) == logits[1].shape
     assert isinstance(adapted, GradientMethod) == (adapted.num_updates > 0)
     if isinstance(adapted, GradientMethod) and method not in ("memo", "asr"):  # which forget what they learned
-        assert any(not torch.equal(*pair) for pair in zip(before, adapted.model.parameters(), strict=True))
+        assert any(not torch.equal(*both) for both in zip(before, adapted.model.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

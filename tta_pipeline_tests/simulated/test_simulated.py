@@ -127,19 +127,17 @@ def test_out_of_memory_names_the_batch_size_that_fits(root: Path):
 
 
 def test_the_device_has_a_name_and_a_lease(root: Path):
-    """As each kind of device that torch knows."""
+    """As each kind of device that torch knows.
+
+    A process that sees only its own device takes it: under Slurm, the fourth process of a machine may be shown one
+    device, the first that it knows.
+    """
     (line,) = run("facts", root)
 
-    assert {"leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30} == {
-        name: line[name] for name in ("leased", "name", "memory_bytes")
-    }
-
-
-def test_a_process_that_sees_only_its_own_device_takes_it(root: Path):
-    """As under Slurm, where the fourth process of a machine may be shown one device, the first that it knows."""
-    (line,) = run("facts", root)
-
-    assert ("simulated:0", "gloo") == (line["of_rank_3"], line["exchange"])
+    assert line == {
+        "leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30, "of_rank_3": "simulated:0",
+        "exchange": "gloo",
+    }  # fmt: skip
 
 
 def test_without_a_fault_nothing_is_found(faults: Lines):
