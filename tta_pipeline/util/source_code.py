@@ -161,7 +161,7 @@ class _Code(NamedTuple):
     imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)  # more files than this project has: a module of a user may import most of them
 def _code(data: bytes) -> _Code:
     tree = ast.parse(data)
     digest = hashlib.sha256()
