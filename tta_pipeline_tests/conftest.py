@@ -3,6 +3,7 @@
 import atexit
 import gc
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -52,6 +53,8 @@ LAUNCHER = "TTA_TEST_LAUNCHER"
 UNPUBLISHED = shutil.ignore_patterns(".unpublished-*")
 """Leaves unpublished files out of copies of a data root: another test may be writing them, and they vanish at any
 moment."""
+LEAVES_RECORDS = ("--config-json", json.dumps({"resources": {"metrics": {"config": {"publishes": False}}}}))
+"""Options of a run of many assets, each of which would publish its records: whoever needs the database does it once."""
 SMALL_RANGE = "gaussian_noise|3...contrast|5"
 SMALL_CELLS = tuple(Cell(corruption=c, severity=s) for c in ("gaussian_noise", "contrast") for s in (3, 5))
 

@@ -39,6 +39,8 @@ _LIBRARIES = (
     "dagster._core.storage.sqlite_storage",
     "dagster_dg_cli.cli.entrypoint",
     "duckdb",
+    "fontTools.subset",
+    "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
     "pandas",  # DuckDB imports it where it is installed
     "PIL.GifImagePlugin",
@@ -164,6 +166,28 @@ def _import_everything() -> None:
                 import_module(module.name)
 
 
+def _use_dagster_once() -> None:
+    """Materialize an asset that is nothing: on first use Dagster imports and compiles what each command needs."""
+    import dagster as dg
+
+    @dg.asset
+    def nothing() -> None:
+        pass
+
+    settings: dict[str, Any] = {
+        "telemetry": {"enabled": False},
+        "compute_logs": {
+            "module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"
+        },
+    }  # fmt: skip
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    with (
+        tempfile.TemporaryDirectory(prefix="tta-launcher-") as home,
+        dg.DagsterInstance.local_temp(home, overrides=settings) as instance,
+    ):
+        dg.materialize([nothing], instance=instance, run_config=quiet)
+
+
 def _serve(address: str) -> None:
     """Fork for every request until standard input ends; only forked processes that become a command return."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -177,6 +201,7 @@ def _serve(address: str) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
     _import_everything()
+    _use_dagster_once()
     _forget_ends()
     gc.freeze()  # so that forked processes share the memory of these objects
     some_ended, wakes = socket.socketpair()

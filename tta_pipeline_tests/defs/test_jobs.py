@@ -1,13 +1,24 @@
 """The jobs, launched as people do: from the command line, for a cell and for a range."""
 
 import json
+from pathlib import Path
 
 import dagster as dg
 
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, write_tree
 
+GENERATED = """
+title: Six images, without images to train on
+source: {{kind: generated, clean: {clean}, severity_table: imagenet_c}}
+corruptions: [gaussian_noise, contrast]
+severities: [3, 5]
+image_size: 32
+shards: {{num_shards: 1}}
+models: {{r18: {{kind: torchvision, architecture: resnet18}}}}
+experiments: {{source: {{model: r18, method: source}}}}
+"""
 STREAMS = """
   continual: {model: cnn, method: norm, protocol: continual}
   gradual: {model: cnn, method: norm, protocol: gradual}
@@ -23,9 +34,10 @@ def execute(project: Project, job: str, **tags: str) -> None:
     assert 0 == finished.returncode, finished.stderr[-3000:]
 
 
-def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project):
+def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project, tmp_path: Path):
     """Of what was named there are shards and manifests afterwards, and of nothing else."""
-    project.add_benchmark("small", SMALL)
+    write_tree(tmp_path / "clean", classes={"n01": 3, "n02": 3})
+    project.add_benchmark("small", GENERATED.format(clean=tmp_path / "clean"))
 
     execute(project, "small__shard_everything", partition="contrast|5")
     first = [cell.key for cell in SMALL_CELLS if project.locations.shards("small", cell).exists()]
@@ -33,7 +45,7 @@ def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project):
     execute(project, "small__shard_everything", **both)
 
     assert ["contrast|5"] == first
-    assert [150, 150] == [
+    assert [6, 6] == [
         ShardSet.open(project.locations.shards("small", cell)).manifest.num_samples
         for cell in SMALL_CELLS
         if cell.severity == 5

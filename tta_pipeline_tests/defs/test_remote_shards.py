@@ -9,10 +9,10 @@ import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project
 from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture
     CELLS,
     LABELS,
@@ -52,7 +52,7 @@ def web(project: Project, tmp_path: Path) -> Iterator[Web]:
 def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: Web, tmp_path: Path):
     """Read once for the manifest, streamed for the evaluation; nothing else differs, and a second run asks for none."""
     groups = ("far", "far_clean", "near", "near_clean")
-    finished = project.materialize(" or ".join(f"+group:{group}" for group in groups), *RANGE)
+    finished = project.materialize(" or ".join(f"+group:{group}" for group in groups), *RANGE, *LEAVES_RECORDS)
     assert 0 == finished.returncode, finished.stderr[-5000:]
 
     for cell in CELLS:
@@ -61,6 +61,7 @@ def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: W
         assert [*LABELS, *LABELS] == far.index.labels.tolist()
         assert near.index.table.equals(far.index.table)
         assert not list(far.folder.glob("*.tar"))
+    publish_metrics(project.locations)
     with open_metrics(project.locations.metrics) as connection:
         rows = connection.execute(
             "SELECT corruption, severity, count(DISTINCT order_hash), count(DISTINCT error), count(*) "

@@ -16,10 +16,10 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline_tests.conftest import Project, jpeg
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg
 
 CELLS = tuple(Cell(corruption="fog", severity=severity) for severity in (1, 5))
 RANGE = ("--partition-range", "fog|1...fog|5")
@@ -93,7 +93,7 @@ def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project,
     """One run over the range goes from their tars to results of both shard sets, and rewrites none of their bytes."""
     before = contents(tmp_path / "theirs")
 
-    finished = theirs.materialize("+group:theirs or +group:theirs_clean", *RANGE)
+    finished = theirs.materialize("+group:theirs or +group:theirs_clean", *RANGE, *LEAVES_RECORDS)
 
     assert 0 == finished.returncode, finished.stderr[-5000:]
     assert before == contents(tmp_path / "theirs")
@@ -107,6 +107,7 @@ def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project,
         assert first.index.labels.tolist() == second.index.labels.tolist()
         assert (16, 16) == pixels(second, 16).shape[1:3]
         assert pixels(first, 32).mean() + pixels(second, 16).mean() == pytest.approx(255, abs=2)
+    publish_metrics(theirs.locations)
     with open_metrics(theirs.locations.metrics) as connection:
         sets = connection.execute(
             "SELECT DISTINCT shard_set, source_kind, write_wall_s IS NULL, num_samples FROM shard_sets ORDER BY ALL"

@@ -11,8 +11,8 @@ from torchvision.models import shufflenet_v2_x0_5
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.report.pages.report import _read_findings, _write_section, sections
-from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import Project, new_project, write_tree
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, new_project, write_tree
 
 BAR = """
 names: [blue_noise_sample, brownish_noise, caustic_refraction]
@@ -63,8 +63,10 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("bar", "blue_noise_sample|3...caustic_refraction|7"),
     ):
         group = f"several__{name}"
-        done = project.materialize(f"+group:{group} or +group:{group}_clean", "--partition-range", cells)
+        select = f"+group:{group} or +group:{group}_clean"
+        done = project.materialize(select, "--partition-range", cells, *LEAVES_RECORDS)
         assert 0 == done.returncode, done.stderr[-3000:]
+    publish_metrics(project.locations)
     return project
 
 

@@ -13,7 +13,7 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline_tests.conftest import Project, jpeg, new_project, write_tree
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg, new_project, write_tree
 
 REST = """
 title: Any source
@@ -154,7 +154,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = (*sources, *(f"{name}/clean" for name in clean))
     selection = ",".join(f"{name}/{asset}" for name in made for asset in ("tar_shards", "shard_manifest"))
 
-    finished = project.materialize(selection, *RANGE)
+    finished = project.materialize(selection, *RANGE, *LEAVES_RECORDS)
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
     return project

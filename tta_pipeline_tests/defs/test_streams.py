@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from tta_pipeline.defs.evaluation import EVERY_SAMPLE
-from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, Project, copy_benchmark, new_project
 
 EXPERIMENTS = """
   continual: {model: cnn, method: tent, preset: cifar, batch_size: 32, protocol: continual}
@@ -23,8 +23,9 @@ def streamed(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Projec
     project = new_project(tmp_path_factory.mktemp("streams"))
     project.add_benchmark("small", SMALL.rstrip() + EXPERIMENTS)
     copy_benchmark(sweep, project, without=("source", "report", "results"))
-    finished = project.materialize("group:small_streams", "--partition", "5")
+    finished = project.materialize("group:small_streams", "--partition", "5", *LEAVES_RECORDS)
     assert finished.returncode == 0, finished.stderr[-5000:]
+    publish_metrics(project.locations)
     return project
 
 

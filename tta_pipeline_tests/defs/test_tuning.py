@@ -19,7 +19,7 @@ from tta_pipeline.results.records import latest_record
 from tta_pipeline.results.tuning_criteria import CRITERIA
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
+from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.test_command_lines import run_dg
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of
 from tta_pipeline_tests.test_guides import HOW_TO, commands
@@ -34,7 +34,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
     project = new_project(tmp_path_factory.mktemp("tuned"))
     copy_benchmark(sweep, project, without=("source", "report", "predictions"))
     project.add_benchmark("small", TUNED)
-    made = project.materialize(SHARDS, "--partition-range", "speckle_noise|5...saturate|5")
+    made = project.materialize(SHARDS, "--partition-range", "speckle_noise|5...saturate|5", *LEAVES_RECORDS)
     assert made.returncode == 0, made.stderr[-3000:]
     finished = project.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
     assert finished.returncode == 0, finished.stderr[-3000:]
@@ -53,12 +53,27 @@ def test_a_budget_of_the_command_line_holds(copy: Project):
     assert 1 == len(json.loads(finished.stdout)["trials"])
 
 
+def copy_of(tuned: Project, folder: Path) -> Project:
+    """Return a copy of the tuned benchmark in *folder*."""
+    project = new_project(folder)
+    copy_benchmark(tuned, project, without=("source",))
+    project.add_benchmark("small", TUNED)
+    return project
+
+
 @pytest.fixture
 def copy(tmp_path: Path, tuned: Project) -> Project:
     """A copy of the tuned benchmark, to be changed."""
-    project = new_project(tmp_path)
-    copy_benchmark(tuned, project, without=("source",))
-    project.add_benchmark("small", TUNED)
+    return copy_of(tuned, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, tuned: Project) -> Project:
+    """A copy with a cell evaluated by hyperparameters that were chosen, set by hand and published."""
+    project = copy_of(tuned, tmp_path_factory.mktemp("evaluated"))
+    names = ("tent_tuned", "tent_by_hand", "tent")
+    finished = project.materialize(",".join(f"small/evaluation/{name}" for name in names), "--partition", "contrast|5")
+    assert finished.returncode == 0, finished.stderr[-3000:]
     return project
 
 
@@ -128,14 +143,10 @@ def test_a_finished_trial_is_not_evaluated_again(copy: Project):
     assert after == trials(copy.locations)
 
 
-def test_results_carry_what_was_chosen_and_where(copy: Project):
+def test_results_carry_what_was_chosen_and_where(evaluated: Project):
     """In their record, in the database and on the leaderboard, beside those that are published and set by hand."""
-    finished = copy.materialize(
-        "small/evaluation/tent_tuned,small/evaluation/tent_by_hand,small/evaluation/tent", "--partition", "contrast|5"
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    shown = copy.run("tta-pipeline", "metrics", "--json")
-    with open_metrics(copy.locations.metrics) as connection:
+    shown = evaluated.run("tta-pipeline", "metrics", "--json")
+    with open_metrics(evaluated.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
             "SELECT tuning, config FROM latest_evaluations WHERE experiment = 'tent_tuned'"
         ).fetchall()
@@ -156,11 +167,11 @@ def test_results_carry_what_was_chosen_and_where(copy: Project):
     assert [(1,)] == num_chosen
 
 
-def test_a_changed_choice_makes_cells_unfinished(copy: Project):
+def test_a_changed_choice_makes_cells_unfinished(evaluated: Project, tmp_path: Path):
     """The value is in the fingerprint; a choice of the same value from another grid only changes the record."""
+    copy = copy_of(evaluated, tmp_path)
     place = ("small/evaluation/tent_tuned", "--partition", "contrast|5")
     folder = copy.locations.results("small") / "evaluations" / "tent_tuned" / "contrast-5"
-    assert 0 == copy.materialize(*place).returncode
     search(copy.locations, grid={"lr": (0.001, 0.4)}).run(machine=HERE, run_id="same value", tell=print)
     same = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
     assert 0 == copy.materialize(*place).returncode

@@ -26,8 +26,8 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import quiet_reporter
+from tta_pipeline_tests import own_network
 from tta_pipeline_tests.conftest import jpeg
-from tta_pipeline_tests.evaluation import own_network
 from tta_pipeline_tests.evaluation.small import runner_of
 from tta_pipeline_tests.shards.cell import QUIET
 
