@@ -29,7 +29,7 @@ from tta_pipeline_tests.conftest import jpeg
 FOG = Cell(corruption="fog", severity=5)
 LATIN_1 = b"caf\xe9"
 BOUNDED = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
