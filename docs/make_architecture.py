@@ -16,13 +16,25 @@ def rooms() -> list[str]:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+@cache
+def statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return what a file imports, anywhere in it."""
+    return tuple(node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+@cache
 def imports() -> tuple[tuple[Path, str], ...]:
     """Return each file of the package with each module of it that it imports, anywhere in the file."""
     return tuple(
         (path.relative_to(PACKAGE), module.removeprefix("tta_pipeline."))
         for path in sorted(PACKAGE.rglob("*.py"))
         if path != PACKAGE / "__init__.py"
-        for module in _imported(ast.parse(path.read_text()))
+        for module in _imported(path)
         if module.startswith("tta_pipeline.") and module != "tta_pipeline.__version__"
     )
 
@@ -60,12 +72,12 @@ def _reached(found: Mapping[str, set[str]], room: str, *, without: str) -> set[s
     return seen - {room}
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-        elif isinstance(node, ast.Import):
+def _imported(path: Path) -> Iterator[str]:
+    for node in statements(path):
+        if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+        elif node.module:
+            yield node.module
 
 
 def page(text: str) -> str:

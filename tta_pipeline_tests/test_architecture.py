@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Container, Iterator
-from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -20,12 +19,6 @@ ORDER = (
     "report", "defs", "definitions", "api", "cli",
 )  # fmt: skip
 """The rooms from the ground up: each may import those before it. What comes before `extras` is the core."""
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
-    return ast.parse(path.read_text())
 
 
 def looks_back() -> Iterator[tuple[str, str]]:
@@ -59,11 +52,11 @@ def module_of(path: Path) -> str:
 
 def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
     """Yield those of the modules *names* that *path* imports, anywhere in the file."""
-    for node in ast.walk(parsed(path)):
+    for node in make_architecture.statements(path):
         if isinstance(node, ast.ImportFrom):
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in names else str(node.module) for name in inner)
-        elif isinstance(node, ast.Import):
+        else:
             yield from (alias.name for alias in node.names)
 
 
@@ -80,7 +73,7 @@ def test_imports_of_the_package_are_plain_inside_rooms():
     found = {
         path.relative_to(make_architecture.PACKAGE).as_posix()
         for path in make_architecture.PACKAGE.rglob("*.py")
-        for function in ast.walk(parsed(path))
+        for function in ast.walk(make_architecture.parsed(path))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tta_pipeline")
@@ -147,7 +140,7 @@ def test_facts_have_types():
     found = {
         f"{path.relative_to(package).as_posix()}: {name}"
         for path in package.rglob("*.py")
-        for name in untyped(parsed(path))
+        for name in untyped(make_architecture.parsed(path))
     }
 
     assert READ_FROM_FILES == found
@@ -159,7 +152,7 @@ WALKED = re.compile(r"`(\w[\w/]*\.py): ([\w.]+)`")
 @pytest.mark.parametrize(("file", "name"), WALKED.findall(make_architecture.PAGE.read_text()))
 def test_the_walks_name_what_there_is(file: str, name: str):
     """Each file of docs/architecture.md defines the function or class that is named beside it."""
-    body = parsed(make_architecture.PACKAGE / file).body
+    body = make_architecture.parsed(make_architecture.PACKAGE / file).body
     for part in name.split("."):
         (found,) = [node for node in body if getattr(node, "name", None) == part]
         body = getattr(found, "body", [])

@@ -104,6 +104,7 @@ def test_numbers_and_switches_mean_what_people_mean(tmp_path: Path):
 def test_aliases_and_merges_of_ordinary_size_are_read(tmp_path: Path):
     """An anchor and what differs from it."""
     path = tmp_path / "mine.yaml"
-    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\n")
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\nd: [&d 4, *d]\n")
 
-    assert {"x": 1, "y": 3} == read_document(path)["b"]
+    read = read_document(path)
+    assert ({"x": 1, "y": 3}, [4, 4]) == (read["b"], read["d"])

@@ -108,7 +108,7 @@ def test_a_folder_of_results_that_cannot_be_looked_at_is_of_its_benchmark(tmp_pa
     assert str(folder) in loaded.faults[0].sentence
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(PLACES), value=st.sampled_from((*HOSTILE, *([each, each] for each in HOSTILE))))
 def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[Any, tuple[Any, ...]], value: Any):
     """What is not valid is a fault of that file, and not of its reader."""
@@ -124,7 +124,7 @@ def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[A
     assert all(fault.sentence.encode() and UNEXPECTED_ERROR not in fault.sentence for fault in loaded.faults)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes_leave_the_others(tmp_path: Path, data: st.DataObject):
     """Bytes are changed, put in and taken out anywhere in a file that was right."""

@@ -1,7 +1,6 @@
 """A shard set with label members, and the content of its source, for third-party readers."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,3 @@ def expected(tree: FolderTree) -> Samples:
         sample(image.name.rpartition(".")[0], CLASS_MAP.labels[image.class_name], Path(image.path).read_bytes())
         for image in tree.listing(CELL).images
     )
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """Close the files that webdataset leaves open at the end of the test that opened them."""
-    yield
-    gc.collect()

@@ -1,6 +1,7 @@
 """Plain webdataset, with the stages that its users put together, reads every sample of our shards with its label."""
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # it leaves its files open
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),  # on a machine of fewer cores
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_what_is_left_open() -> Iterator[None]:
+    """Have the files that webdataset leaves open closed behind the last test, while that is no error."""
+    yield
+    gc.collect()
 
 
 def found(rows: Iterable[dict[str, Any]]) -> Samples:

@@ -1,13 +1,18 @@
-"""A web server with range requests that can misbehave: `python file_server.py FOLDER LOG [FAULT TIMES]`.
+"""Web servers with range requests that can misbehave, in one process, which ends with its input.
 
-It prints its port, notes each request for a shard in LOG, and commits FAULT on the first TIMES of them. If a file
-LOG.fault has `FAULT,TIMES,BEFORE`, it commits that fault on TIMES requests after the first BEFORE. If a file LOG.to has
-the beginning of a URL, every request is redirected there, except requests below `/moved`, which stands for `/`. LOG.all
-has the headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in a URL
-stand for `/`, as on the Hub.
+For each line `[FOLDER, LOG, FAULT, TIMES]` it begins to serve a folder, and prints the port; for a line with a port it
+ends that server, and prints the port when nothing listens there any more.
+
+A server notes each request for a shard in LOG, and commits FAULT on the first TIMES of them. If a file LOG.fault has
+`FAULT,TIMES,BEFORE`, it commits that fault on TIMES requests after the first BEFORE. If a file LOG.to has the beginning
+of a URL, every request is redirected there, except requests below `/moved`, which stands for `/`. LOG.all has the
+headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in a URL stand for
+`/`, as on the Hub.
 """
 
+import json
 import re
+import socket
 import sys
 import threading
 import time
@@ -15,22 +20,37 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
-FOLDER, LOG = Path(sys.argv[1]), Path(sys.argv[2])
-FAULT, TIMES = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
-LINKS = not (FOLDER / "no-links").exists()
-LOCK = threading.Lock()
+
+class Server(ThreadingHTTPServer):
+    """Serves a folder, until it is ended."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: str, log: str, fault: str, times: int) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.folder, self.log, self.fault, self.times = Path(folder), Path(log), fault, times
+        self.has_links = not (self.folder / "no-links").exists()
+        self.lock = threading.Lock()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def end(self) -> None:
+        """Listen no more."""
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the loop, which would sleep for half a second
+        self.shutdown()
+        self.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):
     """Serves files, whole or a range of them."""
 
+    server: Server
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """Serve a file, whole or a range of it, with the fault."""
-        with LOCK, LOG.with_name(f"{LOG.name}.all").open("a") as log:
+        with self.server.lock, self.beside_the_log("all").open("a") as log:
             log.write(f"{self.path}\n{self.headers}")
-        elsewhere = LOG.with_name(f"{LOG.name}.to")
+        elsewhere = self.beside_the_log("to")
         if elsewhere.exists() and not self.path.startswith("/moved"):
             self.send_response(302)
             self.send_header("Location", f"{elsewhere.read_text()}{self.path}")
@@ -38,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         wanted = unquote(self.path).removeprefix("/moved")
-        path = FOLDER / re.sub("/resolve/(main|v2)/", "/", wanted).lstrip("/")
-        if path.is_dir() and any(path.glob("*.tar")) and LINKS:
+        path = self.server.folder / re.sub("/resolve/(main|v2)/", "/", wanted).lstrip("/")
+        if path.is_dir() and any(path.glob("*.tar")) and self.server.has_links:
             self.answer("".join(f"<a href='{each.name}'>{each.name}</a>" for each in path.iterdir()).encode())
             return
         if not path.is_file():
@@ -81,14 +101,18 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(60)
         self.close_connection = fault == "cut"
 
+    def beside_the_log(self, ending: str) -> Path:
+        """Return the path of the log with one more *ending*."""
+        return self.server.log.with_name(f"{self.server.log.name}.{ending}")
+
     def fault(self) -> str:
         """Note the request and return the fault to commit."""
-        with LOCK, LOG.open("a+") as log:
+        with self.server.lock, self.server.log.open("a+") as log:
             log.seek(0)
             num_requests = len(log.readlines())
             log.write(f"{self.path} {self.headers.get('Range')}\n")
-        path = LOG.with_name(f"{LOG.name}.fault")
-        name, times, before = path.read_text().split(",") if path.exists() else (FAULT, TIMES, 0)
+        path, server = self.beside_the_log("fault"), self.server
+        name, times, before = path.read_text().split(",") if path.exists() else (server.fault, server.times, 0)
         return str(name) if int(before) <= num_requests < int(before) + int(times) else ""
 
     def answer(self, data: bytes) -> None:
@@ -103,8 +127,15 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-server.daemon_threads = True
-sys.stdout.write(f"{server.server_address[1]}\n")
-sys.stdout.flush()
-server.serve_forever()
+servers: dict[int, Server] = {}
+for line in sys.stdin:
+    request = json.loads(line)
+    if isinstance(request, int):
+        port = request
+        servers.pop(port).end()
+    else:
+        server = Server(*request)
+        port = server.server_address[1]
+        servers[port] = server
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()

@@ -1,11 +1,14 @@
-"""Real servers of shard sets, each in a process of its own."""
+"""Real servers of shard sets, in other processes than that of the tests."""
 
+import atexit
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tta_pipeline_tests.interrupts import interruptible
@@ -40,10 +43,30 @@ class Web:
 def web_server(folder: Path, fault: str = "", times: int = 1000) -> Iterator[Web]:
     """Serve *folder* by HTTP, with *fault* on the first *times* requests for shards."""
     log = folder.parent / f"requests-{fault}.log"
-    command: list[str | Path] = [sys.executable, Path(__file__).with_name("file_server.py"), folder, log]
-    with running([*command, *([fault, str(times)] if fault else [])], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        yield Web(url=f"http://127.0.0.1:{int(process.stdout.readline())}", log=log)
+    port = _asked((str(folder), str(log), fault, times))
+    try:
+        yield Web(url=f"http://127.0.0.1:{port}", log=log)
+    finally:
+        _asked(port)
+
+
+def _asked(request: object) -> int:
+    """Return the answer of the process that has all web servers."""
+    process = _file_servers()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{json.dumps(request)}\n")
+    process.stdin.flush()
+    return int(process.stdout.readline())
+
+
+@cache
+def _file_servers() -> subprocess.Popen[str]:
+    """Return the process that has all web servers; it ends with the tests."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    command = (sys.executable, Path(__file__).with_name("file_server.py"))
+    return stack.enter_context(running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
 @contextmanager

@@ -33,9 +33,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def close_what_is_left_open():
-    """Have the files that nobody closes closed now, while that is no error."""
+    """Have the files that nobody closes closed behind the last test, while that is no error."""
     yield
     gc.collect()
 

@@ -1,6 +1,5 @@
 """Shards at URLs are streamed as those on disk are, or one error says what the server did."""
 
-import gc
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -40,7 +39,7 @@ Adopt = Callable[..., ShardSet]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks smaller than a shard, short pauses and little patience, and a $TMPDIR of its own."""
     monkeypatch.setattr(remote_blocks, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(remote_blocks, "_NUM_AHEAD", 3)
@@ -155,7 +154,6 @@ def write_labelled(folder: Path, *keys_and_labels: tuple[str, str]) -> None:
     with webdataset.TarWriter(str(folder / "a-0.tar"), encoder=False) as writer:
         for number, (key, label) in enumerate(keys_and_labels):
             writer.write({"__key__": key, "jpg": jpeg(number), **({"cls": label.encode()} if label else {})})
-    gc.collect()
 
 
 def describe(folder: Path, *classes: str) -> None:

@@ -35,10 +35,16 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     return make_tiny_clip(tmp_path_factory.mktemp("configs"))
 
 
-@pytest.fixture
-def spec(clip: nn.Module, tmp_path: Path) -> OpenClipModel:
+@pytest.fixture(scope="module")
+def spec(clip: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> OpenClipModel:
     """The same as a benchmark file describes it."""
-    return describe_tiny_clip(clip, tmp_path)
+    return describe_tiny_clip(clip, tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
+def model(spec: OpenClipModel) -> LoadedModel:
+    """The same as an evaluation gets it, for three animals; each network that it makes is another one."""
+    return loaded(spec)
 
 
 def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
@@ -47,7 +53,7 @@ def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: 
     return load_source_model("clip", changed, source_model=Path(), classes=classes, image_size=image_size)
 
 
-def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module):
+def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, model: LoadedModel, clip: nn.Module):
     """Those of images and texts, scaled; images in [0, 1] are normalised as open_clip does."""
     images = torch.rand(5, 3, 32, 32)
     texts = open_clip.get_tokenizer("tiny")(["a photo of a cat.", "a photo of a polar bear.", "a photo of a owl."])
@@ -55,7 +61,6 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
         torch.tensor(values).view(1, 3, 1, 1)
         for values in (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
     )
-    model = loaded(spec)
 
     with torch.inference_mode():
         expected, _ = clip.get_logits((images - mean) / std, texts)
@@ -66,9 +71,9 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
 @pytest.mark.parametrize(
     "method", ["source", "t3a", "lame", "cotta", "zero_shot", "tda", "bca", "stata", "zero", "tpt"]
 )
-def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
+def test_methods_find_its_linear_head(model: LoadedModel, method: str):
     """Each after its own manner."""
-    predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
+    predicted = build(method, model.make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
 
     assert (4, 3) == predicted.shape
     assert predicted.isfinite().all()
@@ -88,35 +93,34 @@ TTABC = [f"tower.transformer.resblocks.{number}" for number in range(1, 2)]
         ("sar", {"frozen_layers": TTABC}, TTABC),
     ],
 )
-def test_layer_norms_of_the_image_tower_adapt(spec: OpenClipModel, method: str, settings: dict, frozen: list[str]):
+def test_layer_norms_of_the_image_tower_adapt(model: LoadedModel, method: str, settings: dict, frozen: list[str]):
     """All, or those below the top; `frozen_layers` gives exactly those of TTABC; the head stays."""
-    model = loaded(spec).make()
-    adapted = build(method, model, num_classes=3, batch_size=4, **settings)
-    moving = {name.removeprefix("network.") for name, each in model.named_parameters() if each.requires_grad}
-    norms = [name for name, layer in model.network.named_modules() if isinstance(layer, nn.LayerNorm)]
+    network = model.make()
+    adapted = build(method, network, num_classes=3, batch_size=4, **settings)
+    moving = {name.removeprefix("network.") for name, each in network.named_parameters() if each.requires_grad}
+    norms = [name for name, layer in network.network.named_modules() if isinstance(layer, nn.LayerNorm)]
     kept = [name for name in norms if not any(f"{name}.".startswith(f"{top}.") for top in frozen)]
 
     assert {f"{name}.{part}" for name in kept for part in ("weight", "bias")} == moving
     assert adapted.predict(torch.rand(4, 3, 32, 32)).isfinite().all()
 
 
-def test_a_method_of_batch_norm_is_refused(spec: OpenClipModel):
+def test_a_method_of_batch_norm_is_refused(model: LoadedModel):
     """As for any vision transformer, since there is none."""
     with pytest.raises(AdaptationError, match="batch norm"):
-        build("norm", loaded(spec).make(), num_classes=3)
+        build("norm", model.make(), num_classes=3)
 
 
-def test_the_texts_decide(spec: OpenClipModel, tmp_path: Path):
+def test_the_texts_decide(spec: OpenClipModel, model: LoadedModel, tmp_path: Path):
     """Names and templates are part of the identity; the same texts by another way are the same model."""
     (tmp_path / "names.json").write_text(json.dumps(["cat", "polar bear", "owl"]))
-    default = loaded(spec)
 
-    assert default.identity == loaded(spec, class_names=["cat", "polar bear", "owl"]).identity
-    assert default.identity == loaded(spec, ("0", "1", "2"), class_names=tmp_path / "names.json").identity
+    assert model.identity == loaded(spec, class_names=["cat", "polar bear", "owl"]).identity
+    assert model.identity == loaded(spec, ("0", "1", "2"), class_names=tmp_path / "names.json").identity
     for changes in ({"class_names": ["cat", "ice bear", "owl"]}, {"templates": ["a {}"]}, {"templates": "imagenet"}):
         other = loaded(spec, **changes)
-        assert default.identity != other.identity
-        assert not torch.equal(default.make_network().head.weight, other.make_network().head.weight)
+        assert model.identity != other.identity
+        assert not torch.equal(model.make_network().head.weight, other.make_network().head.weight)
 
 
 def test_imagenet_has_names(spec: OpenClipModel):
@@ -263,9 +267,9 @@ def test_text_features_are_kept(spec: OpenClipModel, tmp_path: Path, monkeypatch
     assert 2 == len(list((tmp_path / "kept").iterdir()))
 
 
-def test_prompts_are_texts_with_another_context(spec: OpenClipModel, clip: nn.Module):
+def test_prompts_are_texts_with_another_context(model: LoadedModel, clip: nn.Module):
     """With the context they begin with, their features are those of the texts; with another, those of other words."""
-    prompts = loaded(spec).make_network().prompts
+    prompts = model.make_network().prompts
     tokenizer = open_clip.get_tokenizer("tiny")
     other = clip.token_embedding(torch.tensor(tokenizer.encode("some bad big drawing")))
 

@@ -81,7 +81,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: torch.nn.Mod
         for module in ("constants", "file_download"):  # which has a copy of its own before version 1
             monkeypatch.setattr(f"huggingface_hub.{module}.HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
         server.shutdown()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from torchvision.models import resnet18, squeezenet1_1
+from torchvision.models import shufflenet_v2_x0_5, squeezenet1_1
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
@@ -25,7 +25,7 @@ def saved(path: Path, network: torch.nn.Module, architecture: str) -> Checkpoint
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", [SMALL, TorchvisionModel(kind="torchvision", architecture="resnet18")])
+@pytest.mark.parametrize("spec", [SMALL, TorchvisionModel(kind="torchvision", architecture="shufflenet_v2_x0_5")])
 def test_the_same_seed_gives_the_same_untrained_network(spec: SmallNetwork | TorchvisionModel):
     """Nothing is downloaded for it, and it has as many outputs as are asked for."""
     states = []
@@ -42,8 +42,8 @@ def test_the_same_seed_gives_the_same_untrained_network(spec: SmallNetwork | Tor
 def test_a_network_with_weights_starts_from_them(tmp_path: Path):
     """With as many classes as they have, it gives their logits."""
     torch.manual_seed(1)
-    network = resnet18(num_classes=5)
-    spec = saved(tmp_path / "mine.safetensors", network, "resnet18")
+    network = shufflenet_v2_x0_5(num_classes=5)
+    spec = saved(tmp_path / "mine.safetensors", network, "shufflenet_v2_x0_5")
     found = load_network(spec, num_classes=5)
     images = torch.rand(2, 3, 32, 32)
 
@@ -52,7 +52,7 @@ def test_a_network_with_weights_starts_from_them(tmp_path: Path):
         torch.testing.assert_close(network.eval()(images), found.network.eval()(images))
 
 
-@pytest.mark.parametrize(("make", "head"), [(resnet18, "fc."), (squeezenet1_1, "classifier.1.")])
+@pytest.mark.parametrize(("make", "head"), [(shufflenet_v2_x0_5, "fc."), (squeezenet1_1, "classifier.1.")])
 def test_a_head_of_other_classes_is_replaced(tmp_path: Path, make, head: str):
     """By a fresh one, drawn from the seed alone; all other weights are those of the file."""
     network = make(num_classes=5)

@@ -55,12 +55,12 @@ def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: Sh
     assert f"expected {expected}" in str(caught.value)
 
 
-def test_200_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet):
+def test_100_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet):
     """A bit of a header does no harm to who reads at offsets; every bit of an image is noticed."""
     expected, rng = pixels(shard_set), random.Random(3)
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
     num_named = 0
-    for _ in range(200):
+    for _ in range(100):
         path = rng.choice(paths)
         place = rng.randrange(path.stat().st_size), rng.randrange(8)
         flip(path, *place)
@@ -69,7 +69,7 @@ def test_200_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet)
         except StreamError:
             num_named += 1
         flip(path, *place)
-    assert num_named > 50
+    assert num_named > 25
 
 
 def test_two_samples_that_were_exchanged_are_noticed(shard_set: ShardSet):

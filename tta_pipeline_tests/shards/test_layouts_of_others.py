@@ -1,12 +1,11 @@
 """Shards in the layouts of other programs are adopted where they lie, with every image, order and label right."""
 
-import gc
 import gzip
 import hashlib
 import io
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,6 @@ from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 SHIFT = Cell(corruption="fog", severity=0)
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """Let webdataset's writers close what they hold before the next test."""
-    yield
-    gc.collect()
 
 
 def write_shard(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:

@@ -31,35 +31,48 @@ from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
+# Workers are forked, whatever threads the test process has, and webdataset leaves shards open.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning",
+    "ignore:This DataLoader will create",
+    "ignore:unclosed file:ResourceWarning",
+)
 
-@pytest.fixture
-def source(tmp_path: Path) -> GeneratedImages:
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the images and the shards of all tests lie."""
+    return tmp_path_factory.mktemp("lossless")
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> GeneratedImages:
     """Fog over twenty clean images, stored lossless."""
-    write_tree(tmp_path / "clean" / CLEAN.path, classes={"n01": 9, "n02": 6, "n03": 5})
+    write_tree(folder / "clean" / CLEAN.path, classes={"n01": 9, "n02": 6, "n03": 5})
     return GeneratedImages(
-        clean=FolderTree(root=tmp_path / "clean", cells=(CLEAN,)),
+        clean=FolderTree(root=folder / "clean", cells=(CLEAN,)),
         cells=(CELL,),
         table="cifar_c",
         seed=0,
         encoding=Encoding(jpeg_quality=None),
         image_size=32,
-        spill_root=tmp_path / "spill",
+        spill_root=folder / "spill",
     )
 
 
-@pytest.fixture
-def shard_set(source: GeneratedImages, tmp_path: Path) -> ShardSet:
-    """The shards of fog."""
+@pytest.fixture(scope="module")
+def shard_set(source: GeneratedImages, folder: Path) -> ShardSet:
+    """The shards of fog, which no test changes."""
     conversion = Conversion(
         source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP,
-        settings=lambda _: LIMITS, folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
+        settings=lambda _: LIMITS, folder=lambda _: folder / "shards", progress=lambda *_: QUIET,
     )  # fmt: skip
     with conversion.session([CELL]) as session:
         convert(session.task(CELL), conversion.progress)
-    return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
+    return publish_shard_set(folder / "shards", CLASS_MAP, QUIET).shard_set
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fog(source: GeneratedImages) -> dict[str, np.ndarray]:
     """What the corruption makes of each clean image, by the name of its sample."""
     found = {}
@@ -72,9 +85,9 @@ def fog(source: GeneratedImages) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def close_what_is_left_open() -> Iterator[None]:
-    """Have the shards that webdataset leaves open closed now, while that is no error."""
+    """Have the shards that webdataset leaves open closed behind the last test, while that is no error."""
     yield
     gc.collect()
 
@@ -95,11 +108,6 @@ def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: 
         np.testing.assert_array_equal(fog[key], pixels)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning",
-    "ignore:This DataLoader will create",
-    "ignore:unclosed file:ResourceWarning",
-)
 @pytest.mark.parametrize("name", select_loaders())
 def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
     """Those that read arrays; the others are refused before they begin."""

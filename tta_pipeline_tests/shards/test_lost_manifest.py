@@ -43,7 +43,7 @@ def test_verify_counts_a_set_without_manifest(two_sets: Path, also_lost: list[st
 def test_transform_and_publish_leave_no_set_out(two_sets: Path, tmp_path: Path):
     """Both name the set, where half of the sets would look like all."""
     for command in (
-        ("shards", "transform", two_sets, tmp_path / "out", "--center-crop", "16"),
+        ("shards", "transform", two_sets, tmp_path / "out", "--center-crop", "16", "--jobs", "1"),
         ("shards", "publish", "--shards", two_sets, tmp_path / "published", "--licence", "CC BY 4.0"),
     ):
         finished = run(*command)

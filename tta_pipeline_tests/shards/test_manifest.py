@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tta_pipeline.errors import ManifestError
@@ -190,6 +190,7 @@ def test_a_doubled_field_and_a_cut_are_refused(shard_set: ShardSet):
         st.none() | st.booleans() | st.floats() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
     )
 )
+@settings(max_examples=40, deadline=None)
 def test_any_json_is_a_manifest_or_an_error(content: object, tmp_path_factory: pytest.TempPathFactory):
     """Whatever JSON lies there, reading it ends in our own error."""
     path = tmp_path_factory.mktemp("json") / "manifest.json"

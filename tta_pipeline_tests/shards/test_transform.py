@@ -275,7 +275,6 @@ def test_adopted_shards_are_transformed(tmp_path: Path):
     with webdataset.TarWriter(str(tmp_path / "theirs" / "a.tar"), encoder=False) as writer:
         for number in range(6):
             writer.write({"__key__": f"{number:06d}", "jpg": jpeg(number), "cls": str(number % 3).encode()})
-    gc.collect()
     theirs = adopt(tmp_path / "theirs", CELL, QUIET, benchmark_name="theirs", class_map=None).shard_set
 
     new = transformed(theirs, tmp_path / "t", order="by_class", num_shards=2).published.shard_set

@@ -97,7 +97,7 @@ def test_an_image_does_not_depend_on_its_batch(corruption: str, severity: int) -
     seed=st.integers(0, 2**31),
     table=st.sampled_from(TABLES),
 )
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_batch_independence_holds_at_any_size(
     *, corruption: str, severity: int, count: int, height: int, width: int, seed: int, table: str
 ) -> None:
@@ -170,10 +170,10 @@ from scipy import ndimage
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.sources.generated_encoding import Encoding
-noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
+noise = np.random.default_rng(5).standard_normal((2, 224, 224, 3))
 images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
 for name in CORRUPTIONS:
-    made = corrupt(images, name, 3, keys=list("abcd"), seed=0, table="imagenet_c")
+    made = corrupt(images, name, 3, keys=list("ab"), seed=0, table="imagenet_c")
     print(name, hashlib.sha256(Encoding(jpeg_quality=85).encode(made[0]) + made.tobytes()).hexdigest())
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import dagster as dg
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -112,6 +112,7 @@ def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path: Path, name: str
 @example("a..b", 0)
 @example("..", 0)
 @example("-a", 0)
+@settings(max_examples=40, deadline=None)
 def test_an_accepted_name_is_one_folder_and_one_half_of_a_key(name: str, severity: int):
     """Whatever text is accepted is a single component of a path, and comes back from a Dagster key with two halves."""
     try:

@@ -1,6 +1,5 @@
 """Shards that somebody else made are linked to and adopted: nothing of them is rewritten, and no label is guessed."""
 
-import gc
 import json
 import subprocess
 from pathlib import Path
@@ -34,7 +33,6 @@ def write_labelled(folder: Path, labels: list[str], *, numbers: tuple[int, ...] 
             for sample, label in enumerate(labels):
                 key = f"{prefix}{number:03d}{sample:04d}"
                 writer.write({"__key__": key, "jpg": jpeg(sample), "cls": label.encode()})
-    gc.collect()
 
 
 def write_foldered(folder: Path, classes: tuple[str, ...]) -> None:

@@ -95,22 +95,19 @@ def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedImag
     assert 70 == sum(name.endswith(".JPEG") for name in made)
 
 
-def test_any_number_of_processes_makes_the_same(source: GeneratedImages):
-    """Two workers and none give the same bytes in the same order."""
-    assert list(contents(source, NOISE_5).items()) == list(contents(replace(source, jobs=2), NOISE_5).items())
-
-
-def test_processes_serve_all_cells_of_a_preparation(source: GeneratedImages, monkeypatch: pytest.MonkeyPatch):
-    """They import the corruptions when they start, which takes longer than a small cell."""
+def test_two_processes_serve_all_cells_of_a_preparation(source: GeneratedImages, monkeypatch: pytest.MonkeyPatch):
+    """They make the bytes that one makes, in its order, and start once: their imports take longer than a small cell."""
     started: list[int] = []
     pool = generated_images.ProcessPoolExecutor
     monkeypatch.setattr(
         generated_images, "ProcessPoolExecutor", lambda jobs, **how: started.append(jobs) or pool(jobs, **how)
     )
 
-    with replace(source, jobs=2).prepared(source.cells):
-        pass
+    def made(source: GeneratedImages) -> list[tuple[str, bytes]]:
+        with source.prepared(source.cells):
+            return [(image.name, image.read()) for cell in source.cells for image in source.listing(cell).images]
 
+    assert made(source) == made(replace(source, jobs=2))
     assert len(source.cells) > 1
     assert started == [2]
 

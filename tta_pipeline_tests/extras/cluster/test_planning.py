@@ -24,15 +24,22 @@ REPORT = Piece(stage="report", assets=("robustness_report",))
 MADE = ("source_split", "tar_shards", "shard_manifest")
 
 
+@pytest.fixture(scope="module")
+def kept(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What planning reads of the small benchmark: neither thousands of images, nor predictions."""
+    images = sweep.locations.generated_source("small")
+    others = shutil.ignore_patterns("predictions", "report", ".unpublished-*")
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return others(folder, names) | ({images.name} if Path(folder) == images.parent else set())
+
+    return Path(shutil.copytree(sweep.locations.root, tmp_path_factory.mktemp("planning") / "data", ignore=left_out))
+
+
 @pytest.fixture
-def finished(sweep: Project, tmp_path: Path) -> Locations:
+def finished(kept: Path, tmp_path: Path) -> Locations:
     """The small benchmark, finished, to be changed."""
-    shutil.copytree(
-        sweep.locations.root,
-        tmp_path / "data",
-        ignore=shutil.ignore_patterns("predictions", "report", ".unpublished-*"),
-    )
-    return Locations(root=tmp_path / "data")
+    return Locations(root=shutil.copytree(kept, tmp_path / "data"))
 
 
 def change(locations: Locations, **changes: object) -> None:

@@ -19,7 +19,7 @@ from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG, Q
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
 
 SHARDS = Piece(stage="shards", assets=("tar_shards", "shard_manifest"), keys=("contrast|3", "contrast|5"))
 SOURCE = Piece(stage="evaluations", assets=("evaluation/source",), keys=("contrast|3",))
@@ -101,12 +101,6 @@ def daemon(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon
         file.write("run_retries: {enabled: true}\n")
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         yield Daemon(project=project, instance=instance)
-
-
-def new_home(folder: Path) -> None:
-    """Make a Dagster home without history."""
-    folder.mkdir()
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
 
 
 def submit(project: Project, pieces: Sequence[Piece]) -> Submission:
@@ -206,11 +200,12 @@ def test_what_was_over_is_not_launched_again_when_its_runs_are_deleted(daemon: D
 def test_no_other_dagster_launches_what_was_submitted_here(daemon: Daemon, tmp_path: Path, *, is_copy: bool):
     """Two that work on one data root would do everything twice."""
     submit(daemon.project, [SOURCE])
+    home = tmp_path / "other" / "dagster"
     if is_copy:
-        shutil.copytree(daemon.project.home, tmp_path / "other")
+        shutil.copytree(daemon.project.home, home)
     else:
-        new_home(tmp_path / "other")
-    with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
+        new_project(home.parent)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
         other = Daemon(project=daemon.project, instance=instance)
 
         assert [[], ["0"], []] == [other.look(), daemon.look(), other.look()]
@@ -222,12 +217,12 @@ def test_what_is_with_another_dagster_can_be_cancelled_and_submitted_here(
     """Its own Dagster, if it still works, ends its runs and forgets it; nobody else does."""
     abandoned = submit(daemon.project, [SOURCE])
     daemon.look()
-    new_home(tmp_path / "other")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "other"))
+    home = new_project(tmp_path / "other").home
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
     engine = QueuedRuns(tell=lambda _: None)
     assert "belongs to another Dagster" in engine.obstacles(abandoned)[0]
     engine.cancel(abandoned)
-    with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
+    with dg.DagsterInstance.from_config(str(home)) as instance:
         other = Daemon(project=daemon.project, instance=instance)
         submit(daemon.project, [SOURCE])
 

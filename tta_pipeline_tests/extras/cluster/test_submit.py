@@ -18,18 +18,30 @@ from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 from tta_pipeline_tests.extras.cluster.submitting import FEW, ROOT, SubmittingProject
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> SubmittingProject:
-    """The small benchmark, and a history that no daemon reads."""
-    project = SubmittingProject(engine="local", locations=Locations(root=tmp_path / "data"), home=tmp_path / "dagster")
+def with_history(folder: Path) -> SubmittingProject:
+    """Return the small benchmark and an empty history in *folder*."""
+    project = SubmittingProject(engine="local", locations=Locations(root=folder / "data"), home=folder / "dagster")
     project.configure(ROOT / "dagster.yaml")
     project.add_benchmark("few", FEW)
     assert [] == project.runs()  # Dagster makes the history at its first use, and not twice at once
     return project
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty history."""
+    return with_history(tmp_path_factory.mktemp("history")).home / ".dagster"
+
+
+@pytest.fixture
+def project(history: Path, tmp_path: Path) -> SubmittingProject:
+    """The small benchmark, and a history that no daemon reads."""
+    shutil.copytree(history, tmp_path / "dagster" / ".dagster")
+    return with_history(tmp_path)
 
 
 def submissions(locations: Locations) -> list[Submission]:
@@ -39,7 +51,7 @@ def submissions(locations: Locations) -> list[Submission]:
 
 
 def test_of_two_that_submit_at_once_one_finds_nothing_to_submit(project: SubmittingProject):
-    """The same work is never submitted twice."""
+    """The same work is never submitted twice; of two submissions, the older one is cancelled by its number."""
     with ThreadPoolExecutor(2) as threads:
         told = [each.result() for each in [
             threads.submit(project.submit, "--experiment", "source", "--device", "cpu") for _ in range(2)
@@ -49,10 +61,6 @@ def test_of_two_that_submit_at_once_one_finds_nothing_to_submit(project: Submitt
     assert 1 == len(submissions(project.locations))
     assert 1 == sum("run or wait already" in each.stderr for each in told)
 
-
-def test_a_submission_is_asked_for_by_its_number(project: SubmittingProject):
-    """Of two, the older one is cancelled, and the newer one waits."""
-    project.submit("--experiment", "source", "--device", "cpu")
     first = find_submission(project.locations, "few")
     Submission.create(project.locations, benchmark="few", engine="local", pieces=first.pieces, compute=first.compute,
                       owner=first.owner)  # fmt: skip
@@ -82,20 +90,18 @@ def note_state(project: SubmittingProject, status: InstigatorStatus, *, is_new: 
         (instance.add_instigator_state if is_new else instance.update_instigator_state)(state)
 
 
-def test_a_sensor_that_was_on_by_default_goes_on(project: SubmittingProject):
-    """A history from before the sensor was off at first has a state that is neither on nor off."""
+@pytest.mark.parametrize("switch", [note_switch, pytest.param(type_switch, marks=pytest.mark.slow)])
+def test_what_holds_up_a_submission_is_named(project: SubmittingProject, tmp_path: Path, switch: Callable[..., None]):
+    """A sensor that is off, and another Dagster, when the user submits, asks, or submits again; with what to do.
+
+    A history from before the sensor was off at first has a state that is neither on nor off: it goes on.
+    """
     note_state(project, InstigatorStatus.DECLARED_IN_CODE, is_new=True)
     project.submit("--experiment", "source", "--device", "cpu")
-
     with project.instance() as instance:
         (state,) = instance.all_instigator_state()
     assert InstigatorStatus.RUNNING is state.status
 
-
-@pytest.mark.parametrize("switch", [note_switch, pytest.param(type_switch, marks=pytest.mark.slow)])
-def test_a_sensor_that_is_off_is_named(project: SubmittingProject, switch: Callable[..., None]):
-    """When the user submits, asks, or submits again; with what to do, which helps."""
-    project.submit("--experiment", "source", "--device", "cpu")  # the first one turns it on
     for is_off in (True, False):
         switch(project, on=not is_off)
         told = [project.submit("--experiment", "source", "--device", "cpu"), project.submit("--status")]
@@ -104,10 +110,6 @@ def test_a_sensor_that_is_off_is_named(project: SubmittingProject, switch: Calla
         assert [is_off] * 2 == named, [each.stderr for each in told]
     assert 1 == len(submissions(project.locations))
 
-
-def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_path: Path):
-    """Also when everything was submitted there; after it is cancelled the rest is submitted here."""
-    project.submit("--experiment", "source", "--device", "cpu")
     here = replace(project, home=tmp_path / "another")
     here.configure(ROOT / "dagster.yaml")
     told = [here.submit("--experiment", "source", "--device", "cpu"), here.submit("--status")]
@@ -119,12 +121,14 @@ def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_p
         assert "tta-pipeline submit few --cancel --number 1" in each.stderr, each.stderr
     assert "its runs belong to another Dagster" in cancelled.stderr, cancelled.stderr
     assert "as submission 2 of few" in again.stderr, again.stderr
+    with here.instance() as instance:
+        assert [InstigatorStatus.RUNNING] == [each.status for each in instance.all_instigator_state()]
 
 
 def test_what_a_piece_that_was_cut_off_has_finished_is_told(sweep: Project, tmp_path: Path):
     """A cell to Dagster's history, and a piece of which nothing is left to the user, as done; and no other cell."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=shutil.ignore_patterns(".unpublished-*"))
     project = new_project(tmp_path)
+    copy_benchmark(sweep, project, without=["source"])
     shutil.rmtree(project.locations.results("small") / "evaluations" / "tent" / "contrast-5")
     change_settings(project, "norm")
     cut_off = [Piece(stage="evaluations", assets=(f"evaluation/{name}",), keys=("contrast|3", "contrast|5"))

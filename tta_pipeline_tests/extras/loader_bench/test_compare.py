@@ -1,6 +1,7 @@
 """Loaders are measured in processes of their own, over every sample of the manifest, and compared by medians."""
 
 import io
+import json
 import os
 import statistics
 import subprocess
@@ -10,9 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.cli import main
 from tta_pipeline.errors import LoaderError, StreamError
 from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
 from tta_pipeline.extras.loader_bench.measure import (
@@ -20,7 +23,6 @@ from tta_pipeline.extras.loader_bench.measure import (
     Measurement,
     Settings,
     _best_row,
-    compare,
     measure,
 )
 from tta_pipeline.extras.loader_bench.prepared_data import generate_shards, prepared
@@ -34,27 +36,30 @@ FIGURES = [field.name for field in fields(Measurement)]
 
 
 def test_a_row_has_the_medians_and_the_range_of_its_repeats(shard_set: ShardSet):
-    """A loader has one row, which says how fast every repeat was.
+    """A loader has one row, which says how fast every repeat was; progress stands apart from it.
 
     Whatever a loader does by itself, bytes come out where the device is to normalise them.
     """
-    told: list[str] = []
-    settings = Settings(repeats=2, num_threads=(1,), normalization="device")
-    (row,) = compare(str(shard_set.folder), ("webdataset",), settings, told.append).rows
+    asked = CliRunner().invoke(main, [
+        "shards", "bench", str(shard_set.folder), "--loader", "webdataset", "--threads", "1", "--repeats", "2",
+        "--normalization", "device", "--json",
+    ])  # fmt: skip
 
-    assert 2 == len(told)
-    assert "1 of 2 passes: webdataset, 1 threads: " in told[0]
-    assert (20, 2) == (row.num_samples, row.repeats)
-    assert ("uint8", "device") == (row.output, row.normalization)
-    assert row.staging_mb_per_s is None
-    assert statistics.median(row.images_per_s_of_repeats) == row.images_per_s
-    assert (min(row.images_per_s_of_repeats), max(row.images_per_s_of_repeats)) == (
-        row.images_per_s_min,
-        row.images_per_s_max,
-    )
-    assert 0 < row.time_to_first_batch_s <= 20 / row.images_per_s_min
-    assert row.cpu_s_per_image > 0
-    assert row.peak_memory_mib >= row.base_memory_mib > 0
+    assert 0 == asked.exit_code, asked.output
+    assert ["1 of 2 passes: webdataset, 1 threads", "2 of 2 passes: webdataset, 1 threads"] == [
+        line.rpartition(": ")[0] for line in asked.stderr.splitlines()
+    ]
+    (row,) = json.loads(asked.stdout)
+    assert ("webdataset", 20, 2, None) == (row["loader"], row["num_samples"], row["repeats"], row["not_measured"])
+    assert ("uint8", "device") == (row["output"], row["normalization"])
+    assert row["staging_mb_per_s"] is None
+    assert statistics.median(row["images_per_s_of_repeats"]) == row["images_per_s"]
+    assert [min(row["images_per_s_of_repeats"]), max(row["images_per_s_of_repeats"])] == [
+        row["images_per_s_min"], row["images_per_s_max"],
+    ]  # fmt: skip
+    assert 0 < row["time_to_first_batch_s"] <= 20 / row["images_per_s_min"]
+    assert row["cpu_s_per_image"] > 0
+    assert row["peak_memory_mib"] >= row["base_memory_mib"] > 0
 
 
 def test_the_row_is_of_the_number_of_threads_with_the_fastest_median(shard_set: ShardSet):
@@ -81,7 +86,9 @@ def test_a_loader_that_delivers_fewer_samples_fails(shard_set: ShardSet):
         with pytest.raises(
             StreamError, match=r"webdataset.* delivered 19 samples, 19 of them different; expected the manifest's 20"
         ):
-            measure(data, ("webdataset",), Settings(repeats=1), lambda _: None)
+            measure(
+                data, ("webdataset",), Settings(repeats=1, num_threads=(0,), normalization="device"), lambda _: None
+            )
 
 
 def test_other_forms_of_the_data_are_removed(shard_set: ShardSet):

@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 import signal
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +55,20 @@ def data(few: Locations, tmp_path: Path) -> Locations:
     return Locations(root=shutil.copytree(few.root, tmp_path / "data", symlinks=True))
 
 
+@pytest.fixture(scope="module")
+def learnt(few: Locations, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """Another copy of them, where the quick model has learnt."""
+    found = Locations(root=shutil.copytree(few.root, tmp_path_factory.mktemp("learnt") / "data", symlinks=True))
+    trained(found)
+    return found
+
+
+@pytest.fixture
+def finished(learnt: Locations, tmp_path: Path) -> Locations:
+    """A data root of one's own with a copy of the finished training."""
+    return Locations(root=shutil.copytree(learnt.root, tmp_path / "finished", symlinks=True))
+
+
 def training(data: Locations, **settings: Any) -> SourceTraining:
     """Return the training of a model with *settings* in place of those of the small benchmark."""
     content = {**yaml.safe_load(SMALL), "name": "small"}
@@ -83,12 +96,12 @@ def test_the_small_benchmark_is_learnt(sweep: Project):
     assert all(epoch.data_wait_s < epoch.wall_s for epoch in run.epochs)
 
 
-def test_the_same_training_gives_the_same_weights_and_is_not_repeated(data: Locations, tmp_path: Path):
+def test_the_same_training_gives_the_same_weights_and_is_not_repeated(finished: Locations, data: Locations):
     """Bit for bit, for any number of decoding threads; and the second call only looks."""
-    first = trained(data)
-    changed_at = training(data).path.stat().st_mtime_ns
-    assert trained(data) == first
-    assert training(data).path.stat().st_mtime_ns == changed_at
+    first = training(finished).require_finished()
+    changed_at = training(finished).path.stat().st_mtime_ns
+    assert trained(finished) == first
+    assert training(finished).path.stat().st_mtime_ns == changed_at
 
     other = trained(data, seed=1)
     again = training(data)
@@ -229,20 +242,20 @@ def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations
 
 
 @pytest.mark.parametrize("before", ["nothing", "cancelled", "finished"])
-def test_the_user_learns_that_there_is_no_training_to_end(data: Locations, before: str):
+def test_the_user_learns_that_there_is_no_training_to_end(data: Locations, finished: Locations, before: str):
     """And no request is left behind."""
 
     def cancelling(line: str) -> None:
-        if before == "cancelled" and line.startswith("epoch 1"):
+        if line.startswith("epoch 1"):
             raise KeyboardInterrupt
 
-    own = training(data)
-    if before != "nothing":
-        with suppress(KeyboardInterrupt):
+    own = training(finished if before == "finished" else data)
+    if before == "cancelled":
+        with pytest.raises(KeyboardInterrupt):
             own.train(machine=HERE, say=cancelling)
     assert (before == "finished") == own.is_trained()
 
-    answer = ask_to_stop(data)
+    answer = ask_to_stop(own.locations)
 
     assert 1 == answer.exit_code
     assert f"no training of cnn is under way in {own.folder}; expected one to end" in answer.stderr
@@ -290,26 +303,24 @@ def test_a_loss_that_is_no_number_ends_the_training(data: Locations):
     assert not own.path.exists()
 
 
-def test_weights_that_were_changed_are_not_loaded(data: Locations):
+def test_weights_that_were_changed_are_not_loaded(finished: Locations):
     """The error says what to do."""
-    trained(data)
-    path = training(data).path
+    path = training(finished).path
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(EvaluationError, match="materialize the source_model"):
         load_source_model(path)
-    assert training(data).find_finished() is None
+    assert training(finished).find_finished() is None
 
 
 @pytest.mark.parametrize("fact", ["mean", "std", "classes", "num_samples"])
-def test_facts_that_were_changed_are_not_believed(data: Locations, fact: str):
+def test_facts_that_were_changed_are_not_believed(finished: Locations, fact: str):
     """Mean and std determine every prediction, and nothing else would notice."""
-    trained(data)
-    path = training(data).path.with_suffix(".json")
+    path = training(finished).path.with_suffix(".json")
     content = json.loads(path.read_text())
     value = content[fact]
     content[fact] = [value[-1], *value[:-1]] if fact == "classes" else value + 1 if fact == "num_samples" else [0.5] * 3
     path.write_text(json.dumps(content))
     with pytest.raises(EvaluationError, match="missing or damaged"):
-        load_source_model(training(data).path)
+        load_source_model(training(finished).path)
