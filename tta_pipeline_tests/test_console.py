@@ -6,13 +6,11 @@ import pty
 import re
 import select
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tta_pipeline_tests.conftest import Project, new_project, write_tree
+from tta_pipeline_tests.conftest import Project, launcher, new_project, write_tree
 
 CELLS = ("fog/1", "fog/5", "contrast/5")
 
@@ -44,7 +42,7 @@ def shards(made: Path, tmp_path: Path) -> Path:
         ("verify", ()),
         ("adopt", ()),
         ("fetch", ("{tmp}/fetched",)),
-        ("transform", ("{tmp}/small", "--resize", "16")),
+        ("transform", ("{tmp}/small", "--resize", "16", "--jobs", "1")),
         ("split", ("{tmp}/parts", "--parts", "3")),
         ("make", ("{tmp}/again", "--num-shards", "1", "--jobs", "1")),
     ],
@@ -105,10 +103,9 @@ def test_the_doctor_fits_the_terminal(project: Project):
 def on_terminal(project: Project, *arguments: str, columns: int = 120) -> str:
     """Return what a verb shows on a terminal of its own."""
     terminal, end = pty.openpty()
-    program = Path(sys.executable).with_name("tta-pipeline")
     environment = {**project.environment, "TERM": "xterm", "COLUMNS": str(columns)}
     shown = b""
-    with subprocess.Popen([program, *arguments], env=environment, stdout=end, stderr=end) as process:
+    with launcher().start(["tta-pipeline", *arguments], env=environment, stdout=end, stderr=end) as process:
         os.close(end)
         while select.select([terminal], [], [], 60)[0]:
             try:

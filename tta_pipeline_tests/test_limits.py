@@ -5,10 +5,9 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from tta_pipeline.shards.parquet_files import read_bounded_table
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import read_file, read_if_sha256_matches, read_sealed, seal, write_atomically
+from tta_pipeline_tests.conftest import run_python
 
 ROOT = Path(tta_pipeline.__file__).parent
 SPARSE_BYTES = 2**31
@@ -71,14 +71,20 @@ WHOLE_OF_MODULE = {
 OF_MEMORY = {"io.BytesIO", "BytesIO", "pa.BufferReader"}
 
 
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Return every call in the package with its module."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def whole_reads() -> Counter[tuple[str, str]]:
     """Return the calls in the package that read a whole file, by module and function."""
-    found: Counter[tuple[str, str]] = Counter()
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and (name := name_of_whole_read(node)):
-                found[path.relative_to(ROOT).as_posix(), name] += 1
-    return found
+    return Counter((module, name) for module, call in calls() if (name := name_of_whole_read(call)))
 
 
 def name_of_whole_read(call: ast.Call) -> str:
@@ -109,14 +115,9 @@ def test_no_open_file_is_read_to_its_end():
         "image.read", "kept.read", "self.read", "stream.read", "first.read",
     }  # fmt: skip
     found = {
-        (path.relative_to(ROOT).as_posix(), ast.unparse(node.func))
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "read"
-        and not node.args
-        and not node.keywords
+        (module, ast.unparse(call.func))
+        for module, call in calls()
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "read" and not call.args and not call.keywords
     }
 
     assert {("loading/baselines/tar_loader.py", "file.read")} == {each for each in found if each[1] not in ours}
@@ -199,10 +200,7 @@ def test_a_large_file_takes_no_memory(shard_set: ShardSet, tmp_path: Path):
         folder = shutil.copytree(shard_set.folder, tmp_path / name)
         cases[name] = (str(sparse(folder / name)), code)
 
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LIMITED, json.dumps(cases)],
-        capture_output=True, text=True, timeout=600, check=True,
-    )  # fmt: skip
+    done = run_python(LIMITED, json.dumps(cases))
 
     said = dict(part.split("\n", 1) for part in done.stdout.split("case ")[1:])
     assert set(CASES) == set(said)

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,18 +11,7 @@ import pytest
 from tta_pipeline.errors import SourceError, WorkerError
 from tta_pipeline.util.processes import Workers
 from tta_pipeline_tests.conftest import start_python
-
-
-def work(number: int) -> tuple[int, int]:
-    """Print, and return the square of *number* and who made it."""
-    sys.stdout.write("not an answer")
-    sys.stdout.flush()
-    return number**2, os.getpid()
-
-
-def refuse(path: Path) -> None:
-    """Raise what sharding would."""
-    raise SourceError(f"{path} is no image")
+from tta_pipeline_tests.work import refuse, work
 
 
 def test_results_come_in_order_from_other_processes():
@@ -74,7 +62,7 @@ def test_processes_end_with_the_block():
 
 PARENT = """
 from tta_pipeline.util.processes import Workers
-from tta_pipeline_tests.test_processes import work
+from tta_pipeline_tests.work import work
 import time
 with Workers(1) as workers:
     print(workers.submit(work, 1).result()[1], flush=True)

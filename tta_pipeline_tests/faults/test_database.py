@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import time
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from click.testing import CliRunner
 from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.records import record_paths
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import launcher, start_python
+from tta_pipeline_tests.faults.counted import published, recorded
 from tta_pipeline_tests.faults.full_disk import MOUNTING, can_mount, run_limited
 from tta_pipeline_tests.results.database.made import made_environment, record
 
@@ -58,21 +57,6 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a process of this project."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     return start_python(program, *arguments, env=made_environment(), **pipes)
-
-
-def published(locations: Locations) -> Counter[str]:
-    """Return how many evaluations each run has, every one with its rows in the other tables."""
-    with open_metrics(locations.metrics) as connection:
-        runs = [run for (run,) in connection.execute("SELECT run_id FROM evaluations").fetchall()]
-        for table, rows_each in (("ingested", 1), ("class_results", 1), ("batch_results", 1)):
-            assert (rows_each * len(runs),) == connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-        assert (bool(runs),) == connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchone()
-    return Counter(runs)
-
-
-def recorded(locations: Locations) -> int:
-    """Return how many result records there are."""
-    return len(list(record_paths(locations.root)))
 
 
 MOMENTS = {
@@ -184,7 +168,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.results.database.database import publish_metrics
-from tta_pipeline_tests.faults.test_database import published, recorded
+from tta_pipeline_tests.faults.counted import published, recorded
 from tta_pipeline_tests.results.database.made import record
 mount("-t", "tmpfs", "-o", "size=16m", "none", sys.argv[1])
 locations = Locations(root=Path(sys.argv[1], "data"))
@@ -284,7 +268,6 @@ import os, sys
 from pathlib import Path
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline_tests.faults.test_database import published
 from tta_pipeline_tests.results.database.made import record
 locations = Locations(root=Path(sys.argv[1]))
 publish_metrics(locations)
@@ -338,7 +321,7 @@ def damaged(content: bytes, how: str | float) -> bytes:
     return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
 
 
-@pytest.mark.parametrize("how", ["cut", "overwritten", 0.0, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("how", ["cut", "overwritten", 0.0, pytest.param(0.6, marks=pytest.mark.slow), 0.8, 0.95])
 def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations, how: str | float):
     """Cut, overwritten, or with one bit flipped anywhere, it says so or what it said; then it is made anew."""
     expected = published(locations)
@@ -368,21 +351,20 @@ def record_hostile(locations: Locations, where: str) -> Path:
     return record(locations, run_id="late", seed=1, **{where: HOSTILE_FOLDER if is_folder else HOSTILE}).path
 
 
-LIKE_STREAM = [pytest.param(name, marks=pytest.mark.slow) for name in ("model", "method")]
-
-
-@pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "stream", *LIKE_STREAM])
-def test_a_hostile_name_stays_text(locations: Locations, where: str):
+def test_a_hostile_name_stays_text(locations: Locations):
     """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
-    _, second, _ = (record_hostile(locations, where) for _ in range(3))
-    second.unlink()  # a gap
-    assert 2 == publish_metrics(locations).num_added
+    named = ("run_id", "benchmark", "experiment", "stream", "model", "method")
+    for where in named:
+        _, second, _ = (record_hostile(locations, where) for _ in range(3))
+        second.unlink()  # a gap
+    assert 2 * len(named) == publish_metrics(locations).num_added
     assert 0 == publish_metrics(locations).num_added
 
     with open_metrics(locations.metrics) as connection:
-        names = [name for (name,) in connection.execute(f"SELECT {where} FROM evaluations").fetchall()]
-    assert 5 == len(names)
-    assert 2 == sum(name in (HOSTILE, HOSTILE_FOLDER) for name in names)
+        for where in named:
+            names = [name for (name,) in connection.execute(f"SELECT {where} FROM evaluations").fetchall()]
+            assert 3 + 2 * len(named) == len(names)
+            assert 2 == sum(name in (HOSTILE, HOSTILE_FOLDER) for name in names), where
 
 
 def test_a_run_with_a_hostile_name_is_asked_for(locations: Locations):

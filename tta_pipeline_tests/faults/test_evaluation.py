@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, launcher, new_project
+from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copy_benchmark, launcher, new_project
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def slow(tmp_path: Path, sweep: Project) -> Project:
     """The small benchmark with its shards and model, and an experiment that was never run."""
     project = new_project(tmp_path)
     project.add_benchmark("small", SLOW.replace("SEED", "0"))
-    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", dirs_exist_ok=True)
+    copy_benchmark(sweep, project, without=("source",))
     return project
 
 
@@ -57,7 +57,7 @@ def wait_until(condition: Callable[[], object], *, within_s: float = 400) -> Non
     until = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < until, condition
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def members(session: int) -> list[str]:
@@ -74,35 +74,30 @@ def members(session: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "config", [IN_PROCESS, pytest.param(LAUNCHED, marks=pytest.mark.slow)], ids=["in process", "torchrun"]
+    ("config", "ends"),
+    [
+        pytest.param(IN_PROCESS, (signal.SIGINT, signal.SIGKILL), id="in process"),
+        pytest.param(LAUNCHED, (signal.SIGINT,), id="torchrun", marks=pytest.mark.slow),
+    ],
 )
-def test_an_interrupted_evaluation_leaves_whole_results_and_no_process(slow: Project, config: str):
-    """After Ctrl-C in the middle of a range, the next run does what is missing and nothing twice."""
-    with start(slow, config) as run:
-        wait_until(lambda: records(slow) or run.poll() is not None)
-        os.killpg(run.pid, signal.SIGINT)
-        interrupted = time.monotonic()
-        run.communicate()
-        assert time.monotonic() - interrupted < 120
-    wait_until(lambda: not members(run.pid), within_s=60)
-    done = records(slow)
-    assert not list(slow.locations.root.rglob("*unpublished*"))
+def test_an_interrupted_or_killed_evaluation_is_continued(slow: Project, config: str, ends: tuple[signal.Signals, ...]):
+    """After Ctrl-C in the middle of a range there are whole results and no process, after SIGKILL whole results; the
+    next run does what is missing and nothing twice.
+    """
+    done: dict[Path, bytes] = {}
+    for end in ends:
+        with start(slow, config) as run:
+            wait_until(lambda run=run, done=done: len(records(slow)) > len(done) or run.poll() is not None)
+            os.killpg(run.pid, end)
+            ended = time.monotonic()
+            run.communicate()
+            assert time.monotonic() - ended < 120
+        wait_until(lambda run=run: not members(run.pid), within_s=60)
+        assert signal.SIGKILL == end or not list(slow.locations.root.rglob("*unpublished*"))
+        assert done == {path: path.read_bytes() for path in done}
+        done = {path: path.read_bytes() for path in records(slow)}
 
     finished = slow.materialize(KEY, "--partition-range", SMALL_RANGE, "--config-json", config)
-
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    assert 4 == len(records(slow))
-    assert set(done) <= set(records(slow))
-
-
-def test_a_killed_evaluation_is_continued(slow: Project):
-    """After SIGKILL, finished cells are not evaluated again, and the others are."""
-    with start(slow, IN_PROCESS) as run:
-        wait_until(lambda: records(slow) or run.poll() is not None)
-        os.killpg(run.pid, signal.SIGKILL)
-    done = {path: path.read_bytes() for path in records(slow)}
-
-    finished = slow.materialize(KEY, "--partition-range", SMALL_RANGE)
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
     assert 4 == len(records(slow))

@@ -1,9 +1,12 @@
 """What the page of a failed run says."""
 
 import re
+import shutil
+from dataclasses import replace
 
 import dagster as dg
 
+from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import SMALL, Project
 
 
@@ -30,7 +33,10 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
 
 
 def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: Project):
-    """A flipped bit is refused once with the command to type, and that command makes the shards what they were."""
+    """A flipped bit is refused with the command to type, which makes the shards what they were.
+
+    The manifest of the cell before the damaged one is in the database, and not only after that command.
+    """
     project.add_benchmark("small", SMALL)
     which = ("--partition", "contrast|5")
     everything = "small/source_split,small/tar_shards,small/shard_manifest"
@@ -39,24 +45,55 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     good = shard.read_bytes()
     shard.write_bytes(good[:700] + bytes([good[700] ^ 1]) + good[701:])
 
-    refused = project.materialize(everything, *which)
+    refused = project.materialize(everything, "--partition-range", "gaussian_noise|5...contrast|5")
+    with open_metrics(project.locations.metrics) as connection:
+        published = connection.execute("SELECT corruption FROM shard_sets ORDER BY ALL").fetchall()
     mended = project.materialize("small/tar_shards,small/shard_manifest", *which)
 
     assert 0 != refused.returncode
     assert "make the shards of this cell again" in refused.stderr
+    assert [("contrast",), ("gaussian_noise",)] == published
     assert 0 == mended.returncode, mended.stderr[-3000:]
     assert good == shard.read_bytes()
 
 
-def test_a_run_that_fails_publishes_what_it_finished_before(project: Project):
-    """The manifest of the cell before the damaged one is in the database, and not only after a later run."""
+AS_THE_WEB_UI = """
+import json, sys
+import dagster as dg
+from tta_pipeline.definitions import defs
+job, key = defs.resolve_implicit_global_asset_job_def(), dg.AssetKey(["small", sys.argv[1]])
+if tags := json.loads(sys.argv[2]):
+    subset = job.get_subset(asset_selection={key})
+else:
+    checks = {each for each in job.asset_layer.asset_graph.asset_check_keys if each.asset_key == key}
+    subset = job.get_subset(asset_check_selection=checks)
+with dg.DagsterInstance.get() as instance:
+    run = subset.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    print(run.success, len(run.get_asset_check_evaluations()))
+"""
+"""Runs an asset with the tags of a run, or without any all of its checks, as "Execute all" does."""
+
+
+def test_checks_on_their_own_are_of_all_that_was_made(sweep: Project, project: Project):
+    """Without a partition, each cell that was materialized is checked again; without any such cell the run fails."""
     project.add_benchmark("small", SMALL)
-    both = ("--partition-range", "gaussian_noise|5...contrast|5")
-    assert 0 == project.materialize("small/source_split,small/tar_shards", *both).returncode
-    next((project.locations.root / "small/shards/contrast/5").glob("*.tar")).write_bytes(b"damaged")
 
-    failed = project.materialize("small/shard_manifest", *both)
+    none_made = project.run("python", "-c", AS_THE_WEB_UI, "shard_manifest", "{}")
+    shutil.copytree(sweep.home, project.home, dirs_exist_ok=True)
+    all_made = replace(sweep, home=project.home).run("python", "-c", AS_THE_WEB_UI, "shard_manifest", "{}")
 
-    assert 0 != failed.returncode
-    found = project.run("tta-pipeline", "metrics", "--sql", "SELECT corruption FROM shard_sets", "--format", "csv")
-    assert ["corruption", "gaussian_noise"] == found.stdout.split(), found.stderr
+    assert "False 0\n" == none_made.stdout
+    assert "found no materialized partition of small/shard_manifest" in none_made.stderr
+    assert f"True {4 * 3}\n" == all_made.stdout, all_made.stderr
+
+
+def test_a_partition_key_that_is_a_path_is_refused(project: Project):
+    """A run whose key leads out of its folder fails, names the key, and makes no file."""
+    project.add_benchmark("small", SMALL)
+
+    refused = project.run("python", "-c", AS_THE_WEB_UI, "source_split", '{"dagster/partition": "../../x|1"}')
+
+    assert "False 0\n" == refused.stdout
+    assert "found partition key '../../x|1'; expected" in refused.stderr
+    assert {project.home, project.locations.root} == set(project.home.parent.iterdir())
+    assert [project.locations.benchmark_files] == list(project.locations.root.iterdir())

@@ -16,7 +16,7 @@ import pytest
 
 from tta_pipeline.results.records import read_record, record_paths
 from tta_pipeline.util.locations import owner_of
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, new_project
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER, ADA, BEN = 61_001, 61_002, 61_003
@@ -63,7 +63,8 @@ class Person:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start Python as this user."""
         environment = {
-            "PATH": os.environ["PATH"], "HOME": str(self.home), "DAGSTER_HOME": str(self.home), "USER": str(self.user),
+            "PATH": os.environ["PATH"], "HOME": str(self.home), "USER": str(self.user),
+            "DAGSTER_HOME": str(self.home / "dagster"),
             "PYTHONPATH": f"{REPOSITORY}:{sysconfig.get_path('purelib')}", "PYTHONWARNINGS": "ignore",
             "TTA_DATA_ROOT": str(self.data_root), "TTA_SHARDS_ROOT": str(self.store), "OMP_NUM_THREADS": "1",
         }  # fmt: skip
@@ -95,8 +96,9 @@ def people(sweep: Project) -> Iterator[tuple[Person, Person]]:
         for user in (ADA, BEN):
             home = folder / str(user)
             home.mkdir()
-            (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-            os.chown(home, user, user)
+            new_project(home)
+            for path in (home, *home.rglob("*")):
+                os.chown(path, user, user)
             people.append(Person(user=user, home=home, store=made, python=python))
         yield people[0], people[1]
     finally:

@@ -77,7 +77,8 @@ class WebServer:
 
     def end(self, run_id: str) -> Run:
         """Wait for the end of a run."""
-        run = _wait_until(lambda: self._ended(run_id), what=f"the end of run {run_id}")
+        _wait_until(lambda: self._has_ended(run_id), what=f"the end of run {run_id}")
+        run = self.ask(_RUN, run=run_id)["runOrError"]
         errors = [json.dumps(event["error"]) for event in run["eventConnection"]["events"] if event.get("error")]
         return Run(run_id=run_id, status=run["status"], errors="\n".join(errors))
 
@@ -141,9 +142,8 @@ class WebServer:
         events = self.ask(_EVENTS, run=run_id)["runOrError"]["eventConnection"]["events"]
         return sum(event["__typename"] == kind for event in events)
 
-    def _ended(self, run_id: str) -> dict[str, Any] | None:
-        run = self.ask(_RUN, run=run_id)["runOrError"]
-        return run if run["status"] in {"SUCCESS", "FAILURE", "CANCELED"} else None
+    def _has_ended(self, run_id: str) -> bool:
+        return self.ask(_STATUS, run=run_id)["runOrError"]["status"] in {"SUCCESS", "FAILURE", "CANCELED"}
 
     def _process_ids(self) -> list[int]:
         """Return the living processes of the server's process group, which its children inherit."""
@@ -179,7 +179,7 @@ def happens(condition: Callable[[], bool], *, within_s: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(0.2)
     return True
 
 
@@ -269,6 +269,7 @@ _LAUNCH = """mutation ($execution: ExecutionParams!) {
     ... on PythonError { message }
   }
 }"""
+_STATUS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { status } } }"
 _RUN = """query ($run: ID!) {
   runOrError(runId: $run) {
     ... on Run {

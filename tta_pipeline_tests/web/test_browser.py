@@ -85,7 +85,8 @@ def test_runs_of_commands_are_on_the_timeline(server: WebServer, browser: webdri
     assert seen(browser, "Jobless asset materializations").is_displayed()
 
 
-@pytest.mark.parametrize("across", ["Partitions", pytest.param("Events", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("across", ["Partitions", "Events"])
 def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome, tmp_path: Path, across: str):
     """Numbers of an experiment are drawn as lines, over its cells and over time."""
     browser.get(f"{server.url}/assets/small/evaluation/tent")
@@ -100,6 +101,7 @@ def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome
         browser.save_screenshot(str(tmp_path / f"{name}.png"))
 
 
+@pytest.mark.slow
 def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, browser: webdriver.Chrome):
     """The page of a check shows its result of the newest cell and how many cells passed: all of them."""
     browser.get(f"{server.url}/assets/small/evaluation/tent?view=checks")
@@ -116,10 +118,11 @@ def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, bro
             assert seen(browser, text).is_displayed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "status", "says"),
     [
-        pytest.param("small", "SUCCESS", "", marks=pytest.mark.slow),
+        ("small", "SUCCESS", ""),
         ("slow", "FAILURE", "found no materialized partition of slow/shard_manifest"),
     ],
 )

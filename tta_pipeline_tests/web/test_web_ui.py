@@ -115,7 +115,7 @@ def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
     metadata = _metadata(server, "small/evaluation/tent", cell)
 
     assert 0 < metadata["error"]["floatValue"] < 1
-    assert metadata["images_per_s"]["floatValue"] > 0
+    assert all(metadata[name]["floatValue"] > 0 for name in ("ece", "images_per_s", "wall_s", "peak_rss_gib"))
     assert f"| result | error {metadata['error']['floatValue']:.1%}" in metadata["summary"]["mdStr"]
     assert ["summary", "page", "samples"] == list(metadata)[:3]
     assert ["order_hash", "predictions_sha256"] == [name for name in metadata if "hash" in name or "sha256" in name]
@@ -131,6 +131,22 @@ def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
         assert image.format == "PNG"
 
 
+@pytest.mark.parametrize(
+    ("check", "found"),
+    [
+        ("every_sample_evaluated_once", "150"),
+        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
+        ("throughput_regression", "fewer than 3 earlier evaluations under these conditions: nothing to compare"),
+    ],
+)
+def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, check: str, found: str):
+    """It has a result of each cell, and that of the newest cell says what was found; all passed."""
+    results = _results(server, "small/evaluation/tent", check)
+
+    assert {cell.key: True for cell in SMALL_CELLS} == {each["partition"]: each["success"] for each in results}
+    assert found in {str(value) for entry in results[0]["metadataEntries"] for value in entry.values()}
+
+
 def test_only_this_machine_can_reach_the_server(server: WebServer):
     """Every TCP socket on which a process of `make ui` listens has a loopback address."""
     if not Path("/proc/net/tcp").exists():
@@ -141,14 +157,13 @@ def test_only_this_machine_can_reach_the_server(server: WebServer):
     assert all(ipaddress.ip_address(address).is_loopback for address, _ in listening), listening
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asset", "refusal"),
     [
         # An asset without partitioned inputs reaches our own check; otherwise Dagster looks for the inputs' first.
         ("small/source_split", f"found partition key '{HOSTILE_KEY}'; expected"),
-        pytest.param(
-            "small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']", marks=pytest.mark.slow
-        ),
+        ("small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']"),
     ],
     ids=["source_split", "tar_shards"],
 )
@@ -176,7 +191,7 @@ def test_a_cell_can_be_materialized_from_the_web_ui(server: WebServer):
     newest = _materialization(server, "slow/evaluation/source", Cell(corruption="contrast", severity=5))
     assert run.run_id == newest["runId"]
     for check, found in (("accuracy_drift", "from the median of"), ("throughput_regression", "expected at least 0.85")):
-        evaluation = _newest_result(server, "slow/evaluation/source", check)
+        evaluation = _results(server, "slow/evaluation/source", check)[0]
         assert (False, "WARN") == (evaluation["success"], evaluation["severity"])
         assert any(found in entry.get("text", "") for entry in evaluation["metadataEntries"])
 
@@ -240,19 +255,20 @@ def _materialization(server: WebServer, asset: str, cell: Cell) -> dict[str, Any
     return found["assetNodeOrError"]["assetMaterializations"][0]
 
 
-def _newest_result(server: WebServer, asset: str, check: str) -> dict[str, Any]:
-    """Return the newest result of a check of contrast 5 of *asset*."""
-    (found,) = server.ask(
+def _results(server: WebServer, asset: str, check: str) -> list[dict[str, Any]]:
+    """Return the results of a check of *asset*, the newest first."""
+    found = server.ask(
         """query ($key: AssetKeyInput!, $check: String!) {
-          assetCheckExecutions(assetKey: $key, checkName: $check, limit: 1, partition: "contrast|5") {
-            evaluation { success severity metadataEntries { ... on TextMetadataEntry { text } } }
+          assetCheckExecutions(assetKey: $key, checkName: $check, limit: 10) {
+            evaluation { success severity partition metadataEntries {
+              ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue }
+            } }
           }
         }""",
         key=asset_key(asset),
         check=check,
     )["assetCheckExecutions"]
-    result: dict[str, Any] = found["evaluation"]
-    return result
+    return [each["evaluation"] for each in found]
 
 
 def _metadata(server: WebServer, asset: str, cell: Cell) -> dict[str, dict[str, Any]]:
