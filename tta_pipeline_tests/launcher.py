@@ -188,6 +188,15 @@ def _use_dagster_once() -> None:
         dg.materialize([nothing], instance=instance, run_config=quiet)
 
 
+def _make_database_once() -> None:
+    """Publish that there are no results: a process makes an empty database once, which takes most of a second."""
+    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.util.locations import Locations
+
+    with tempfile.TemporaryDirectory(prefix="tta-launcher-") as root:
+        publish_metrics(Locations(root=Path(root)))
+
+
 def _serve(address: str) -> None:
     """Fork for every request until standard input ends; only forked processes that become a command return."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -202,6 +211,7 @@ def _serve(address: str) -> None:
         os._exit(0)
     _import_everything()
     _use_dagster_once()
+    _make_database_once()
     _forget_ends()
     gc.freeze()  # so that forked processes share the memory of these objects
     some_ended, wakes = socket.socketpair()
