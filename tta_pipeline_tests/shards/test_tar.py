@@ -58,9 +58,9 @@ def test_gnu_tar_lists_what_we_write(tmp_path: Path):
 
 @pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_we_read_what_others_write(tmp_path: Path, tar_format: int):
-    """The three formats of Python's tarfile are read, long names included."""
+    """The three formats of Python's tarfile are read, long names and a comment on all members included."""
     members = {**MEMBERS, "n01/" + "y" * 90 + "/" + "x" * 60: b"long"}
-    with tarfile.open(tmp_path / "other.tar", "w", format=tar_format) as other:
+    with tarfile.open(tmp_path / "other.tar", "w", format=tar_format, pax_headers={"comment": "of all"}) as other:
         for name, body in members.items():
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(body), 1.5 if tar_format == tarfile.PAX_FORMAT else 1
