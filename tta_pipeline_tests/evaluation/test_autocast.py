@@ -6,32 +6,18 @@ from torch import nn
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.one_pass import run_pass
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.methods import build
-from tta_pipeline.methods.method import Method
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.methods.models import surer
+from tta_pipeline_tests.methods.remembering import Remembering
 
 SETTINGS = {
     "memo": {"num_augmentations": 4},
     "adacontrast": {"queue_size": 16, "min_seen": 100},
 }
 STEP, NO_STEP = 0.05, 1e-30
-
-
-class Remembering(ProtocolDriver):
-    """Driver that keeps the logits of every batch."""
-
-    def __init__(self, method: Method) -> None:
-        super().__init__(method)
-        self.logits: list[torch.Tensor] = []
-
-    def predict(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K)."""
-        self.logits.append(super().predict(images))
-        return self.logits[-1]
 
 
 def model() -> nn.Module:

@@ -15,7 +15,6 @@ from torch import nn
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.evaluation.one_pass import run_pass
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL, JoinedSets
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.methods import METHODS, build
@@ -35,6 +34,7 @@ from tta_pipeline_tests.methods.models import (
     surer,
     vit_model,
 )
+from tta_pipeline_tests.methods.remembering import Remembering
 
 QUICK: dict[str, dict] = {
     "ttaug": {"num_augmentations": 3},
@@ -179,18 +179,6 @@ class _OpenBatches:
             yield Batch(images, torch.from_numpy(labels), indices)
 
 
-class _NotingDriver(ProtocolDriver):
-    """Driver that keeps the logits that it gives."""
-
-    def __init__(self, method: Method) -> None:
-        super().__init__(method)
-        self.logits: list[torch.Tensor] = []
-
-    def predict(self, images: torch.Tensor) -> torch.Tensor:
-        self.logits.append(super().predict(images))
-        return self.logits[-1].clone()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_sample_is_scored_once_known_and_unknown(method: str):
     """In the order of the stream, whether an image belongs to a class or not; the method is not told which.
@@ -200,7 +188,7 @@ def test_every_sample_is_scored_once_known_and_unknown(method: str):
     open_stream, model = _OpenBatches(), suited(method)
     torch.manual_seed(99)
     state = torch.get_rng_state()
-    driver = _NotingDriver(built(method, model, seed=3))
+    driver = Remembering(built(method, model, seed=3))
 
     with torch.no_grad():
         found = run_pass(driver, open_stream, device=torch.device("cpu"), precision="fp32", advance=lambda _: None)  # type: ignore[arg-type]
