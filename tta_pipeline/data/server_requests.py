@@ -7,6 +7,7 @@ places of these libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's sett
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
@@ -34,6 +35,8 @@ _USER_AGENT = "tta-pipeline"
 _NUM_AT_ONCE = 16
 _IS_HUB = "is_hub"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(?:(\d+)|\*)")
+_file_systems: set[tuple[int, Any]] = set()
+"""Every file system that was opened, with the number of its process."""
 
 Result = TypeVar("Result")
 
@@ -283,7 +286,7 @@ def size_without_range(error: Exception) -> int | None:
 
 
 def open_file_system(scheme: str) -> Any:
-    """Return fsspec's file system for *scheme*.
+    """Return fsspec's file system for *scheme*, one of this process.
 
     Raises:
         StreamError: its library is not installed.
@@ -291,19 +294,25 @@ def open_file_system(scheme: str) -> Any:
     try:
         import fsspec
 
-        if scheme not in ("http", "https"):
-            return fsspec.filesystem(scheme)
-        from aiohttp import ClientTimeout
-
-        timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
-        # A file is compared and written as it is, even if a server states that its content is compressed.
-        settings = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
-        return fsspec.filesystem(scheme, client_kwargs={**settings, "trace_configs": _redirect_hooks()})
+        opened = fsspec.filesystem(scheme, **(_web_settings() if scheme in ("http", "https") else {}))
     except ImportError as error:
         raise StreamError(
             f"found no library for {scheme}:// ({error.name or error}); expected s3fs for s3, gcsfs for gs: "
             "pip install 'tta_pipeline[remote]'"
         ) from None
+    # A forked process must not free what it inherits: its parent would hear nothing more on open connections.
+    _file_systems.add((os.getpid(), opened))
+    return opened
+
+
+def _web_settings() -> dict[str, Any]:
+    """Return fsspec's settings for web servers."""
+    from aiohttp import ClientTimeout
+
+    timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+    # A file is compared and written as it is, even if a server states that its content is compressed.
+    settings = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
+    return {"client_kwargs": {**settings, "trace_configs": _redirect_hooks()}}
 
 
 @cache

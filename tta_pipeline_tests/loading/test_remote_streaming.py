@@ -1,8 +1,9 @@
 """Shards at URLs are streamed as those on disk are, or one error says what the server did."""
 
+import gc
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 import webdataset
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from tta_pipeline.data import remote_files, server_requests
 from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.remote_files import fetch_file_facts
 from tta_pipeline.data.sources.kinds import ShardsSource
 from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
 from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
@@ -40,15 +42,20 @@ Adopt = Callable[..., ShardSet]
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Blocks smaller than a shard, short pauses and little patience, and a $TMPDIR of its own."""
+    """Blocks smaller than a shard, short pauses, and a $TMPDIR of its own."""
     monkeypatch.setattr(remote_blocks, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(remote_blocks, "_NUM_AHEAD", 3)
     monkeypatch.setattr(remote_files, "_PIECE_BYTES", 5000)
     monkeypatch.setattr(server_requests, "_PAUSES_S", (0.0, 0.01, 0.02))
-    monkeypatch.setattr(server_requests, "_SILENCE_S", 0.7)
     with TemporaryDirectory(prefix="tta-") as folder:  # short: torch's workers make sockets in it
         monkeypatch.setattr("tempfile.tempdir", folder)
         yield
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait no longer than this for a server that stalls."""
+    monkeypatch.setattr(server_requests, "_SILENCE_S", 0.7)
 
 
 @pytest.fixture
@@ -214,6 +221,7 @@ def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adop
         adopt(f"{web.url}/set")
 
 
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("fault", ["503", "cut", "short", "stall", "changed"])
 def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: Adopt, fault: str):
     """A server that is busy, cuts, stalls or gives other bytes is asked again, for the block only."""
@@ -235,6 +243,7 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: A
         ("tag", r'found the tag "another"; expected "\d+-\d+": the file has changed on the server'),
     ],
 )
+@pytest.mark.usefixtures("little_patience")
 def test_a_fault_that_stays_is_one_error(web: Web, adopt: Adopt, fault: str, said: str):
     """It names URL, found and expected."""
     found = adopt(f"{web.url}/set")
@@ -376,6 +385,29 @@ def test_worker_processes_stream_too(shard_set: ShardSet, web: Web, adopt: Adopt
     for found in (DataLoader(far.batches(batch_size=6), batch_size=None, num_workers=2), far.batches(batch_size=6)):
         labels = torch.cat([each for _, each in found])
         assert sorted(shard_set.index.labels.tolist()) == sorted(labels.tolist())
+
+
+class FactsThenCollection(IterableDataset[int]):
+    """Asks for the facts of *urls*, collects garbage, and has one number."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        super().__init__()
+        self.urls = urls
+
+    def __iter__(self) -> Iterator[int]:
+        fetch_file_facts(self.urls)
+        gc.collect()
+        yield 1
+
+
+def test_connections_of_a_process_survive_the_garbage_of_its_workers(web: Web, tmp_path: Path):
+    """A worker inherits the connections; to close them there would leave this process deaf until its patience ends."""
+    urls = [f"{web.url}/set/fog/5/{path.name}" for path in served(tmp_path).glob("*.tar")]
+    before = fetch_file_facts(urls)
+    assert [1] == [int(each) for each in DataLoader(FactsThenCollection(urls), num_workers=1)]
+
+    assert before == fetch_file_facts(urls)
+    assert 3 * len(urls) == len(web.requests())
 
 
 def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_path: Path):
