@@ -12,6 +12,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import select
 import shlex
 import signal
@@ -74,7 +75,7 @@ def forking_process() -> Iterator[Path]:
 
 
 def forked_python(address: Path) -> str:
-    """Return the command line of a Python that is forked from the process at *address*; it takes `-u -c CODE`."""
+    """Return the command line of a Python that is forked from the process at *address*; it takes `-u`, `-c`, `-m`."""
     return shlex.join([sys.executable, __file__, str(address)])
 
 
@@ -89,7 +90,7 @@ class Launcher:
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment in *folder*, or where the tests are, and return when it has ended.
 
-        The program may be `python -c CODE ARGUMENT...`.
+        The program may be `python -c CODE ARGUMENT...` or `python -m MODULE ARGUMENT...`.
 
         Raises:
             subprocess.TimeoutExpired: it takes longer; it is killed.
@@ -299,8 +300,10 @@ def _find_program() -> Callable[[], object]:
     name = Path(sys.argv[0]).name
     if name == "python":
         flag, code, *arguments = sys.argv[1:]
-        assert flag == "-c"
         sys.argv = [flag, *arguments]
+        if flag == "-m":
+            return partial(runpy.run_module, code, run_name="__main__", alter_sys=True)
+        assert flag == "-c"
         return partial(exec, code, {"__name__": "__main__"})
     (entry,) = entry_points(group="console_scripts", name=name)
     program: Callable[[], object] = entry.load()

@@ -12,15 +12,18 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.ranks import Ranks
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
+from tta_pipeline_tests.launcher import forked_python
 
 BIN = Path(__import__("sys").executable).parent
 KEY = "small/evaluation/norm"
 
 
-def launched(num_processes: int) -> str:
-    """Return the run configuration that has evaluations done by torchrun."""
-    command = f"{BIN}/torchrun --nproc-per-node {num_processes}"
+def launched(num_processes: int, *, are_forked: bool = True) -> str:
+    """Return the run configuration that has evaluations done by torchrun; without *are_forked* it is a new Python."""
+    python = forked_python(launcher().address)
+    program = f"{python} -m torch.distributed.run --no-python" if are_forked else f"{BIN}/torchrun"
+    command = f"{program} --nproc-per-node {num_processes}{f' {python}' * are_forked}"
     return json.dumps({"resources": {"compute": {"config": {"launch": command, "device": "cpu"}}}})
 
 
@@ -82,7 +85,8 @@ def test_processes_that_fail_fail_the_run(own_sweep: Project):
 @pytest.mark.slow
 def test_torchrun_stops_with_what_its_processes_say(own_sweep: Project):
     """As an example, that a method cannot be shared; nothing is recorded."""
-    finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", launched(2))
+    config = launched(2, are_forked=False)
+    finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", config)
 
     assert 0 != finished.returncode
     assert "expected a method that treats each" in finished.stderr

@@ -1,9 +1,8 @@
 """An edit of a method's code outdates the results that it can affect, and no other."""
 
 import json
+import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +10,16 @@ import pytest
 
 import tta_pipeline
 from tta_pipeline.methods import METHODS
+from tta_pipeline_tests.conftest import launcher
 
 PRINT_HASHES = """
 import json, os, sys
 from pathlib import Path
+
+for name in [each for each in sys.modules if each.partition(".")[0] == "tta_pipeline"]:
+    del sys.modules[name] # the copy, in the present folder, is imported in its place
+import tta_pipeline
+assert Path(tta_pipeline.__file__).parent == Path.cwd()
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.evaluation.fingerprint import method_code_sha256
 from tta_pipeline.methods import METHODS
@@ -75,9 +80,9 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str
     shutil.copytree(
         Path(tta_pipeline.__file__).parent, folder / "tta_pipeline", ignore=shutil.ignore_patterns("__pycache__")
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRINT_HASHES, *EDITS], cwd=folder / "tta_pipeline", capture_output=True,
-        text=True, check=False, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+    done = launcher().run(
+        ["python", "-c", PRINT_HASHES, *EDITS], {**os.environ, "PYTHONPATH": str(folder)}, timeout_s=600,
+        folder=folder / "tta_pipeline",
     )  # fmt: skip
     assert not done.returncode, done.stderr
     return dict(zip(["", *EDITS], map(json.loads, done.stdout.splitlines()), strict=True))
