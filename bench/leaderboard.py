@@ -24,7 +24,6 @@ from pathlib import Path
 import torch
 import yaml
 
-from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.methods import METHODS
 from tta_pipeline.report.error_figures import error_against_cost
 from tta_pipeline.report.figure_style import as_png
@@ -45,6 +44,13 @@ _DRAWING = (
 _SHORTENED = {"rmt": {"num_samples_warm_up": 2000}}
 """A warm-up before each cell that is shorter than the authors'; the page mentions it."""
 _OF_BATCH_NORM = ("norm", "bn_alpha", "bn_ema")
+_PIECES = {
+    "tent_lora": {"base": "tent", "params": "lora"},
+    "tent_adapters": {"base": "tent", "params": "adapters"},
+    "tent_come_lora": {"base": "tent", "loss": "come", "params": "lora"},
+    "sar_lora": {"base": "sar", "params": "lora"},
+}
+"""Methods made of pieces, which only a transformer has."""
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -113,7 +119,8 @@ preset `cifar`.""",
         text="""A small ViT (`vit_tiny` with 6 blocks of 96 channels, patches of 4 pixels), trained here for 6 epochs on
 CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet_vit` where a method has it, else
 `cifar`. The settings of `imagenet_vit` are for a ViT-B on ImageNet: a collapse here shows that learning rates do not
-carry over.""",
+carry over. `tent_lora`, `tent_adapters`, `tent_come_lora` and `sar_lora` are
+[made of pieces](methods.md#methods-made-of-pieces), with the learning rate of their base.""",
     ),
 }
 
@@ -123,7 +130,7 @@ def main(folder: Path, board: Board, methods: Sequence[str] = ()) -> None:
     locations = Locations.from_environment()
     sys.path.append(str(folder))  # for resnet.py
     left_out = prepare(locations, folder, board, methods)
-    launch(locations, folder, board.benchmark)
+    run_benchmark(folder, board.benchmark)
     if methods:
         sys.stdout.write("\n".join(_rows(read_table(locations, board))) + "\n")
     else:
@@ -162,7 +169,10 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
         "shards": {"num_shards": 1},
         **({"train_shards": {"num_shards": 4}} if train else {}),
         "models": {"model": model},
-        "experiments": {name: experiment(name, board) for name in runs},
+        "experiments": {
+            **{name: experiment(name, board) for name in runs},
+            **(_pieces(board) if board.name == "vit" and not methods else {}),
+        },
     }
     write_benchmark(locations, board.benchmark, content)
     return left_out
@@ -200,14 +210,6 @@ def run_benchmark(folder: Path, name: str) -> None:
 
 def _python_path(folder: Path) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-
-
-def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence[str] = ()) -> None:
-    """Materialize all assets of a benchmark, then *streams*, assets of streams at severity 5, by the command line."""
-    cells = load_all_benchmarks(locations).benchmark(benchmark).cells
-    materialize(folder, f"group:{benchmark}", cells)
-    for asset in streams:
-        launch_assets(folder, asset, "--partition", "5")
 
 
 def materialize(folder: Path, assets: str, cells: Sequence[Cell]) -> None:
@@ -252,6 +254,10 @@ what they cannot. Methods for a CLIP are compared [on many sets](clip.md), where
 Ten methods with and without [unknown images](open-set.md) in the stream, and four whose learning rates were
 [chosen without labels](tuning-criteria.md), are of this network too.
 """
+
+
+def _pieces(board: Board) -> dict[str, object]:
+    return {name: {**experiment(pieces["base"], board), "method": pieces} for name, pieces in _PIECES.items()}
 
 
 def _rows(table: Table) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, launch, write_benchmark
+from bench.leaderboard import DOCS, MODELS, first_test_images, run_benchmark, write_benchmark
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
         "experiments": {"source": {"model": "resnet20", "method": "source", "batch_size": 200}, **_streams()},
     }  # fmt: skip
     write_benchmark(locations, NAME, content)
-    launch(locations, folder, NAME, streams=[f"{NAME}/evaluation/{name}" for name in EXPERIMENTS])
+    run_benchmark(folder, NAME)
     write(locations)
 
 

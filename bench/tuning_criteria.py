@@ -57,9 +57,9 @@ def main(folder: Path) -> None:
         "tuning": {method: {"grid": {"lr": list(RATES)}} for method in METHODS},
     })  # fmt: skip
     benchmark = load_all_benchmarks(locations).benchmark(NAME)
-    launch_assets(folder, f"{NAME}/clean/tar_shards,{NAME}/clean/shard_manifest")
-    materialize(folder, f"{NAME}/tar_shards,{NAME}/shard_manifest", benchmark.cells)
-    materialize(folder, f"{NAME}/held_out/tar_shards,{NAME}/held_out/shard_manifest", benchmark.held_out_cells)
+    launch_assets(folder, f"*{NAME}/clean/shard_manifest")
+    materialize(folder, f"*{NAME}/shard_manifest", benchmark.cells)
+    materialize(folder, f"*{NAME}/held_out/shard_manifest", benchmark.held_out_cells)
     runs = {}
     for method in METHODS:
         search = Search(benchmark=benchmark, experiment_name=method, locations=locations, grid={}, compare=True)
