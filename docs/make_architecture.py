@@ -24,7 +24,15 @@ def parsed(path: Path) -> ast.Module:
 @cache
 def statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Return what a file imports, anywhere in it."""
-    return tuple(node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom))
+    return tuple(node for node in walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is in *node*, except expressions, which are most of a tree and have no statements."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from walk(child)
 
 
 @cache

@@ -73,9 +73,9 @@ def test_imports_of_the_package_are_plain_inside_rooms():
     found = {
         path.relative_to(make_architecture.PACKAGE).as_posix()
         for path in make_architecture.PACKAGE.rglob("*.py")
-        for function in ast.walk(make_architecture.parsed(path))
+        for function in make_architecture.walk(make_architecture.parsed(path))
         if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
+        for node in make_architecture.walk(function)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tta_pipeline")
     }
 
