@@ -99,6 +99,7 @@ def test_two_processes_serve_all_cells_of_a_preparation(source: GeneratedImages,
     """They make the bytes that one makes, in its order, and start once: their imports take longer than a small cell."""
     started: list[int] = []
     pool = generated_images.ProcessPoolExecutor
+    monkeypatch.setattr(generated_images, "BATCH_SIZE", 8)  # more batches than wait at a time
     monkeypatch.setattr(
         generated_images, "ProcessPoolExecutor", lambda jobs, **how: started.append(jobs) or pool(jobs, **how)
     )
