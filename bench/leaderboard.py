@@ -252,7 +252,7 @@ backwards hold on any machine. On few images a method that learns slowly does no
 Photographs of ImageNet have [a page of their own](photograph-leaderboard.md), which says what 500 of them can show and
 what they cannot. Methods for a CLIP are compared [on many sets](clip.md), where five lines repeat TTABC's table.
 Ten methods with and without [unknown images](open-set.md) in the stream, and four whose learning rates were
-[chosen without labels](tuning-criteria.md), are of this network too.
+[chosen without labels](tuning-criteria.md), are of the ResNet-20 of [the leaderboard](leaderboard.md).
 """
 
 
