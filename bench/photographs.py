@@ -53,11 +53,10 @@ FEW = ("gaussian_noise", "defocus_blur", "fog")
 """Corruptions for methods that are too slow for all: a noise, a blur, and weather."""
 GRADED = ("fog",)
 """Corruptions of the table of severities."""
-_HOURS = """This page had 90 minutes of a machine with two cores that others used too. Its evaluations were chosen
-by hand, with `tta-pipeline run` on the command's own benchmark file, and `--page` wrote it. What is missing
-did not fit; with the same $TTA_DATA_ROOT the command goes on with it. The hours are those of this machine while
-other programs used it. Methods that select images to learn from keep few noisy ones, so their hours are
-too low where they come from a few noisy images."""
+_HOURS = """What is missing here did not fit in the time that there was; with the same $TTA_DATA_ROOT the command
+goes on with it. The hours are those of this machine while other programs used it. Methods that select
+images to learn from keep few noisy ones, so their hours are too low where they come from a few noisy
+images."""
 NUM_CELLS = 16
 NUM_PHOTOGRAPHS = 500
 MILDER = ("source", "norm", "tent")

@@ -48,15 +48,13 @@ def keep_history_open(instance: dg.DagsterInstance, run_id: str) -> Iterator[Non
     """
     storage: Any = instance.event_log_storage
     path_of = getattr(storage, "path_for_shard", None)
-    paths = [path_of(shard) for shard in ("index", run_id)] if path_of else []
     with ExitStack() as open_files:
-        if paths:
+        if path_of:
             with storage.run_connection(run_id):  # makes the file of a new run
                 pass
-        for path in paths:
-            connection = open_files.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens a file when it is asked
-        if paths:
+            for shard in ("index", run_id):
+                connection = open_files.enter_context(closing(sqlite3.connect(path_of(shard), check_same_thread=False)))
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens a file when asked
             open_files.enter_context(_commits_without_waiting())
         yield
 

@@ -22,8 +22,9 @@ KEY = "small/evaluation/norm"
 def launched(num_processes: int, *, are_forked: bool = True) -> str:
     """Return the run configuration that has evaluations done by torchrun; without *are_forked* it is a new Python."""
     python = forked_python(launcher().address)
-    program = f"{python} -m torch.distributed.run --no-python" if are_forked else f"{BIN}/torchrun"
-    command = f"{program} --nproc-per-node {num_processes}{f' {python}' * are_forked}"
+    options = f"--nproc-per-node {num_processes}"
+    forked = f"{python} -m torch.distributed.run {options} --no-python {python}"
+    command = forked if are_forked else f"{BIN}/torchrun {options}"
     return json.dumps({"resources": {"compute": {"config": {"launch": command, "device": "cpu"}}}})
 
 

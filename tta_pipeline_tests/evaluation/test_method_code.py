@@ -13,9 +13,10 @@ from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.conftest import launcher
 
 PRINT_HASHES = """
-import json, os, sys
+import json, os, sys, warnings
 from pathlib import Path
 
+warnings.simplefilter("error")
 for name in [each for each in sys.modules if each.partition(".")[0] == "tta_pipeline"]:
     del sys.modules[name] # the copy, in the present folder, is imported in its place
 import tta_pipeline
