@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -44,13 +44,6 @@ _DRAWING = (
 _SHORTENED = {"rmt": {"num_samples_warm_up": 2000}}
 """A warm-up before each cell that is shorter than the authors'; the page mentions it."""
 _OF_BATCH_NORM = ("norm", "bn_alpha", "bn_ema")
-_PIECES = {
-    "tent_lora": {"base": "tent", "params": "lora"},
-    "tent_adapters": {"base": "tent", "params": "adapters"},
-    "tent_come_lora": {"base": "tent", "loss": "come", "params": "lora"},
-    "sar_lora": {"base": "sar", "params": "lora"},
-}
-"""Methods made of pieces, which only a transformer has."""
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -69,6 +62,8 @@ class Board:
     batch_size: int
     text: str
     """Text before the table."""
+    pieces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Methods made of pieces, by name."""
 
     @property
     def benchmark(self) -> str:
@@ -121,6 +116,12 @@ CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet
 `cifar`. The settings of `imagenet_vit` are for a ViT-B on ImageNet: a collapse here shows that learning rates do not
 carry over. `tent_lora`, `tent_adapters`, `tent_come_lora` and `sar_lora` are
 [made of pieces](methods.md#methods-made-of-pieces), with the learning rate of their base.""",
+        pieces={
+            "tent_lora": {"base": "tent", "params": "lora"},
+            "tent_adapters": {"base": "tent", "params": "adapters"},
+            "tent_come_lora": {"base": "tent", "loss": "come", "params": "lora"},
+            "sar_lora": {"base": "sar", "params": "lora"},
+        },
     ),
 }
 
@@ -171,7 +172,7 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
         "models": {"model": model},
         "experiments": {
             **{name: experiment(name, board) for name in runs},
-            **(_pieces(board) if board.name == "vit" and not methods else {}),
+            **({} if methods else _pieces(board)),
         },
     }
     write_benchmark(locations, board.benchmark, content)
@@ -257,7 +258,7 @@ Ten methods with and without [unknown images](open-set.md) in the stream, and fo
 
 
 def _pieces(board: Board) -> dict[str, object]:
-    return {name: {**experiment(pieces["base"], board), "method": pieces} for name, pieces in _PIECES.items()}
+    return {name: {**experiment(pieces["base"], board), "method": pieces} for name, pieces in board.pieces.items()}
 
 
 def _rows(table: Table) -> Iterator[str]:
