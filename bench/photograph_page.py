@@ -22,6 +22,7 @@ SELECT experiment, avg(ece), sum(num_forwards) / sum(num_samples), sum(num_backw
 FROM latest_evaluations WHERE benchmark = ? AND subset = 'all' AND severity = 5 GROUP BY experiment
 """
 REFERENCES = ("source", "norm")
+_SEVERITIES = range(1, 6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +129,27 @@ def sentences(rows: Sequence[Row], wrong: Mapping[str, Wrong], cells: Sequence[s
     yield f"- `{best.name}` has the lowest error {where}{beside}."
 
 
+def graded(wrong: Mapping[str, Wrong], names: Sequence[str], corruptions: Sequence[str]) -> Sequence[str]:
+    """Return those of *corruptions* that every method of *names* has at all severities."""
+    own = [_at_all_severities(wrong, name) for name in names]
+    return [
+        each for each in corruptions if all({f"{each}|{number}" for number in _SEVERITIES} <= set(of) for of in own)
+    ]
+
+
 def severities(wrong: Mapping[str, Wrong], names: Sequence[str], corruptions: Sequence[str]) -> Iterator[str]:
-    """Return the lines of a table of errors by severity, over *corruptions*."""
+    """Return the lines of a table of errors by severity, over *corruptions*, which every method has."""
     yield "| method | severity 1 | 2 | 3 | 4 | 5 |"
     yield "|" + "---|" * 6
     for name in names:
-        own = {**wrong.get(f"{name}_milder", {}), **wrong.get(name, {})}
-        errors = []
-        for severity in range(1, 6):
-            cells = [f"{corruption}|{severity}" for corruption in corruptions]
-            if set(cells) <= set(own):
-                found = _error(own, cells)
-                errors.append(f"{100 * found.mean:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f})")
-            else:
-                errors.append("not run")
+        own = _at_all_severities(wrong, name)
+        found = [_error(own, [f"{corruption}|{number}" for corruption in corruptions]) for number in _SEVERITIES]
+        errors = (f"{100 * each.mean:.1f} % ({100 * each.low:.1f} to {100 * each.high:.1f})" for each in found)
         yield f"| {name} | {' | '.join(errors)} |"
+
+
+def _at_all_severities(wrong: Mapping[str, Wrong], name: str) -> Wrong:
+    return {**wrong.get(f"{name}_milder", {}), **wrong.get(name, {})}
 
 
 def read_costs(locations: Locations, benchmark: str) -> Mapping[str, Sequence[float]]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.photograph_page import make_rows, sentences, severities, table
+from bench.photograph_page import graded, make_rows, sentences, severities, table
 from bench.photographs import cost_minutes, reason_left_out
 from tta_pipeline.report.significance.pairwise import WrongSamples
 
@@ -55,12 +55,16 @@ def test_a_row_has_error_interval_and_differences():
     assert lines[-1].endswith("| 10.0 % | 1.0 | 0.0 | 12 |")
 
 
-def test_a_severity_without_all_corruptions_is_not_run():
-    """A mean over severities has all of its corruptions."""
-    wrong = {"norm": cells(WRONG), "norm_milder": cells(WRONG, ("fog|1", "snow|1", "fog|2"))}
-    assert list(severities(wrong, ["norm"], ["fog", "snow"]))[-1] == (
-        "| norm | 50.0 % (43.0 to 57.0) | not run | not run | not run | 50.0 % (43.0 to 57.0) |"
-    )
+def test_severities_are_compared_over_the_corruptions_that_every_method_has_at_all_of_them():
+    """A corruption that one method lacks at one severity is in no mean."""
+    milder = [f"{corruption}|{severity}" for corruption in ("fog", "snow") for severity in (1, 2, 3, 4)]
+    wrong = {
+        "norm": cells(WRONG), "norm_milder": cells(WRONG, milder),
+        "tent": cells(WRONG), "tent_milder": cells(WRONG, milder[:-1]),
+    }  # fmt: skip
+
+    assert ["fog"] == graded(wrong, ["norm", "tent"], ["fog", "snow"])
+    assert list(severities(wrong, ["norm"], ["fog"]))[-1] == f"| norm |{' 50.0 % (43.0 to 57.0) |' * 5}"
 
 
 def test_what_a_method_needs_is_said():

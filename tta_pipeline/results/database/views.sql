@@ -712,7 +712,10 @@ segments AS (
         sum(num_samples) AS num_samples,
         CASE WHEN count(source_accuracy) = count(*) THEN sum(source_accuracy * num_samples) / sum(num_samples) END
             AS source_accuracy,
-        any_value(generated) AS generated
+        any_value(generated) AS generated,
+        any_value(method) AS method,
+        any_value(weights_sha256) AS weights_sha256,
+        any_value(order_hash) AS order_hash
     FROM latest_evaluations
     LEFT JOIN expected USING (folder, sequence)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
@@ -742,23 +745,45 @@ placed AS (
             PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position ORDER BY batch
         ) - size AS first_in_segment
     FROM listed
+),
+progress AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, seed, stream, position,
+        any_value(visit) AS visit,
+        any_value(corruption) AS corruption,
+        any_value(severity) AS severity,
+        (any_value(num_before) + min(first_in_segment))::BIGINT AS first_image,
+        sum(size)::BIGINT AS num_images,
+        sum(correct)::BIGINT AS num_correct,
+        sum(correct) / nullif(sum(size), 0) AS accuracy,
+        any_value(source_accuracy) AS source_accuracy,
+        sum(resets)::BIGINT AS num_resets,
+        any_value(generated) AS generated,
+        any_value(method) AS method,
+        any_value(weights_sha256) AS weights_sha256,
+        any_value(order_hash) AS order_hash
+    FROM placed
+    JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
+    GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
+),
+-- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
+of_same_images AS (
+    SELECT
+        benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash, first_image,
+        num_images, any_value(accuracy) AS source_accuracy
+    FROM progress
+    WHERE method = 'source'
+    GROUP BY ALL
 )
-SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position,
-    any_value(visit) AS visit,
-    any_value(corruption) AS corruption,
-    any_value(severity) AS severity,
-    (any_value(num_before) + min(first_in_segment))::BIGINT AS first_image,
-    sum(size)::BIGINT AS num_images,
-    sum(correct)::BIGINT AS num_correct,
-    sum(correct) / nullif(sum(size), 0) AS accuracy,
-    any_value(source_accuracy) AS source_accuracy,
-    sum(resets)::BIGINT AS num_resets,
-    any_value(generated) AS generated
-FROM placed
-JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
-GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
+SELECT p.* EXCLUDE (method, weights_sha256, order_hash)
+    REPLACE (coalesce(s.source_accuracy, p.source_accuracy) AS source_accuracy)
+FROM progress AS p
+LEFT JOIN of_same_images AS s
+    ON p.benchmark = s.benchmark AND p.shift_set = s.shift_set AND p.subset = s.subset
+    AND p.weights_sha256 = s.weights_sha256 AND p.stream = s.stream AND p.position = s.position
+    AND p.corruption IS NOT DISTINCT FROM s.corruption AND p.severity IS NOT DISTINCT FROM s.severity
+    AND p.order_hash = s.order_hash AND p.first_image = s.first_image AND p.num_images = s.num_images
+ORDER BY p.benchmark, p.shift_set, p.subset, p.experiment, p.seed, p.stream, p.first_image;
 COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for about each `every` images of a segment, over the batches that begin among them';
 
 CREATE VIEW stream_progress AS
@@ -771,7 +796,7 @@ COMMENT ON COLUMN stream_progress.num_images IS 'Known images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
 COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches';
-COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or over all mixed cells; NULL if one of them was not evaluated';
+COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset: for these images if it ran over the same stream in the same batches, else over the whole cell or all mixed cells; NULL if one of them was not evaluated';
 
 CREATE VIEW stream_collapses AS
 WITH behind AS (
@@ -802,7 +827,7 @@ ORDER BY benchmark, shift_set, subset, experiment, seed, stream;
 COMMENT ON VIEW stream_collapses IS 'One row for each stream whose cells method source evaluated too: whether and where the stream collapsed, that is, stayed worse than the unadapted model to the end (Press et al. 2023)';
 COMMENT ON COLUMN stream_collapses.num_images IS 'Images of the stream so far';
 COMMENT ON COLUMN stream_collapses.accuracy IS 'Accuracy over these images';
-COMMENT ON COLUMN stream_collapses.source_accuracy IS 'Accuracy of method source over the same cells';
+COMMENT ON COLUMN stream_collapses.source_accuracy IS 'Accuracy of method source over the same images or cells, as in stream_progress';
 COMMENT ON COLUMN stream_collapses.collapsed_at IS 'Position in the stream, from 0, from which all rows of stream_progress are below source_accuracy to the end; NULL if there are fewer than five such rows';
 COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the end';
 

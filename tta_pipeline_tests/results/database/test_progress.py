@@ -39,7 +39,7 @@ def record_segment(
     }  # fmt: skip
     publish_record(
         Locations(root=root).results(facts["benchmark"]), kind="evaluations",
-        name=f"tent/{facts['stream']}/{position:03d}-{corruption}-5", run_id="run",
+        name=f"{facts['experiment']}/{facts['stream']}/{position:03d}-{corruption}-5", run_id="run",
         started_at="2026-01-01T00:00:00+00:00", facts=facts,
     )  # fmt: skip
 
@@ -86,6 +86,18 @@ def test_a_collapse_is_to_stay_behind_the_unadapted_model_to_the_end(
     """Five rows of a thousand images at least, and not one of them better."""
     record_source(tmp_path, 0.5)
     record_segment(tmp_path, [400, 400, 400, 400, *later])
+
+    assert [(collapsed_at,)] == ask("SELECT collapsed_at FROM stream_collapses WHERE experiment = 'tent'")
+
+
+@pytest.mark.parametrize(("unadapted", "collapsed_at"), [([450] * 4 + [50] * 10, None), ([450] * 14, 2000)])
+def test_a_stretch_that_is_hard_for_the_unadapted_model_too_is_no_collapse(
+    tmp_path: Path, ask: Ask, unadapted: list[int], collapsed_at: int | None
+):
+    """Where `source` ran over the same stream, its accuracy on the same images counts, not its mean over the cell."""
+    record_source(tmp_path, 0.5)
+    record_segment(tmp_path, unadapted, experiment="source", method="source")
+    record_segment(tmp_path, [450] * 4 + [100] * 10)
 
     assert [(collapsed_at,)] == ask("SELECT collapsed_at FROM stream_collapses WHERE experiment = 'tent'")
 
