@@ -765,25 +765,22 @@ progress AS (
     FROM placed
     JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
-),
--- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
-of_same_images AS (
-    SELECT
-        benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash, first_image,
-        num_images, any_value(accuracy) AS source_accuracy
-    FROM progress
-    WHERE method = 'source'
-    GROUP BY ALL
 )
-SELECT p.* EXCLUDE (method, weights_sha256, order_hash)
-    REPLACE (coalesce(s.source_accuracy, p.source_accuracy) AS source_accuracy)
-FROM progress AS p
-LEFT JOIN of_same_images AS s
-    ON p.benchmark = s.benchmark AND p.shift_set = s.shift_set AND p.subset = s.subset
-    AND p.weights_sha256 = s.weights_sha256 AND p.stream = s.stream AND p.position = s.position
-    AND p.corruption IS NOT DISTINCT FROM s.corruption AND p.severity IS NOT DISTINCT FROM s.severity
-    AND p.order_hash = s.order_hash AND p.first_image = s.first_image AND p.num_images = s.num_images
-ORDER BY p.benchmark, p.shift_set, p.subset, p.experiment, p.seed, p.stream, p.first_image;
+-- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
+SELECT
+    * EXCLUDE (method, weights_sha256, order_hash)
+    REPLACE (
+        coalesce(
+            any_value(accuracy) FILTER (method = 'source') OVER (
+                PARTITION BY
+                    benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash,
+                    first_image, num_images
+            ),
+            source_accuracy
+        ) AS source_accuracy
+    )
+FROM progress
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
 COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for about each `every` images of a segment, over the batches that begin among them';
 
 CREATE VIEW stream_progress AS
