@@ -127,8 +127,7 @@ def _page(recurring: Table, slow: Table) -> Iterator[str]:
 Made by `python -m bench.long_stream FOLDER` with torch {torch.__version__}.
 A published ResNet-20 of CIFAR-10 sees 100,000 images without a reset, in batches of 200, with preset `cifar`;
 `tent_fast` has ten times the learning rate. The images were JPEG files, and were **corrupted here**: compare these
-figures with each other, not with published tables. [Protocols](protocols.md) explains *collapsed at*. *Memory* is the
-peak resident memory of the process.
+figures with each other, not with published tables. [Protocols](protocols.md) explains *collapsed at*.
 
 ## Shifts that come again
 
@@ -141,7 +140,7 @@ Five corruptions at severity 5, with 1,000 test images each. The stream visits t
     for row, first, half_way, last in _rows(recurring):
         yield f"{row} | {first:.2f} | {half_way:.2f} | {last:.2f} |"
     yield """
-*At first* is after the first shift.
+*Memory* is the peak resident memory of the process: after the first shift, half way, and at the end of the stream.
 
 ## A stream like CCC
 
@@ -152,10 +151,14 @@ and 7.5 million images. A test compares what `slow` makes with the paper's descr
 
 ![Accuracy over the stream](images/slow_stream.png)
 
-| experiment | images | error | collapsed at | error from there | memory at the end, GiB |
-|---|---|---|---|---|---|"""
-    for row, *_, last in _rows(slow):
-        yield f"{row} | {last:.2f} |"
+| experiment | images | error | collapsed at | error from there |
+|---|---|---|---|---|"""
+    for row, *_ in _rows(slow):
+        yield f"{row} |"
+    for name, at in zip(slow.column("experiment"), slow.column("collapsed_at"), strict=True):
+        if at is not None:
+            yield ""
+            yield f"From image {at:,} on, `{name}` is worse than `source` on each 1,000 images."
 
 
 def _rows(found: Table) -> Iterator[tuple[str, float, float, float]]:
