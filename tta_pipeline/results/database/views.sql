@@ -715,7 +715,8 @@ segments AS (
         any_value(generated) AS generated,
         any_value(method) AS method,
         any_value(weights_sha256) AS weights_sha256,
-        any_value(order_hash) AS order_hash
+        any_value(order_hash) AS order_hash,
+        min(manifest_sha256) AS manifest_sha256
     FROM latest_evaluations
     LEFT JOIN expected USING (folder, sequence)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
@@ -761,20 +762,21 @@ progress AS (
         any_value(generated) AS generated,
         any_value(method) AS method,
         any_value(weights_sha256) AS weights_sha256,
-        any_value(order_hash) AS order_hash
+        any_value(order_hash) AS order_hash,
+        any_value(manifest_sha256) AS manifest_sha256
     FROM placed
     JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
 )
 -- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
 SELECT
-    * EXCLUDE (method, weights_sha256, order_hash)
+    * EXCLUDE (method, weights_sha256, order_hash, manifest_sha256)
     REPLACE (
         coalesce(
-            any_value(accuracy) FILTER (method = 'source') OVER (
+            avg(accuracy) FILTER (method = 'source') OVER (
                 PARTITION BY
                     benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash,
-                    first_image, num_images
+                    manifest_sha256, first_image, num_images
             ),
             source_accuracy
         ) AS source_accuracy
@@ -793,7 +795,7 @@ COMMENT ON COLUMN stream_progress.num_images IS 'Known images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
 COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method at these batches';
-COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset: for these images if it ran over the same stream in the same batches, else over the whole cell or all mixed cells; NULL if one of them was not evaluated';
+COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset: for these images if it ran over the same stream of the same shards in the same batches, else over the whole cell or all mixed cells; NULL if one of them was not evaluated';
 
 CREATE VIEW stream_collapses AS
 WITH behind AS (

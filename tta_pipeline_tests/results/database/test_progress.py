@@ -102,6 +102,19 @@ def test_a_stretch_that_is_hard_for_the_unadapted_model_too_is_no_collapse(
     assert [(collapsed_at,)] == ask("SELECT collapsed_at FROM stream_collapses WHERE experiment = 'tent'")
 
 
+def test_images_of_other_shards_are_not_the_same_images(tmp_path: Path, ask: Ask):
+    """Transformed shards have the keys of the others; then the mean of `source` over the cell counts."""
+    record_segment(tmp_path, [200, 300], experiment="source", method="source", manifest_sha256="a" * 64)
+    record_segment(tmp_path, [450, 50], experiment="dark", method="source", manifest_sha256="b" * 64)
+    record_segment(tmp_path, [450, 450], manifest_sha256="a" * 64)
+    record_segment(tmp_path, [450, 450], experiment="other", manifest_sha256="c" * 64)
+
+    rows = ask("SELECT experiment, first_image, source_accuracy FROM progress_by(500) "
+               "WHERE experiment IN ('tent', 'other') ORDER BY ALL")  # fmt: skip
+
+    assert [("other", 0, 0.5), ("other", 500, 0.5), ("tent", 0, 0.4), ("tent", 500, 0.6)] == rows
+
+
 def test_no_collapse_is_told_of_without_the_unadapted_model(tmp_path: Path, ask: Ask):
     """Nothing is then known of what it would have done."""
     record_segment(tmp_path, [0] * 20)
