@@ -48,11 +48,3 @@ def test_every_command_of_the_page_works(folder: Path):
     assert "untrained" in answers[2].stdout
     assert {"data", "imagenette2-160"} == {path.name for path in folder.iterdir()}
     assert (folder / "data" / "photos" / "report" / "index.html").exists()
-
-
-def test_every_link_for_language_models_leads_somewhere():
-    """`llms.txt` names pages that there are."""
-    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "docs" / "llms.txt").read_text())
-
-    assert len(links) > 10
-    assert all((ROOT / "docs" / link).exists() for link in links)
