@@ -5,7 +5,6 @@ import json
 import tempfile
 import typing
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 
 import click
@@ -83,12 +82,10 @@ def dagster() -> str:
     sensors = {each.name: (_at_first(each), each.description) for each in repository.sensor_defs}
     # Images that are drawn, as of this benchmark, do not arrive.
     sensors["<benchmark>__new_cells"] = "off", "Makes the shards of cells as their folders or archives arrive."
-    sensors["<benchmark>__arrivals"] = "off", "Takes in, shards and evaluates images that are new in a watched folder."
     parts = [
         "# Dagster",
         f"What every benchmark has, here `{BENCHMARK}`. Partition keys are `<corruption>|<severity>`.",
         "`<benchmark>/clean/...` and `<benchmark>/train/...` have none; those of streams are the severities.",
-        "With a section `watch`, `<benchmark>/stream/...` has shards and evaluations with a partition for each day.",
         "## Assets",
         _table(("asset", "partitions", ""), [(f"`{name}`", *rest) for name, rest in assets.items()]),
         "## Checks",
@@ -199,7 +196,7 @@ def _table(head: typing.Sequence[str], rows: typing.Iterable[typing.Sequence[str
 def _type(annotation: object) -> str:
     """Return a type in words that a user who writes YAML knows."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", date: "date"}
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
     if origin is typing.Annotated:
         found = _type(arguments[0])
     elif origin is typing.Literal:

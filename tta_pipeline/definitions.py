@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-from tta_pipeline.defs.arrivals import arrivals_sensor, day_scope
 from tta_pipeline.defs.automation import automation_sensor
 from tta_pipeline.defs.benchmark_assets import RESOURCE_PREFIX, asset_definitions
 from tta_pipeline.defs.faults import fault_key
@@ -50,7 +49,6 @@ def build_definitions(locations: Locations) -> dg.Definitions:
                 automation_sensor(),
                 submissions_sensor(benchmarks),
                 *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
-                *(arrivals_sensor(day_scope(each, locations)) for each in benchmarks.values() if each.watch),
             ],
             # Each run is a process already, and its steps follow one another: more processes would only cost imports.
             executor=dg.in_process_executor,

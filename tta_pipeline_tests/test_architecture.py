@@ -115,7 +115,7 @@ READ_FROM_FILES = {
     "util/yaml_document.py: read_document", "benchmarks/load_files.py: validate_content",
     "benchmarks/experiment_specs.py: Experiment", "results/records.py: Record",
     "results/evaluation_record.py: from_facts", "results/training_record.py: from_facts",
-    "results/tuning_record.py: from_facts", "results/alarm_record.py: from_facts",
+    "results/tuning_record.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 

@@ -74,7 +74,6 @@ READ_ONLY = (
 REFUSED = {
     "tune mine tent": "found no tuning of 'tent'",
     "models stop-training mine": "mine trains no model",
-    "results label mine labels.csv": "mine has no shards without classes",
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({

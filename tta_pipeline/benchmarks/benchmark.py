@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.benchmarks.alarm_settings import Alarm
 from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.gate_settings import Gate
@@ -15,7 +14,6 @@ from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
-from tta_pipeline.benchmarks.watch_settings import STREAM, Watch
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
 from tta_pipeline.data.sources.kinds import AnySource
@@ -63,10 +61,6 @@ class Benchmark(ConfigModel):
     tuning: dict[Name, Tuning] = Field(default_factory=dict)
     """Experiments whose hyperparameters are chosen on held-out shifts, which the shift set holds out and `corruptions`
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
-    alarm: Alarm | None = None
-    """A test, without labels, of whether each cell differs from the clean images; None: nothing is watched."""
-    watch: Watch | None = None
-    """A folder where images without labels arrive; None: nothing arrives. See `docs/how-to/watch.md`."""
     gate: Gate = Gate()
     """What the results must keep to, for the verb `gate`; it decides no result."""
 
@@ -131,9 +125,6 @@ class Benchmark(ConfigModel):
             yield from self._training_loader_problems()
         if self.tuning and not self.held_out and not self.is_one_of_several:
             yield f"tuning is given, but {self.no_held_out_message}"
-        yield from self._alarm_problems()
-        yield from self._watch_problems()
-        yield from self._label_problems()
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
@@ -186,63 +177,6 @@ class Benchmark(ConfigModel):
         for problem in grid_problems(tuning.grid, experiment):
             yield f"tuning.{name}.grid: {problem}"
 
-    def _alarm_problems(self) -> Iterator[str]:
-        if self.alarm is None:
-            return
-        if not self.has_clean:
-            yield "alarm is given, but there are no clean images; expected source.clean"
-        able = self._watchable_experiments
-        if (named := self.alarm.experiment) is None:
-            if not any(self.experiments[name].method == "source" for name in able):
-                yield "alarm.experiment is not given; expected an experiment with method source, or its name here"
-        elif named not in able:
-            choices = name_choices(named, able, listed_in="the section experiments")
-            yield f"alarm.experiment is {named}; expected an experiment with a stream for each cell: {choices}"
-
-    def _watch_problems(self) -> Iterator[str]:
-        if self.watch is None:
-            return
-        if self.is_one_of_several:
-            yield "watch is given beside sets; expected it in a file with one shift set"
-        if STREAM in (*self.shift_set.names, self.shift_set.name):
-            yield f"watch is given, and {STREAM} is the name of a shift or of the set; expected another name"
-        if not self.names_classes:
-            yield "watch is given, and there is no class_map; expected the list of classes that models predict"
-        if self.shards is None:
-            yield "watch is given, and there is no section shards; expected it, and a source that is not shards already"
-        able = [name for name, each in self.experiments.items() if self._needs_only_the_stream(each)]
-        if unable := [name for name in self.watch.experiments if name not in able]:
-            choices = name_choices(unable, able, listed_in="the section experiments") if able else "none is there"
-            yield (
-                f"watch.experiments has {', '.join(unable)}; expected an experiment with a stream for each cell, of a "
-                "model whose weights exist, which needs no other images, classes, transform, subset or tuning: "
-                f"{choices}"
-            )
-
-    def _needs_only_the_stream(self, experiment: Experiment) -> bool:
-        """Return whether *experiment* can evaluate images that arrive, with nothing else from this benchmark."""
-        protocol = experiment.protocol
-        return (
-            protocol.partitioned_by == "cell"
-            and protocol.unknown is None
-            and experiment.stream_order not in ("by_class", "dirichlet")
-            and experiment.entry.source_data != "required"
-            and (experiment.shards, experiment.subset, experiment.tuned) == (None, None, False)
-            and not isinstance(self.models.get(experiment.model), TrainedModel)
-        )
-
-    @property
-    def _watchable_experiments(self) -> list[str]:
-        """Names of the experiments with a stream for each cell, the clean one among them."""
-        return [name for name, each in self.experiments.items() if each.protocol.partitioned_by == "cell"]
-
-    @property
-    def watched_experiment(self) -> str:
-        """Name of the experiment whose confidences the alarm watches."""
-        assert self.alarm is not None, "a benchmark with an alarm"
-        of_source = (name for name in self._watchable_experiments if self.experiments[name].method == "source")
-        return self.alarm.experiment or next(of_source)
-
     def _loader_problems(self, experiment: Experiment, found: str) -> Iterator[str]:
         """Yield messages, beginning with *found*, why *experiment*'s loader cannot read the other loaders' images."""
         if experiment.loader == "webdataset" and self.source.is_remote:
@@ -280,23 +214,6 @@ class Benchmark(ConfigModel):
                     f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
                     "loader indexed or webdataset, since the loose files have other pixels"
                 )
-
-    def _label_problems(self) -> Iterator[str]:
-        """Yield what needs the classes of images that have none."""
-        if not self.source.is_unlabelled:
-            return
-        if not self.names_classes:
-            yield "source.labels is 'none', and there is no class_map; expected the list of classes that models predict"
-        if self.shards is not None and self.shards.labels:
-            yield "shards.labels is true and source.labels is 'none'; expected shards without labels"
-        for name, experiment in self.experiments.items():
-            if experiment.stream_order in ("by_class", "dirichlet"):
-                yield (
-                    f"experiments.{name}.protocol has the order {experiment.stream_order}, and source.labels is "
-                    "'none'; expected an order that needs no classes"
-                )
-            if experiment.protocol.unknown is not None:
-                yield f"experiments.{name}.protocol.unknown needs known images with classes; source.labels is 'none'"
 
     def _shard_problems(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:
@@ -443,11 +360,6 @@ class Benchmark(ConfigModel):
     def source_model_asset(self, model: str) -> str:
         """Return the key, below the benchmark's, of the asset that trains *model*: with its name if there are more."""
         return f"source_model/{model}" if len(self.trained_models) > 1 else "source_model"
-
-    @property
-    def whole_assets(self) -> tuple[str, ...]:
-        """Keys, below the benchmark's, of the assets that read all results, in their order."""
-        return (*(["shift_alarm"] if self.alarm else []), "robustness_report")
 
 
 def _problems_of_deployed(where: str, experiment: Experiment, model: DeployedModel) -> Iterator[str]:

@@ -24,11 +24,6 @@ OF_CELL: Mapping[str, Direction] = {
     "fpr95": "max", "auroc": "min", "aupr": "min", "unknown_rejected": "min", "h_score": "min",
 }  # fmt: skip
 """Likewise for columns of the evaluations, and for the error as estimated without labels; it limits each cell."""
-WITHOUT_LABELS = frozenset({
-    "num_diverged", "forwards_per_sample", "backwards_per_sample", "peak_cuda_gib", "images_per_s", "estimated_error",
-    "mean_entropy", "mean_confidence", "predicted_class_entropy", "source_agreement",
-})  # fmt: skip
-"""Columns that images without labels have too."""
 LIMITED: Mapping[str, Direction] = {**OF_EXPERIMENT, **OF_CELL}
 DEFAULT_MARGIN = 0.01
 
@@ -58,11 +53,6 @@ class Gate(ConfigModel):
     @classmethod
     def _of_lower_limits(cls, found: dict[str, float]) -> dict[str, float]:
         return require_limits("min", found)
-
-    @property
-    def needs_labels(self) -> bool:
-        """Whether a demand is on what only labels tell."""
-        return self.no_worse_than is not None or not WITHOUT_LABELS.issuperset({*self.max, *self.min})
 
     @property
     def is_empty(self) -> bool:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.matrix import expand_matrices
-from tta_pipeline.benchmarks.watched_stream import stream_benchmark
 from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import advice
@@ -65,8 +64,6 @@ class LoadedBenchmarks:
     faults: tuple[Fault, ...]
     folders: tuple[Path, ...]
     """The user's folders of benchmark files."""
-    streams: Mapping[str, Benchmark] = field(default_factory=dict)
-    """Benchmarks of the images that arrived in watched folders, by name; see `stream_benchmark`."""
 
     def benchmark(self, name: str) -> Benchmark:
         """Return the benchmark *name*.
@@ -74,7 +71,7 @@ class LoadedBenchmarks:
         Raises:
             BenchmarkFileError: the file of the benchmark is faulty, or there is no such benchmark.
         """
-        if found := self.benchmarks.get(name) or self.streams.get(name):
+        if found := self.benchmarks.get(name):
             return found
         known = name_choices(name, self.benchmarks, listed_in="`tta-pipeline doctor`")
         where = " or ".join(map(str, self.folders))
@@ -153,13 +150,10 @@ def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
         for name, sentence in sentences.items()
         if sentence
     )
-    benchmarks = {name: each for name, each in loaded.benchmarks.items() if not sentences[name]}
-    streams = [stream_benchmark(each, locations) for each in benchmarks.values() if each.watch]
     return LoadedBenchmarks(
-        benchmarks=benchmarks,
+        benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
         faults=(*loaded.faults, *faults),
         folders=loaded.folders,
-        streams={each.name: each for each in streams},
     )
 
 

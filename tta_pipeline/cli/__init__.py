@@ -15,7 +15,6 @@ from tta_pipeline.cli.fetch_results import fetch_results
 from tta_pipeline.cli.fetch_shards import fetch_shards
 from tta_pipeline.cli.gate import gate
 from tta_pipeline.cli.init import init
-from tta_pipeline.cli.label_results import label_results
 from tta_pipeline.cli.list_experiments import list_experiments
 from tta_pipeline.cli.make_shards import make_shards
 from tta_pipeline.cli.metrics import metrics
@@ -51,12 +50,12 @@ _MODELS = Group(
     sections={"Verbs": {"check": check_model, "stop-training": stop_training}},
 )
 _RESULTS = Group(
-    help="Progress; label, publish, reproduce, fetch, rebuild.",
+    help="Progress of experiments; publish, reproduce, fetch, rebuild.",
     examples=["tta-pipeline results list imagenet_c"],
     sections={
         "Verbs": {
-            "list": list_experiments, "label": label_results, "publish": publish_results, "reproduce": reproduce,
-            "fetch": fetch_results, "rebuild": rebuild,
+            "list": list_experiments, "publish": publish_results, "reproduce": reproduce, "fetch": fetch_results,
+            "rebuild": rebuild,
         },
     },
 )  # fmt: skip

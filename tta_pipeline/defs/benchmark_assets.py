@@ -9,22 +9,13 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
-from tta_pipeline.defs.arrivals import arrivals, day_scope
 from tta_pipeline.defs.evaluation import evaluation, evaluation_checks
 from tta_pipeline.defs.faults import fault_assets
 from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.robustness_report import robustness_report
-from tta_pipeline.defs.scope import (
-    CellScope,
-    DayScope,
-    evaluated_scopes,
-    experiment_scopes,
-    held_out_scopes,
-    shard_scopes,
-)
+from tta_pipeline.defs.scope import CellScope, evaluated_scopes, experiment_scopes, held_out_scopes, shard_scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest, shard_manifest_checks
-from tta_pipeline.defs.shift_alarm import shift_alarm, shift_alarm_checks
 from tta_pipeline.defs.source_model import source_model
 from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
@@ -39,17 +30,9 @@ RESOURCE_PREFIX = "tta_"
 def asset_definitions(loaded: LoadedBenchmarks, locations: Locations, resource_prefix: str = "") -> dg.Definitions:
     """Return the assets, checks and resources of the benchmarks in *loaded*, and an asset for each fault."""
     benchmarks = loaded.benchmarks.values()
-    days = [day_scope(each, locations, resource_prefix) for each in benchmarks if each.watch]
     return dg.Definitions(
-        assets=[
-            *(asset for each in benchmarks for asset in _assets(each, resource_prefix)),
-            *(asset for scope in days for asset in _assets_of_days(scope)),
-            *fault_assets(loaded),
-        ],
-        asset_checks=[
-            *(check for each in benchmarks for check in _checks(each, resource_prefix)),
-            *(check for scope in days for check in _checks_of_days(scope)),
-        ],
+        assets=[*(asset for each in benchmarks for asset in _assets(each, resource_prefix)), *fault_assets(loaded)],
+        asset_checks=[check for each in benchmarks for check in _checks(each, resource_prefix)],
         resources=_resources(str(locations.root), str(locations.store or ""), resource_prefix),
     )
 
@@ -82,8 +65,6 @@ def _assets(benchmark: Benchmark, resource_prefix: str) -> Iterator[dg.AssetsDef
         yield evaluation(own(streams), experiment)
     if held_out:
         yield from (tuning(cells, name) for name in benchmark.tuning if name in benchmark.experiments)
-    if benchmark.alarm:
-        yield shift_alarm(cells)
     yield robustness_report(cells)
 
 
@@ -93,20 +74,3 @@ def _checks(benchmark: Benchmark, resource_prefix: str) -> Iterator[dg.AssetChec
         yield shard_manifest_checks(scope)
     for streams, experiment in experiment_scopes(benchmark):
         yield evaluation_checks(own(streams), experiment)
-    if benchmark.alarm:
-        yield shift_alarm_checks(own(CellScope(benchmark=benchmark)))
-
-
-def _assets_of_days(scope: DayScope) -> Iterator[dg.AssetsDefinition]:
-    """Yield the assets of the images that arrive at a watched folder."""
-    yield arrivals(scope)
-    yield tar_shards(scope)
-    yield shard_manifest(scope)
-    for experiment in scope.benchmark.experiments:
-        yield evaluation(scope, experiment)
-
-
-def _checks_of_days(scope: DayScope) -> Iterator[dg.AssetChecksDefinition]:
-    yield shard_manifest_checks(scope)
-    for experiment in scope.benchmark.experiments:
-        yield evaluation_checks(scope, experiment)

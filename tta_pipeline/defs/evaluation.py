@@ -182,11 +182,9 @@ class _Reporter:
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
         self._publish_if_due()
-        error = mean_error(rows)
-        said = "no labels" if error is None else f"error {error:.1%}"
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
-            summary=f"{said}, {did if was_evaluated else 'finished before'}",
+            summary=f"error {mean_error(rows):.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
                 **(self._cell_metadata(rows[0]) if len(rows) == 1 else _stream_metadata(rows)),
                 "was_evaluated": was_evaluated,
@@ -248,9 +246,8 @@ def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
 
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
-    error = mean_error(rows)
     return {
-        **({} if error is None else {"error": error}),
+        "error": mean_error(rows),
         "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "num_samples": sum(row.num_samples for row in rows),
         "num_segments": len(rows),

@@ -91,7 +91,7 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
             for scope, name in experiment_scopes(benchmark)
             if not isinstance(scope, StreamScope)
         ),
-        *(asset_key(benchmark, name) for name in benchmark.whole_assets),
+        asset_key(benchmark, "robustness_report"),
     ]
 
 

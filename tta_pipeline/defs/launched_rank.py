@@ -70,8 +70,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
         for key in keys:
             runner.evaluate(key)
             if ranks.is_first:
-                error = mean_error(runner.rows(key))
-                order.tell(f"{key.key}: {'no labels' if error is None else f'error {error:.1%}'}")
+                order.tell(f"{key.key}: error {mean_error(runner.rows(key)):.1%}")
 
 
 def _train(order: _Order, ranks: Ranks) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import dagster as dg
 
 from tta_pipeline.defs.history import keep_history_open
-from tta_pipeline.defs.scope import Scope
+from tta_pipeline.defs.scope import Scope, partition_of
 from tta_pipeline.defs.user_errors import as_failure
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
@@ -98,7 +98,7 @@ class PartitionRun(_OpenHistory, Generic[K]):
         try:
             # A run over one partition returns its report, see `result`.
             for key, report in self._reports.items() if len(self.keys) > 1 else ():
-                _log_materialization(self._context, self._scope.partition_of(key), report)
+                _log_materialization(self._context, partition_of(key), report)
         finally:
             super().__exit__(kind, error, traceback)
 
@@ -160,7 +160,7 @@ def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Par
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if are_shards_wrong else []
     select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
-    partition = scope.partition_of(key)
+    partition = partition_of(key)
     which = f" --partition '{partition}'" if partition else ""
     return f"dg launch --assets '{select}'{which}"
 
@@ -211,7 +211,7 @@ class CheckRun(_OpenHistory, Generic[K]):
 
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
         """Yield the findings of the selected checks in the partition *key*."""
-        partition = self._scope.partition_of(key)
+        partition = partition_of(key)
         target = _checked_materialization(self._context.instance, self._asset_key, partition)
         for report in reports:
             if self.is_selected(report.check):

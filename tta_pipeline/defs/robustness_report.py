@@ -12,13 +12,12 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
     It is in a group of its own, so that a run over a few cells does not write the whole report again.
     """
     evaluations = [each.key("evaluation", name) for each, name in experiment_scopes(scope.benchmark)]
-    earlier = [scope.key(name) for name in scope.benchmark.whole_assets if name != "robustness_report"]
 
     @scope.asset(
         "robustness_report",
         is_whole=True,
         group_name=f"{scope.benchmark.dagster_name}_report",
-        deps=[*evaluations, *earlier],
+        deps=evaluations,
         kinds={"html"},
         code_version="2",
         description="The whole benchmark as pages that a browser reads from disk: which method wins, where, at what "

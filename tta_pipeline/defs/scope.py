@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, wraps
-from pathlib import Path
 from types import CodeType
 from typing import Any, Generic, TypeVar
 
@@ -13,8 +12,6 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
-from tta_pipeline.benchmarks.watch_settings import Watch
-from tta_pipeline.data.sources.kinds.folder import FolderSource
 from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.util.environment import read_positive_int
@@ -53,14 +50,6 @@ class Scope(ABC, Generic[K_co]):
     def group(self) -> str:
         """Return the group of its images and shards; see `Benchmark.group_of` for the groups of experiments."""
         return f"{self.benchmark.dagster_name}_images"
-
-    def partition_of(self, key: PartitionKey) -> str | None:
-        """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
-        if isinstance(key, StreamKey):
-            return None if key == WHOLE else key.key
-        if key in (CLEAN, TRAIN):
-            return None
-        return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on all parts of the asset *key* that a partition of this scope needs."""
@@ -228,43 +217,6 @@ class StreamScope(Scope[StreamKey]):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DayScope(Scope[Cell]):
-    """The images that arrive at a watched folder, by day; its benchmark is a `stream_benchmark`."""
-
-    watch: Watch
-    """The watched folder, as the benchmark file says."""
-    read_by: tuple[dg.AssetKey, ...] = ()
-    """Assets of the whole benchmark that read the results of the days."""
-
-    @property
-    def partitions(self) -> dg.DailyPartitionsDefinition:
-        """The days in UTC, from the first to the present one."""
-        # Without the offset a day would be a partition only when it is over.
-        return dg.DailyPartitionsDefinition(start_date=self.benchmark.corruptions[0], end_offset=1)
-
-    @property
-    def kept(self) -> Path:
-        """The folder of the images that came, with a folder for each day."""
-        source = self.benchmark.source
-        assert isinstance(source, FolderSource), "as `stream_benchmark` makes it"
-        return source.root
-
-    def keys(self, context: Context) -> tuple[Cell, ...]:
-        """Return the days that a run covers; see `Scope.keys`."""
-        by_day = {cell.corruption: cell for cell in self.benchmark.cells}
-        found = _requested_keys(context, self.partitions)
-        if unknown := [day for day in found if day not in by_day]:
-            first, last = self.benchmark.corruptions[0], self.benchmark.corruptions[-1]
-            raise PartitionKeyError(f"found the day {unknown[0]!r}; expected one from {first} to {last}")
-        return tuple(by_day[day] for day in found)
-
-    def partition_of(self, key: PartitionKey) -> str:
-        """Return the day."""
-        assert isinstance(key, Cell), "images have no streams over several days"
-        return key.corruption
-
-
 CELLS_PER_RUN_VARIABLE = "TTA_CELLS_PER_RUN"
 
 
@@ -318,6 +270,15 @@ def experiment_scopes(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey
             yield from ((scope, name) for scope in evaluated_scopes(benchmark))
         else:
             yield StreamScope(benchmark=benchmark, experiment_name=name), name
+
+
+def partition_of(key: PartitionKey) -> str | None:
+    """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
+    if isinstance(key, StreamKey):
+        return None if key == WHOLE else key.key
+    if key in (CLEAN, TRAIN):
+        return None
+    return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 
 
 def _attach_signature(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -107,7 +107,7 @@ def _evaluation_output(benchmark: Benchmark, locations: Locations, experiment_na
         data_version=data_version_of(rows),
         metadata={
             **{name: value for name, value in shown.items() if value is not None},
-            **({} if (error := mean_error(rows)) is None else {"error": error}),
+            "error": mean_error(rows),
             "num_samples": sum(row.num_samples for row in rows),
             "wall_s": sum(row.wall_s for row in rows),
             "device": ", ".join(dict.fromkeys(row.device for row in rows)),

@@ -10,17 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.calibration import class_wise_calibration_error
+from tta_pipeline.evaluation.calibration import (
+    adaptive_calibration_error,
+    area_under_risk_coverage,
+    calibration_bins,
+    class_wise_calibration_error,
+)
 from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_of_pass
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
-from tta_pipeline.evaluation.label_metrics import (
-    OF_ALL_PROBABILITIES,
-    has_collapsed,
-    label_metrics,
-    metrics_without_labels,
-)
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.neighbourhood import neighbourhood_density
@@ -32,17 +30,21 @@ from tta_pipeline.evaluation.scores import (
     TOP,
     UNKNOWN_PREDICTION,
     SampleScores,
+    count_classes,
     finite_mean,
     label_free_scores,
 )
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.shards.shard_set import ShardSet
 
+_MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
+"""Limits of a collapse: minimum number of samples, minimum share of the most common prediction, maximum share of the
+most common label."""
 NUM_PREVIEWED = 10
 """Number of samples shown with their predictions."""
 
@@ -69,24 +71,18 @@ def build_records(subject: Subject, measurement: Measurement) -> Iterator[CellRe
 def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) -> Evaluation:
     opened, counters, own, share = measurement.opened, measurement.measured.counters, cell.scores, cell.share
     manifest = opened.manifests[cell.number]
-    has_diverged = counters["num_nonfinite_batches"] > 0 or (
-        counters["num_updates"] > 0 and has_collapsed(own.predictions, own.labels)
-    )
+    has_diverged = counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _has_collapsed(own))
     return Evaluation(
         **_subject_facts(subject, manifest),
         **_machine_facts(measurement),
         streams_per_device=_shared_streams(subject, measurement),
         **_data_facts(opened, cell.number, cell.positions),
-        **_metrics(cell, opened.joined.sets[cell.number]),
+        **_metrics(cell, num_classes=len(manifest.classes)),
         **_label_free(own),
         probed=_probed_scores(own),
         **_open_set(cell, measurement.known_threshold),
         first_samples=_first_samples(own, cell.positions),
-        **_time_facts(
-            measurement.measured.collected,
-            share,
-            is_labelled=all(each.index.is_labelled for each in opened.joined.known_sets),
-        ),
+        **_time_facts(measurement.measured.collected, share),
         **_counter_shares(counters, share),
         samples_sha256=None,
         copied_from=None,
@@ -146,7 +142,7 @@ def _data_facts(opened: OpenStream, number: int, positions: npt.NDArray[np.int64
     return {
         "manifest_sha256": manifest.sha256,
         "num_images": manifest.num_samples,
-        "labels_sha256": opened.joined.sets[number].labels_sha256,
+        "num_classes_found": len(np.unique(index.labels)),
         "num_shards": len(manifest.shards),
         "num_inodes": len(positions) if opened.loose_files else len(np.unique(index.shards[positions])),
         "payload_bytes": manifest.payload_bytes,
@@ -167,35 +163,34 @@ def _first_samples(own: SampleScores[npt.NDArray[Any]], positions: npt.NDArray[n
     )
 
 
-def _metrics(cell: CellOfPass, shard_set: ShardSet) -> dict[str, Any]:
-    """Return the columns about the predictions on *cell*, read from *shard_set*, without the scores by no label."""
+def _metrics(cell: CellOfPass, *, num_classes: int) -> dict[str, Any]:
+    """Return the columns about the predictions on *cell*, without the scores that need no labels."""
     samples = cell.scores
-    of_predictions = {
-        "metrics_version": METRICS_VERSION,
-        "num_samples": len(samples.predictions),
-        "num_predicted_classes": len(np.unique(samples.predictions)),
-        "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
-    }
-    if not shard_set.index.is_labelled:
-        nothing = dict.fromkeys(OF_ALL_PROBABILITIES)
-        return {**of_predictions, **metrics_without_labels(samples.confidences), **nothing}
+    correct = samples.predictions == samples.labels
     # For NaN logits the label has the last rank, but it can still be the prediction.
-    num_classes = len(shard_set.manifest.classes)
-    top5 = (samples.predictions == samples.labels) | (samples.label_ranks < min(TOP, num_classes))
+    top5 = correct | (samples.label_ranks < min(TOP, num_classes))
+    # A broken model's confidence is NaN; it counts as 0.
+    confidences = np.nan_to_num(samples.confidences)
+    calibration = calibration_bins(confidences, correct)
     return {
-        **of_predictions,
-        **label_metrics(
-            samples.predictions,
-            samples.confidences,
-            samples.labels,
-            num_classes=num_classes,
-            num_classes_found=len(np.unique(shard_set.index.labels)),
-        ),
+        "metrics_version": METRICS_VERSION,
+        "num_samples": len(correct),
+        "num_correct": int(correct.sum()),
         "num_correct_top5": int(top5.sum()),
+        "error": 1 - float(correct.mean()),
         "top5_error": 1 - float(top5.mean()),
         "nll": finite_mean(-samples.log_likelihoods),
         "brier": finite_mean(samples.brier_scores),
-        "class_wise_ece": class_wise_calibration_error(cell.class_gaps, len(samples.labels)),
+        "ece": calibration.ece,
+        "max_calibration_error": calibration.max_error,
+        "rms_calibration_error": calibration.rms_error,
+        "adaptive_ece": adaptive_calibration_error(confidences, correct),
+        "class_wise_ece": class_wise_calibration_error(cell.class_gaps, len(correct)),
+        "aurc": area_under_risk_coverage(confidences, correct),
+        "calibration": calibration,
+        "num_predicted_classes": len(np.unique(samples.predictions)),
+        "class_counts": count_classes(samples.labels, correct, num_classes=num_classes),
+        "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
     }
 
 
@@ -223,11 +218,20 @@ def _probed_scores(samples: SampleScores[npt.NDArray[Any]]) -> ProbedScores | No
     )
 
 
+def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
+    """Return whether nearly all samples of the second half got the same prediction, although their labels vary."""
+    later = slice(len(own.labels) // 2, None)
+    shares = [
+        np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
+    ]
+    return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
+
+
 def _counter_shares(counters: Mapping[str, int], part: CellShare) -> dict[str, Any]:
     return {name: part.of_count(count) for name, count in counters.items()}
 
 
-def _time_facts(collected: Pass, part: CellShare, *, is_labelled: bool) -> dict[str, Any]:
+def _time_facts(collected: Pass, part: CellShare) -> dict[str, Any]:
     first = collected.batches[0]
     return {
         "num_batches": len(collected.batches),
@@ -239,11 +243,11 @@ def _time_facts(collected: Pass, part: CellShare, *, is_labelled: bool) -> dict[
         "starved_s": part.of(sum(batch.starved_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": NO_BATCHES if part.num_before else _batch_columns(collected, is_labelled=is_labelled),
+        "batches": NO_BATCHES if part.num_before else _batch_columns(collected),
     }
 
 
-def _batch_columns(collected: Pass, *, is_labelled: bool) -> Batches:
+def _batch_columns(collected: Pass) -> Batches:
     # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to parse.
     times = {
         name: tuple(round(getattr(batch, name), 9) for batch in collected.batches)
@@ -253,12 +257,12 @@ def _batch_columns(collected: Pass, *, is_labelled: bool) -> Batches:
     correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
     starts = np.cumsum([0, *sizes[:-1]])
     num_correct = np.add.reduceat(correct, starts)
-    is_unknown = (is_labelled & (collected.samples.labels == UNKNOWN_LABEL)).astype(np.int64)
+    is_unknown = (collected.samples.labels == UNKNOWN_LABEL).astype(np.int64)
     num_unknown = tuple(np.add.reduceat(is_unknown, starts).tolist())
     num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
     num_resets = tuple(batch.num_resets for batch in collected.batches)
     return Batches(
-        num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()) if is_labelled else None,
+        num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
         num_unadapted=num_unadapted if any(num_unadapted) else None,
         num_resets=num_resets if any(num_resets) else None,
         num_unknown=num_unknown if any(num_unknown) else None, **times,

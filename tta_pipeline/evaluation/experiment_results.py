@@ -1,6 +1,6 @@
 """An experiment on disk: its shards, its streams and the newest records of them. No torch is needed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,30 +164,15 @@ class ExperimentResults:
         Raises:
             RecordError: no record has these settings, or the newest record is damaged.
         """
-        if current := self._find_current_record(place):
-            return current
-        is_missing = self.newest_record(place) is None
-        found = "no evaluation" if is_missing else "only evaluations under earlier settings of the benchmark file"
+        newest = self.newest_record(place)
+        if newest is not None:
+            earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
+            for record in (newest, *earlier):
+                if self._has_current_settings(record, place):
+                    return record
+        found = "no evaluation" if newest is None else "only evaluations under earlier settings of the benchmark file"
         what = f"{place.cell.key} by {self.experiment_name}"
         raise RecordError(f"{self.benchmark.name}: found {found} of {what}; expected one: evaluate it")
-
-    def first_rows(self) -> Mapping[PartitionKey, tuple[Place, Evaluation]]:
-        """Return the current evaluation of the first cell in the first stream at each key that has one, with its place.
-
-        Raises:
-            RecordError: the newest record of a place is damaged or foreign.
-        """
-        recorded = self.recorded_keys()
-        places = {key: self.places(key)[0] for key in self.keys if key in recorded}
-        found = {key: (place, self._find_current_record(place)) for key, place in places.items()}
-        return {key: (place, each.evaluation) for key, (place, each) in found.items() if each and each.evaluation}
-
-    def _find_current_record(self, place: Place) -> Record | None:
-        newest = self.newest_record(place)
-        if newest is None or self._has_current_settings(newest, place):
-            return newest
-        earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
-        return next((record for record in earlier if self._has_current_settings(record, place)), None)
 
     def _has_current_settings(self, record: Record, place: Place) -> bool:
         """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""

@@ -11,7 +11,6 @@ import numpy as np
 from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.data.sources.listing import Listing
-from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
@@ -168,8 +167,6 @@ def _order_maker(
 ) -> Callable[[SampleIndex], StreamOrder]:
     """Return the function that puts the samples *everything* of *joined* into the order called *name*."""
     protocol = experiment.protocol if experiment else Protocol()
-    if name in ("by_class", "dirichlet"):
-        _require_labels(joined, name)
     match name:
         case "stored":
             return stream_order.stored_order
@@ -185,16 +182,6 @@ def _order_maker(
             return _slow_order_maker(joined, everything, seed)
         case _:
             assert_never(name)
-
-
-def _require_labels(joined: JoinedSets, name: SegmentOrder) -> None:
-    """Refuse an order by classes of shards that do not say them; labels that came later are in no fingerprint."""
-    for shard_set in joined.sets:
-        if not shard_set.has_own_labels:
-            raise StreamError(
-                f"{shard_set.folder} has samples without classes; expected classes for the order {name}: choose an "
-                "order that needs none, or make the shards with classes"
-            )
 
 
 def _order_name(experiment: Experiment | None) -> SegmentOrder:

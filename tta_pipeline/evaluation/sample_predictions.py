@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.parquet_files import read_bounded_table
@@ -49,27 +48,20 @@ class SamplePredictions:
         return int((index.labels[self.positions] == self.predictions).sum())
 
     def agree(self, row: Evaluation, index: SampleIndex) -> bool:
-        """Return whether these are the predictions of *row*, and as many are correct by the labels in *index*.
-
-        A record without labels counts none as correct.
-        """
-        is_counted = row.num_correct is None or self.num_correct(index) == row.num_correct
-        return is_counted and (len(self.positions), self.sha256) == (row.num_samples, row.predictions_sha256)
+        """Return whether these are the predictions of *row*, and as many are correct by the labels in *index*."""
+        found = len(self.positions), self.num_correct(index), self.sha256
+        return found == (row.num_samples, row.num_correct, row.predictions_sha256)
 
     def to_table(self, index: SampleIndex) -> pa.Table:
-        """Return the samples in stream order with `key`, `label`, `prediction`, `confidence` and `correct`.
-
-        Without labels, `label` and `correct` are null.
-        """
+        """Return the samples in stream order with `key`, `label`, `prediction`, `confidence` and `correct`."""
         labels = index.labels[self.positions]
-        is_missing = labels == UNKNOWN_LABEL
         return pa.table(
             {
                 "key": index.table["key"].take(pa.array(self.positions)).combine_chunks(),
-                "label": pa.array(labels, mask=is_missing),
+                "label": labels,
                 "prediction": self.predictions,
                 "confidence": self.confidences,
-                "correct": pa.array(labels == self.predictions, mask=is_missing),
+                "correct": labels == self.predictions,
             }
         )
 

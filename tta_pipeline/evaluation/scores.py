@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tta_pipeline.results.evaluation_record import ClassCounts
+
 TOP = 5
 UNKNOWN_PREDICTION = -1
 """In place of a prediction of the source model, or for a second view, that nobody made."""
@@ -108,6 +110,14 @@ def select_samples(
 def concatenate_scores(parts: Sequence[SampleScores[npt.NDArray[Any]]]) -> SampleScores[npt.NDArray[Any]]:
     """Return the concatenated samples of *parts*."""
     return SampleScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def count_classes(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:
+    """Return the number of samples and of correct ones in each class, from *labels* and *correct*, both (N,)."""
+    return ClassCounts(
+        num_samples=tuple(np.bincount(labels, minlength=num_classes).tolist()),
+        num_correct=tuple(np.bincount(labels[correct], minlength=num_classes).tolist()),
+    )
 
 
 def label_free_scores(

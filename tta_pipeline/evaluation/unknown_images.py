@@ -32,10 +32,6 @@ def add_unknown(opened: OpenStream, unknown: Sequence[ShardSet], *, share: float
     for own, other in zip(known.sets, unknown, strict=True):
         other.require_intact()
         _require_other_classes(own, other)
-        if not own.index.is_labelled:
-            raise StreamError(
-                f"{own.folder} has samples without classes; expected classes of the known images, beside unknown ones"
-            )
     joined = JoinedSets(sets=(*known.sets, *unknown), num_unknown_sets=len(unknown))
     num_known = np.bincount(known.set_numbers(opened.order.indices), minlength=len(known.sets)).tolist()
     starts = joined.starts[len(known.sets) :]

@@ -60,7 +60,7 @@ def find_unreferenced(
         RecordError: a newest record cannot be read, so the files that it refers to are unknown.
     """
     weights = _named_weights(loaded)
-    for benchmark in (*loaded.benchmarks.values(), *loaded.streams.values()):
+    for benchmark in loaded.benchmarks.values():
         yield from _find_in_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
         if not loaded.faults:  # a benchmark or experiment with a fault may refer to any file
             yield from _find_in_trained_models(benchmark, locations, weights)

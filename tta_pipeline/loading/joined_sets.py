@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL
 from tta_pipeline.loading.stored_pixels import Pixels
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 
+UNKNOWN_LABEL = -1
+"""Label of a sample that belongs to no class."""
 _OTHER_FILES = 256
 
 
@@ -108,4 +109,5 @@ def _as_unknown(shard_set: ShardSet) -> pa.Table:
     """Return the index of *shard_set* without its labels; its keys begin with its benchmark and cell."""
     manifest = shard_set.manifest
     table = _prefix_keys(shard_set, f"unknown/{manifest.benchmark}/{manifest.cell.path}")
-    return SampleIndex(table=table).with_labels(np.full(len(table), UNKNOWN_LABEL, np.int32)).table
+    labels = pa.array(np.full(len(table), UNKNOWN_LABEL, np.int32))
+    return table.set_column(table.schema.get_field_index("label"), table.schema.field("label"), labels)

@@ -13,7 +13,6 @@ from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.local_cache import LocalCache
 from tta_pipeline.loading.shard_set_folders import Folder, LocalFolder, folder_at
 from tta_pipeline.loading.verified_copy import copy_shard_set
-from tta_pipeline.shards.later_labels import mirror_later_labels
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
@@ -70,7 +69,7 @@ class Stage:
         if manifest.shard_bytes > self.limit_bytes:
             return None
         with self._cache.naming_faults(f"{origin} was staged", manifest.shard_bytes), ExitStack() as making:
-            if present := self._find_staged(origin, manifest, stack):
+            if present := self._find_staged(manifest, stack):
                 return present
             draft = self._cache.begin(manifest.sha256, manifest.shard_bytes, making, is_folder=True, waits=True)
             if draft:
@@ -78,16 +77,14 @@ class Stage:
                 fsync_path(draft.path / MANIFEST_FILE)
                 fsync_path(draft.path)
                 draft.publish()
-            return self._find_staged(origin, manifest, stack)
+            return self._find_staged(manifest, stack)
 
-    def _find_staged(self, origin: Folder, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
+    def _find_staged(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
         """Return the set, protected from removal until *stack* closes; None if it is not staged, or was damaged."""
         with ExitStack() as holding:
             if self._cache.lease(manifest.sha256, holding) is None:
                 return None
             with suppress(ManifestError):
-                if isinstance(origin, LocalFolder):  # labels may have come since, and are not in the manifest
-                    mirror_later_labels(origin.path, self.folder / manifest.sha256)
                 shard_set = ShardSet.open(self.folder / manifest.sha256)
                 if shard_set.manifest.sha256 == manifest.sha256:
                     shard_set.require_intact()

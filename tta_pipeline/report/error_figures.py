@@ -190,9 +190,8 @@ def estimated_dots(table: Table) -> Figure | None:
     """Return the error of each cell as estimated without labels over the true one, by experiment; None without any."""
     columns = ("experiment", "error", "estimated_error")
     points: dict[str, list[tuple[float, float]]] = {}
-    for name, *point in zip(*map(table.column, columns), strict=True):
-        if point[0] is not None:
-            points.setdefault(name, []).append((point[0], point[1]))
+    for name, true_error, estimate in zip(*map(table.column, columns), strict=True):
+        points.setdefault(name, []).append((true_error, estimate))
     if not points:
         return None
     figure = Figure(figsize=(WIDTH_IN, WIDTH_IN), layout="constrained")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import order_among, stored_order
 from tta_pipeline.report.tables import name_class
@@ -73,17 +72,13 @@ def first_samples(folder: Path, row: Evaluation, *, image_size: int) -> Sequence
     (batch,) = islice(stream, 1)
     return [
         ShownSample(
-            image=Image.fromarray(np.asarray(image)), label=_name_label(classes, label),
-            prediction=name_class(classes, prediction), confidence=confidence, is_right=label == prediction,
+            image=Image.fromarray(np.asarray(image)), label=classes[label], prediction=name_class(classes, prediction),
+            confidence=confidence, is_right=label == prediction,
         )
         for image, label, prediction, confidence in zip(
             batch.images, batch.labels.tolist(), first.predictions, first.confidences, strict=True
         )
     ]  # fmt: skip
-
-
-def _name_label(classes: Sequence[str], label: int) -> str:
-    return "not known" if label == UNKNOWN_LABEL else classes[label]
 
 
 def reliability_diagram(row: Evaluation) -> Image.Image:
@@ -95,13 +90,13 @@ def reliability_diagram(row: Evaluation) -> Image.Image:
         row: The evaluation.
     """
     bins = row.calibration
-    known = bins.correct_counts or (0,) * len(bins.counts)
-    counts, confidences, correct = (np.array(each, float) for each in (bins.counts, bins.confidence_sums, known))
+    counts, confidences, correct = (
+        np.array(each, float) for each in (bins.counts, bins.confidence_sums, bins.correct_counts)
+    )
     picture = Image.new("RGB", (_SQUARE + 2 * _GAP, _SQUARE + 3 * _LINE + 2 * _GAP), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
     top, bottom, width = _LINE + _GAP, _LINE + _GAP + _SQUARE, _SQUARE / len(counts)
-    ece = "calibration, without labels" if row.ece is None else f"calibration, ECE {row.ece:.1%}"
-    draw.text((_GAP, 1), ece, fill="black", font=font)
+    draw.text((_GAP, 1), f"calibration, ECE {row.ece:.1%}", fill="black", font=font)
     draw.rectangle((_GAP, top, _GAP + _SQUARE, bottom), outline="#bbbbbb")
     draw.line((_GAP, bottom, _GAP + _SQUARE, top), fill="#bbbbbb")
     for number in np.flatnonzero(counts):

@@ -50,7 +50,7 @@ CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
        sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
-WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean' AND num_correct IS NOT NULL
+WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
@@ -77,7 +77,7 @@ FROM stream_progress AS p
 SEMI JOIN long USING (benchmark, shift_set, experiment, subset, seed, stream)
 LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)
     USING (benchmark, shift_set, experiment, subset, seed, stream)
-WHERE benchmark = ? AND shift_set = ? AND accuracy IS NOT NULL
+WHERE benchmark = ? AND shift_set = ?
 ORDER BY stream, experiment, subset, seed, first_image
 """
 
@@ -163,17 +163,4 @@ TUNING_CRITERIA = """
 SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
 FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
 WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
-"""
-
-ALARMS = """
-SELECT experiment, corruption, severity, alarm_at, num_samples, num_left_out, max_log10_wealth, level, num_calibration
-FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
-ORDER BY experiment, corruption <> 'clean', alarm_at DESC NULLS FIRST, corruption, severity
-"""
-
-ALARM_WEALTH = """
-SELECT experiment, level, corruption, severity, alarm_at,
-       unnest(wealth_images) AS image, unnest(log10_wealth) AS log10_wealth
-FROM latest_alarms WHERE benchmark = ? AND shift_set = ?
-ORDER BY experiment, corruption, severity, image
 """

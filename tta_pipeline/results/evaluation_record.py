@@ -61,11 +61,8 @@ class CalibrationBins:
         Column("Samples in each confidence bin; sums over cells give the exact calibration of their union", at_least=0),
     ]
     confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
-    correct_counts: Annotated[
-        tuple[int, ...] | None, Column("Correct predictions in each bin; NULL without labels", at_least=0)
-    ]
+    correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
 
-    # The errors are of labelled samples: there are no gaps without correct counts.
     @property
     def ece(self) -> float:
         """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
@@ -91,7 +88,7 @@ class CalibrationBins:
 
     # Every record is compared with these when it is read; `map` over operators takes half the time of loops in Python.
     def _gap_sums(self) -> list[float]:
-        return list(map(abs, map(sub, self.correct_counts or (), self.confidence_sums)))
+        return list(map(abs, map(sub, self.correct_counts, self.confidence_sums)))
 
     def _sizes(self) -> list[int]:
         """Return the counts, to divide by: an empty bin has a gap of 0."""
@@ -120,8 +117,7 @@ class Batches:
     ]
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
     num_correct: Annotated[
-        tuple[int, ...] | None,
-        Column("Correct predictions of the batch; NULL without labels", sql="INTEGER[]", at_least=0),
+        tuple[int, ...], Column("Correct predictions of the batch", sql="INTEGER[]", at_least=0)
     ]  # fmt: skip
     num_unadapted: Annotated[
         tuple[int, ...] | None,
@@ -297,20 +293,14 @@ class Evaluation:
         str | None,
         Column(
             "sha256 of the record that this one repeats without another evaluation, because its experiment or model "
-            "was renamed, its shift set changed, labels came, or the file was restored to its earlier settings; else "
-            "NULL"
+            "was renamed, its shift set changed, or the file was restored to its earlier settings; else NULL"
         ),
     ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
     num_images: Annotated[int, Column("Images of the shard set; num_samples of them are evaluated", above=0)]
     num_classes_found: Annotated[
-        int | None,
-        Column("Classes with at least one image in the shard set; NULL without labels", sql="INTEGER", above=0),
+        int, Column("Classes with at least one image in the shard set", sql="INTEGER", above=0)
     ]  # fmt: skip
-    labels_sha256: Annotated[
-        str | None,
-        Column("sha256 of the labels that came after the shards were made; NULL for labels of the shards, and without"),
-    ] = None
     num_shards: Annotated[int, Column("Tar files of the shard set", sql="INTEGER", above=0)]
     num_inodes: Annotated[
         int, Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files", above=0)
@@ -332,62 +322,37 @@ class Evaluation:
     num_samples: Annotated[
         int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
     ]
-    num_correct: Annotated[
-        int | None, _count("Samples whose predicted class is the label; NULL without labels", shown=True)
-    ]
-    num_correct_top5: Annotated[
-        int | None,
-        _count("Samples with fewer than five classes above the label; NULL without labels when it was evaluated"),
-    ]
+    num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
+    num_correct_top5: Annotated[int, _count("Samples with fewer than five classes above the label")]
     error: Annotated[
-        float | None,
-        _share(
-            "Top-1 error in [0, 1]: 1 - num_correct / num_samples; NULL without labels",
-            shown=True, shown_of_segment=True,
-        ),
-    ]  # fmt: skip
-    top5_error: Annotated[
-        float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples; NULL where that is")
+        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
     ]
+    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
     nll: Annotated[
         float | None,
         Column(
-            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN, and without "
-            "labels when it was evaluated",
+            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
             at_least=0,
         ),
     ]  # fmt: skip
     brier: Annotated[
         float | None,
         Column(
-            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN, and "
-            "without labels when it was evaluated",
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
             at_least=0, at_most=2.00001,
         ),
     ]  # fmt: skip
     ece: Annotated[
-        float | None,
-        _share(
-            "Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1; NULL without labels",
-            shown=True,
-        ),
+        float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
     ]
-    max_calibration_error: Annotated[
-        float | None, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE; NULL without labels")
-    ]
+    max_calibration_error: Annotated[float, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")]
     rms_calibration_error: Annotated[
-        float | None,
-        _share(
-            "Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE; NULL without "
-            "labels"
-        ),
+        float,
+        _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
     ]
     adaptive_ece: Annotated[
         float | None,
-        _share(
-            "Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records, "
-            "and without labels"
-        ),
+        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
     ] = None
     class_wise_ece: Annotated[
         float | None,
@@ -395,14 +360,10 @@ class Evaluation:
     ] = None
     aurc: Annotated[
         float | None,
-        _share(
-            "Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records, "
-            "and without labels"
-        ),
+        _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
     ] = None
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
-    class_counts: Annotated[ClassCounts | None, SeparatePart()]
-    """None without labels."""
+    class_counts: Annotated[ClassCounts, SeparatePart()]
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
     mean_entropy: Annotated[
         float | None,
@@ -619,14 +580,10 @@ class Evaluation:
         return ", ".join(f"{name} {value}" for name, value in values if value is not None)
 
 
-def mean_error(rows: Sequence[Evaluation]) -> float | None:
-    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does.
-
-    Cells without labels are left out; None if there are no others.
-    """
+def mean_error(rows: Sequence[Evaluation]) -> float:
+    """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
     counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
-    errors = [row.error for row in counted if row.error is not None]
-    return sum(errors) / len(errors) if errors else None
+    return sum(row.error for row in counted) / len(counted)
 
 
 class Rule(NamedTuple):
@@ -638,15 +595,8 @@ class Rule(NamedTuple):
     holds: Callable[[Evaluation], bool]
 
 
-def _is_share(correct: int | None, error: float | None, num_samples: int) -> bool:
-    """Return whether *error* is that of so many correct samples; both are None without labels."""
-    if correct is None or error is None:
-        return correct is error
+def _is_share(correct: int, error: float, num_samples: int) -> bool:
     return abs(error - (1 - correct / num_samples)) < _TOLERANCE
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
 
 
 def _is_close(one: float, other: float) -> bool:
@@ -660,32 +610,26 @@ def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 def _has_consistent_bins(row: Evaluation) -> bool:
     bins = row.calibration
-    correct = bins.correct_counts
-    is_counted = (
-        row.num_correct is None
-        if correct is None
-        else (len(correct) == len(bins.counts) and sum(correct) == row.num_correct and _is_below(correct, bins.counts))
-    )
     return (
-        len(bins.counts) == len(bins.confidence_sums)
+        len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
         and sum(bins.counts) == row.num_samples
-        and is_counted
+        and sum(bins.correct_counts) == row.num_correct
+        and _is_below(bins.correct_counts, bins.counts)
         and all(map(le, bins.confidence_sums, [1.001 * count for count in bins.counts]))
     )
 
 
 def _has_consistent_calibration_errors(row: Evaluation) -> bool:
-    bins, errors = row.calibration, (row.ece, row.max_calibration_error, row.rms_calibration_error)
-    if bins.correct_counts is None:
-        return errors == (None, None, None)
-    expected = (bins.ece, bins.max_error, bins.rms_error)
-    return all(own is not None and abs(own - other) < _TOLERANCE for own, other in zip(errors, expected, strict=True))
+    bins = row.calibration
+    return (
+        abs(row.ece - bins.ece) < _TOLERANCE
+        and abs(row.max_calibration_error - bins.max_error) < _TOLERANCE
+        and abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE
+    )
 
 
 def _has_consistent_classes(row: Evaluation) -> bool:
     counts = row.class_counts
-    if counts is None:
-        return row.num_correct is None
     return (
         len(counts.num_samples) == len(counts.num_correct) > 0
         and sum(counts.num_samples) == row.num_samples
@@ -708,7 +652,7 @@ def _has_consistent_batches(row: Evaluation) -> bool:
     if len(batches.num_samples) != row.num_batches or num_samples < num_own:
         return False
     return num_samples > num_own or (
-        (batches.num_correct is None or sum(batches.num_correct) == row.num_correct)
+        sum(batches.num_correct) == row.num_correct
         and sum(batches.num_unknown or ()) == (row.num_unknown or 0)
         and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
         and _is_close(sum(batches.data_wait_s), row.data_wait_s)
@@ -741,9 +685,7 @@ RULES = (
         ("error", "num_correct", "num_samples"),
         "error to be 1 - num_correct / num_samples",
         f"abs(error - (1 - num_correct / num_samples)) < {_TOLERANCE}",
-        lambda row: (
-            (row.num_correct or 0) <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples)
-        ),
+        lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
     ),
     Rule(
         ("top5_error", "num_correct_top5", "num_samples"),
@@ -755,7 +697,7 @@ RULES = (
         ("num_correct", "num_correct_top5", "num_samples"),
         "them in ascending order",
         "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
-        lambda row: (row.num_correct or 0) <= _or(row.num_correct_top5, row.num_samples) <= row.num_samples,
+        lambda row: row.num_correct <= row.num_correct_top5 <= row.num_samples,
     ),
     Rule(
         ("calibration", "num_samples", "num_correct"),

@@ -84,7 +84,7 @@ def read_expected_results(locations: Locations) -> ExpectedResults:
     loaded = load_all_benchmarks(locations)
     places: list[ExpectedPlace] = []
     faulty = [ExperimentGroup(fault.path.stem, fault.part or "", fault.experiment or "") for fault in loaded.faults]
-    for benchmark in (*loaded.benchmarks.values(), *loaded.streams.values()):
+    for benchmark in loaded.benchmarks.values():
         if not (locations.results(benchmark.name) / "evaluations").is_dir():
             continue  # no result could count, and the embedded benchmark alone has eight thousand places
         for name in benchmark.experiments:

@@ -7,7 +7,6 @@
       trainings/<model>/000001.json
       trials/<experiment>/<trial>/<corruption>-<severity>/000001.json
       tunings/<experiment>/000001.json
-      alarms/<experiment>/000001.json
 
 A trial is an evaluation for the choice of hyperparameters; the database has it only as part of its tuning. The results
 of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the order of the records of one
@@ -37,7 +36,6 @@ from typing import Any
 from pydantic_core import from_json
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.alarm_record import WatchedBenchmark
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.results.tuning_record import TuningRun
@@ -81,8 +79,6 @@ class Record:
     """The facts of a record of kind trainings; None for other kinds."""
     tuning: TuningRun | None
     """The facts of a record of kind tunings; None for other kinds."""
-    watched: WatchedBenchmark | None
-    """The facts of a record of kind alarms; None for other kinds."""
     path: Path
 
 
@@ -98,7 +94,7 @@ def publish_record(
     name: str,
     run_id: str,
     started_at: str,
-    facts: JsonObject | Evaluation | TrainingRun | TuningRun | WatchedBenchmark,
+    facts: JsonObject | Evaluation | TrainingRun | TuningRun,
     versions_then: Mapping[str, str] | None = None,
 ) -> Record:
     """Write one record of *kind* under *results*, numbered after the existing ones of *name*.
@@ -140,21 +136,6 @@ def publish_record(
         raise RecordError(
             f"{folder}: a record of run {run_id} cannot be written ({error}); expected finite numbers and disk space"
         ) from error
-
-
-def publish_unless_equal(
-    results: Path, *, kind: str, name: str, run_id: str, started_at: str, facts: TuningRun | WatchedBenchmark
-) -> Record:
-    """Return the newest record of *name* if it has these *facts*, else write one; see `publish_record`.
-
-    Raises:
-        RecordError: see `publish_record`.
-    """
-    with suppress(RecordError):  # a damaged record is reported when records are published
-        newest = latest_record(results, kind=kind, name=name)
-        if newest is not None and facts in (newest.tuning, newest.watched):
-            return newest
-    return publish_record(results, kind=kind, name=name, run_id=run_id, started_at=started_at, facts=facts)
 
 
 def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
@@ -277,7 +258,6 @@ def parse_record(path: Path, data: bytes) -> Record:
         evaluation=Evaluation.from_facts(facts) if kind in _KINDS_OF_EVALUATIONS else None,
         training=TrainingRun.from_facts(facts) if kind == "trainings" else None,
         tuning=TuningRun.from_facts(facts) if kind == "tunings" else None,
-        watched=WatchedBenchmark.from_facts(facts) if kind == "alarms" else None,
         **content,
     )
     _require_place(record)
@@ -423,8 +403,6 @@ def _possible_names(record: Record) -> tuple[str, ...]:
         return (record.training.model,)
     if record.tuning is not None:
         return (record.tuning.experiment,)
-    if record.watched is not None:
-        return (record.watched.experiment,)
     if row is None:
         cell = f"{facts.get('corruption')}-{facts.get('severity')}"
         shard_set = facts.get("shard_set")

@@ -6,7 +6,6 @@
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
   checksums.xxh64       for each sample: the checksum that is compared at every read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
-  labels.json           labels that came after the shards were made; see `later_labels.py`
   verified.json         the shards that were hashed on this machine and match the manifest; safe to remove
   remote.json           in place of the shards: their URLs, and the server's facts about each
 """

@@ -6,14 +6,11 @@ from pathlib import Path
 
 from tta_pipeline.errors import ShardError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
-from tta_pipeline.shards.later_labels import LABELS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
 from tta_pipeline.util.locations import CLASS_MAP_FILE
 
-_OWN_FILES = frozenset({
-    MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, LABELS_FILE, WRITER_FILE, VERIFIED_FILE, CLASS_MAP_FILE,
-})  # fmt: skip
+_OWN_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, CLASS_MAP_FILE})
 _OWN_SHARD = re.compile(r".+-\d+-\d{5}\.tar")
 _OF_FILE_SYSTEMS = re.compile(r"\.unpublished-.*|\._.*|\.DS_Store|\.nfs.*")
 _NUM_NAMED = 3

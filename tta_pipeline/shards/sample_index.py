@@ -47,16 +47,6 @@ class SampleIndex:
         """The label of each sample, shape (N,)."""
         return self._column("label")
 
-    @property
-    def is_labelled(self) -> bool:
-        """Whether the classes of the samples are known: of all, or of none."""
-        return not len(self) or bool(self.labels[0] >= 0)
-
-    def with_labels(self, labels: npt.NDArray[np.int32]) -> "SampleIndex":
-        """Return the index with *labels*, shape (N,), in place of its own."""
-        at = self.table.schema.get_field_index("label")
-        return SampleIndex(table=self.table.set_column(at, self.table.schema.field("label"), pa.array(labels)))
-
     @cached_property
     def shards(self) -> npt.NDArray[np.int64]:
         """The position of each sample's shard in the manifest, shape (N,)."""

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL, ClassMap
+from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
 from tta_pipeline.data.sources.shard_files import select_names
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.later_labels import read_later_labels
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest, require_file
 from tta_pipeline.shards.parquet_files import read_bounded_table
 from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
@@ -49,8 +48,6 @@ class ShardSet:
     """Checksums of the samples' bytes; None if they are missing: every read then compares the sample's sha256."""
     remote: RemoteCell | None = None
     """URLs of the shards, if they are not in the folder."""
-    labels_sha256: str | None = None
-    """Hash of the labels in the index, if they came after the shards were made."""
 
     @classmethod
     def open(cls, folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Self:
@@ -85,20 +82,8 @@ class ShardSet:
             ) from error
         _require_consistent(path, manifest, index)
         checksums = read_checksums(folder, manifest.samples_sha256, len(index))
-        later = None if index.is_labelled else read_later_labels(folder, manifest)
-        return cls(
-            folder=folder,
-            manifest=manifest,
-            index=index if later is None else index.with_labels(later.labels),
-            checksums=checksums,
-            remote=read_remote_cell(folder),
-            labels_sha256=None if later is None else later.sha256,
-        )
-
-    @property
-    def has_own_labels(self) -> bool:
-        """Whether the shards say the class of each sample; labels that came later decide no order."""
-        return self.index.is_labelled and self.labels_sha256 is None
+        remote = read_remote_cell(folder)
+        return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
 
     def select_samples(self, positions: npt.NDArray[np.int64]) -> Self:
         """Return this set with only the samples at *positions*, shape (M,), in its index."""
@@ -206,8 +191,7 @@ def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> N
         len(index) == manifest.num_samples
         and ClassMap(classes=manifest.classes).sha256 == manifest.class_map_sha256
         and ((index.shards >= 0) & (index.shards < num_shards)).all()
-        and (index.labels < num_classes).all()
-        and ((index.labels >= 0).all() or (index.labels == UNKNOWN_LABEL).all())
+        and ((index.labels >= 0) & (index.labels < num_classes)).all()
         and ((index.sizes >= 0) & (index.sizes <= MAX_FILE_BYTES)).all()
     )
     if not is_consistent:

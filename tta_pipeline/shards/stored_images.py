@@ -1,6 +1,5 @@
 """The samples of a shard set as source images, for code that converts them again."""
 
-from tta_pipeline.data.labels.class_map import NO_CLASS
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.shard_set import ShardSet
@@ -24,7 +23,7 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     modified_ns = [path.stat().st_mtime_ns for path in paths]
     return tuple(
         SourceImage(
-            class_name=shard_set.manifest.classes[row["label"]] if row["label"] >= 0 else NO_CLASS,
+            class_name=shard_set.manifest.classes[row["label"]],
             file_name=row["source_name"].rpartition("/")[2],
             path=str(paths[row["shard"]]),
             size_bytes=row["size_bytes"],

@@ -65,9 +65,7 @@ def find_shard_problems(shard_set: ShardSet, belonging: ExpectedShardSet = ANYTH
 
 
 def find_missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
-    """Return the classes of the class map that no sample has; without labels none is known to be missing."""
-    if not shard_set.index.is_labelled:
-        return ()
+    """Return the classes of the class map that no sample has."""
     counts = np.bincount(shard_set.index.labels, minlength=len(shard_set.manifest.classes))
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
 

@@ -6,8 +6,8 @@ Benchmarks whose shards are in the store are read from there, and nothing is eve
     the store       shards, transformed shards, manifests, class maps, generated images, weights of trained models, and
                     benchmark files whose name no file under the own root has
     the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, temporary files of
-                    sources, images that arrived, own benchmark files; benchmarks that the store lacks, with their
-                    shards; models that the store lacks
+                    sources, own benchmark files; benchmarks that the store lacks, with their shards; models that the
+                    store lacks
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.util.partitions import Cell
 
-RESULT_KINDS = ("alarms", "evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
+RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
 """Kinds of result records, each a folder of its own."""
 STOP_FILE = "stop"
 """Name of the file in the folder of a training with which the user ends it after the present epoch."""
@@ -126,10 +126,6 @@ class Locations:
     def shards(self, benchmark_name: str, cell: Cell) -> Path:
         """Folder of one cell's shards, writer's record and manifest."""
         return self._shared(benchmark_name, SHARDS) / cell.path
-
-    def arrivals(self, benchmark_name: str) -> Path:
-        """Folder of the images that arrived at the folder that a benchmark watches: a folder for each day."""
-        return self._of(benchmark_name, "arrivals")
 
     def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
         """Folder of the shard set that a transform makes from one cell."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.labels.class_map import UNKNOWN_LABEL, ClassMap
+from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.kinds.digits import GeneratedDigits, LettersSettings, generate_cell
 from tta_pipeline.data.sources.kinds.letters import LETTERS
 from tta_pipeline.errors import RecordError, StreamError
@@ -23,6 +23,7 @@ from tta_pipeline.evaluation.open_stream import OpenStream, order_sets
 from tta_pipeline.evaluation.prefetch import Step
 from tta_pipeline.evaluation.unknown_images import add_unknown
 from tta_pipeline.loading.dataset import open_shards
+from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.methods.batch_norm.source import Source
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set

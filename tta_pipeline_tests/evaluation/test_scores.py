@@ -18,10 +18,10 @@ from tta_pipeline.evaluation.calibration import (
     class_wise_calibration_error,
 )
 from tta_pipeline.evaluation.class_gaps import ClassGaps
-from tta_pipeline.evaluation.label_metrics import count_classes
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,
+    count_classes,
     fetch_scores,
     finite_mean,
     label_free_scores,

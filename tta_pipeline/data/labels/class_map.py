@@ -11,10 +11,6 @@ from pathlib import Path
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, read_file, write_once
 
-NO_CLASS = "no-class"
-"""In place of a class's name, for images whose class is not known; a folder of this name holds them in shards."""
-UNKNOWN_LABEL = -1
-"""Label of a sample that belongs to no class, or whose class is not known."""
 MAX_CLASS_LIST_BYTES = 2**24
 """Most bytes of a list of classes; the list of ImageNet-21k takes 1 MB."""
 
@@ -27,8 +23,8 @@ class ClassMap:
 
     @cached_property
     def labels(self) -> dict[str, int]:
-        """The label of each class name, and of `NO_CLASS` unless it is the name of a class."""
-        return {NO_CLASS: UNKNOWN_LABEL} | {name: label for label, name in enumerate(self.classes)}
+        """The label of each class name."""
+        return {name: label for label, name in enumerate(self.classes)}
 
     @cached_property
     def sha256(self) -> str:

@@ -63,8 +63,6 @@ class ArchivedImages:
     classes_by_path: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
     class_pattern: str | None = None
-    is_unlabelled: bool = False
-    """Whether no image has a class."""
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
@@ -166,7 +164,6 @@ class ArchivedImages:
             *([folders] if folders else []),
             *(["may be whole"] if self.may_be_whole else []),
             *([{"classes": sorted(special)}] if special else []),
-            *([{"labels": "none"}] if self.is_unlabelled else []),
         ]
 
     @cached_property
@@ -181,7 +178,6 @@ class ArchivedImages:
                 pattern=self.class_pattern,
                 named=cache(lambda: frozenset(self.named())),
                 is_flat=self.layout == "flat",
-                is_unlabelled=self.is_unlabelled,
             ),
         )
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tta_pipeline.data.labels.class_map import NO_CLASS
 from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -34,14 +33,12 @@ class ClassRule:
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     is_flat: bool = False
     """Whether there are no folders, so that only the list or the pattern can give a class."""
-    is_unlabelled: bool = False
-    """Whether no image has a class, whatever folder it is in."""
 
     @cached_property
     def is_by_file(self) -> bool:
         """Whether the class of an image comes from its file, not from its folder."""
         known = self.classes_by_path or self.classes_by_file
-        return self.is_flat or self.is_unlabelled or bool(known) or self.pattern is not None
+        return self.is_flat or bool(known) or self.pattern is not None
 
     def leaves_out(self, folder: str, file_name: str) -> bool:
         """Return whether there is a split without the file *file_name* in *folder*, as `class_folder` names it."""
@@ -62,8 +59,6 @@ class ClassRule:
         """
         if self.classes_by_path:
             return self._class_by_path(f"{folder}/{file_name}") or ""
-        if self.is_unlabelled:
-            return NO_CLASS
         if self.pattern is not None:
             return class_by_pattern(self.pattern, f"{folder}/{file_name}" if folder else file_name)
         return class_by_file(self.classes_by_file, file_name, where=where) if self.is_by_file else folder

@@ -41,8 +41,6 @@ class FolderTree:
     """Class of each file by its name; empty: the folder or the pattern gives the class."""
     classes_by_path: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
-    is_unlabelled: bool = False
-    """Whether no image has a class."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
     named: ClassNames = tuple
@@ -95,7 +93,6 @@ class FolderTree:
             classes_by_file=self.classes_by_file,
             pattern=self.class_pattern,
             named=self.named,
-            is_unlabelled=self.is_unlabelled,
         )
 
     def _class_root(self, cell: Cell) -> Path:

@@ -77,11 +77,6 @@ class SourceSection(ConfigModel, ABC):
         return not getattr(getattr(self, "train", None), "is_archive", True)
 
     @property
-    def is_unlabelled(self) -> bool:
-        """Whether no image has a class."""
-        return False
-
-    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
         return getattr(self, "clean", None) is not None

@@ -12,7 +12,6 @@ from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS, AssetName, Cut, Piece, Work, evaluation_pieces
-from tta_pipeline.results.records import latest_record
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.util.locations import Locations
@@ -52,9 +51,8 @@ class Planner:
         costs = Costs.from_database(self.benchmark, self.locations)
         unfinished = tuple(each for each in self.find_unfinished(costs) if each.place not in busy)
         work = self._drop_waiting(unfinished, busy)
-        report = Piece(stage="report", assets=self.benchmark.whole_assets)
         if not work:
-            return (report,) if self._awaits_alarm() else ()
+            return ()
         return (
             *self._shard_pieces(self._missing(work)),
             *self._training_pieces(work),
@@ -66,24 +64,8 @@ class Planner:
                 is_timed=costs.is_timed,
                 busy=busy,
             ),
-            report,
+            Piece(stage="report", assets=("robustness_report",)),
         )
-
-    def _awaits_alarm(self) -> bool:
-        """Return whether the alarm has not looked at the present results, as after it was added to the file."""
-        settings = self.benchmark.alarm
-        if settings is None or self.benchmark.watched_experiment not in self.experiments:
-            return False
-        results = ExperimentResults(
-            benchmark=self.benchmark, experiment_name=self.benchmark.watched_experiment, locations=self.locations
-        )
-        rows = results.first_rows()
-        if CLEAN not in rows:
-            return False
-        newest = latest_record(results.records_folder, kind="alarms", name=results.experiment_name)
-        if newest is None or newest.watched is None:
-            return True
-        return not newest.watched.is_of(settings, {row.samples_sha256 for _, row in rows.values()})
 
     def find_unfinished(self, costs: Costs) -> Iterator[Work]:
         """Yield each partition key at which an experiment has unfinished streams; nothing is written.

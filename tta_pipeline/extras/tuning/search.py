@@ -1,12 +1,13 @@
 """The search: evaluates every unfinished trial on every held-out cell, and records what each criterion chooses."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
@@ -30,7 +31,7 @@ from tta_pipeline.extras.tuning.held_out import (
 )
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.probed_scores import ProbedScores
-from tta_pipeline.results.records import Record, publish_unless_equal, utc_now
+from tta_pipeline.results.records import Record, latest_record, publish_record, utc_now
 from tta_pipeline.results.tuning_criteria import CRITERIA, probes_of
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
@@ -162,10 +163,14 @@ class Search:
 
     def _publish(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
         """Return the newest record if it agrees with *run*, else write a new one."""
-        return publish_unless_equal(
-            self.locations.results(self.benchmark.name), kind="tunings", name=self.experiment_name, run_id=run_id,
-            started_at=started_at, facts=run,
-        )  # fmt: skip
+        folder = self.locations.results(self.benchmark.name)
+        with suppress(RecordError):  # a damaged record is reported when records are published
+            newest = latest_record(folder, kind="tunings", name=self.experiment_name)
+            if newest is not None and newest.tuning == run:
+                return newest
+        return publish_record(
+            folder, kind="tunings", name=self.experiment_name, run_id=run_id, started_at=started_at, facts=run
+        )
 
 
 def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
@@ -174,9 +179,7 @@ def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
 
 
 def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
-    errors = tuple(row.error for row in rows if row.error is not None)
-    if len(errors) < len(rows):
-        raise EvaluationError("found held-out cells without labels; expected labels, since trials are chosen by error")
+    errors = tuple(row.error for row in rows)
     return Trial(
         trial=trial_name(combination),
         hyperparameters=as_json(combination),

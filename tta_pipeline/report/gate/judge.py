@@ -14,9 +14,8 @@ from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.reproduction.result import RESULT_FILE, ExperimentResult
 from tta_pipeline.report.gate.baseline import Results, judge_against
 from tta_pipeline.report.gate.finding import Finding
-from tta_pipeline.report.gate.judged_results import OpenSamples, judge_published, judge_results, name_unit
+from tta_pipeline.report.gate.judged_results import OpenSamples, judge_published, judge_results
 from tta_pipeline.report.gate.limits import judge_limits
-from tta_pipeline.report.significance.judged_cells import recorded_places
 from tta_pipeline.report.significance.paired_tests import Estimate
 from tta_pipeline.report.significance.pairwise import estimate_error
 from tta_pipeline.util.locations import Locations
@@ -62,16 +61,6 @@ class Judge:
         except (RecordError, ManifestError) as error:
             yield Finding(
                 experiment=name, demand="results that can be read", is_kept=False, test="none", reason=str(error)
-            )
-            return
-        lacking = [name_unit(unit) for unit in recorded_places(results) if unit not in own]
-        if lacking and self.gate.needs_labels:
-            yield Finding(
-                experiment=name,
-                demand="labels of all images",
-                is_kept=False,
-                test="records",
-                reason=f"no labels of {first_few(lacking, 3)}: add them by `tta-pipeline results label`",
             )
             return
         yield from judge_limits(self.connection, self.benchmark, name, self.gate, _mean_error(own))
@@ -163,4 +152,4 @@ def _mean_error(own: Results) -> Estimate | None:
     """Return the mean error with its interval over images; None if predictions of a cell are not kept."""
     counted = [each.wrong for each in own.values() if each.in_mean]
     kept = [each for each in counted if each is not None]
-    return estimate_error(kept) if kept and len(kept) == len(counted) else None
+    return estimate_error(kept) if len(kept) == len(counted) else None

@@ -74,19 +74,16 @@ class OpenSamples:
 
 
 def judge_results(results: ExperimentResults, samples: OpenSamples) -> Mapping[Unit, JudgedResult]:
-    """Return the recorded results of an experiment; those without labels are left out.
+    """Return the recorded results of an experiment.
 
     Raises:
         RecordError, ManifestError: see `judge_cell`.
     """
-    found = {unit: _judge(results, place, samples) for unit, place in recorded_places(results).items()}
-    return {unit: each for unit, each in found.items() if each is not None}
+    return {unit: _judge(results, place, samples) for unit, place in recorded_places(results).items()}
 
 
-def _judge(results: ExperimentResults, place: Place, samples: OpenSamples) -> JudgedResult | None:
+def _judge(results: ExperimentResults, place: Place, samples: OpenSamples) -> JudgedResult:
     row = results.row(place)
-    if row.num_correct is None:
-        return None
     wrong = None
     if row.samples_sha256 is not None:
         found = judge_cell(results, place, samples.of(results, place))

@@ -88,7 +88,7 @@ def _interval(
 ) -> tuple[float, float] | tuple[None, None]:
     if column == "mean_error" and mean_error is not None:
         return mean_error.low, mean_error.high
-    if column == "error" and row["error"] is not None:
+    if column == "error":
         return clopper_pearson(row["num_samples"] - row["num_correct"], row["num_samples"])
     if column == "estimated_error":
         return row["estimated_low"], row["estimated_high"]

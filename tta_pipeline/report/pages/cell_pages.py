@@ -8,15 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.report.pages.cells import (
-    CellResults,
-    Entry,
-    by_error,
-    chart_data,
-    class_errors,
-    confusions,
-    read_cells,
-)
+from tta_pipeline.report.pages.cells import CellResults, Entry, chart_data, class_errors, confusions, read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.photographs import TILE, Photograph, write_photographs
 from tta_pipeline.report.pages.rendering import render_page
@@ -85,7 +77,7 @@ def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequen
 def _table(results: CellResults) -> Markup:
     rows = tuple(
         (entry.experiment, _stream(results, entry), *(getattr(entry.row, name) for name in _COLUMNS))
-        for entry in sorted(results.entries, key=by_error)
+        for entry in sorted(results.entries, key=lambda entry: entry.row.error)
     )
     table = drop_obvious_columns(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
     caption = f"Experiments on {results.title}, from the lowest error on"

@@ -75,13 +75,7 @@ class CellResults:
         found: dict[str, Entry] = {}
         for entry in self.entries:
             found.setdefault(entry.experiment, entry)
-        return dict(sorted(found.items(), key=lambda each: by_error(each[1])))
-
-
-def by_error(entry: Entry) -> tuple[bool, float]:
-    """Return where *entry* stands in ascending order of error; results without labels come last."""
-    error = entry.row.error
-    return error is None, error or 0.0
+        return dict(sorted(found.items(), key=lambda each: each[1].row.error))
 
 
 def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
@@ -178,7 +172,7 @@ class ClassErrors:
 
 def class_errors(results: CellResults) -> Sequence[ClassErrors]:
     """Return the classes on which the experiments differ most, in the order of the class map."""
-    counted = {name: entry.row.class_counts for name, entry in results.first.items() if entry.row.class_counts}
+    counted = {name: entry.row.class_counts for name, entry in results.first.items()}
     table = {
         name: [
             1 - correct / num_samples if num_samples else None
@@ -204,7 +198,7 @@ class ChartData:
     """Data of the charts of an experiment on a cell."""
 
     bins: Sequence[tuple[float, float, int]]
-    """Mean confidence, accuracy and number of samples of each confidence bin that has any; none without labels."""
+    """Mean confidence, accuracy and number of samples of each confidence bin that has any."""
     batches: Sequence[tuple[int, float | None, float]]
     """Images so far, accuracy, and milliseconds per image, for consecutive parts of the stream."""
     resets: Sequence[int]
@@ -214,8 +208,7 @@ class ChartData:
 def chart_data(row: Evaluation) -> ChartData:
     """Return the data of the charts of *row*; in a pass over several cells, only the first has batches."""
     bins = row.calibration
-    correct = bins.correct_counts
-    sums = () if correct is None else zip(bins.counts, bins.confidence_sums, correct, strict=True)
+    sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
     return ChartData(
         bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
         batches=_timeline_points(row),
@@ -230,12 +223,12 @@ def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float
         return ()
     num_known = num_samples - np.array(batches.num_unknown or 0)
     seconds = np.array(batches.data_wait_s) + np.array(batches.compute_s)
-    correct = None if batches.num_correct is None else np.array(batches.num_correct)
+    correct = np.array(batches.num_correct)
     last, points = np.cumsum(num_samples), []
     for part in np.array_split(np.arange(len(num_samples)), min(len(num_samples), MAX_POINTS)):
         total = int(num_samples[part].sum())
         known = int(num_known[part].sum())
-        accuracy = None if correct is None or not known else round(float(correct[part].sum() / known), 3)
+        accuracy = round(float(correct[part].sum() / known), 3) if known else None
         points.append((int(last[part[-1]]), accuracy, float(f"{1000 * seconds[part].sum() / total:.3g}")))
     return points
 

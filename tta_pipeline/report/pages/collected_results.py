@@ -35,9 +35,7 @@ class CollectedResults:
     """Results of all cells for comparisons; a few bytes for each prediction."""
 
     units: dict[Unit, UnitFacts] = field(default_factory=dict)
-    evaluated: dict[str, set[Unit]] = field(default_factory=dict)
     errors: dict[str, dict[Unit, float]] = field(default_factory=dict)
-    """By experiment and unit; without those that have no labels."""
     judged: dict[str, dict[str, WrongSamples]] = field(default_factory=dict)
     """By experiment, and by name of the unit."""
     subsets: dict[str, str] = field(default_factory=dict)
@@ -48,10 +46,7 @@ class CollectedResults:
         """Add the results of a cell."""
         for entry in results.entries:
             self.units.setdefault(entry.unit, _unit_facts(results, entry))
-            self.evaluated.setdefault(entry.experiment, set()).add(entry.unit)
             self.subsets[entry.experiment] = entry.row.subset
-            if entry.row.error is None:
-                continue
             self.errors.setdefault(entry.experiment, {})[entry.unit] = entry.row.error
             if entry.judged:
                 self.judged.setdefault(entry.experiment, {})[unit_name(entry.unit)] = _to_judged(entry)
@@ -63,7 +58,7 @@ class CollectedResults:
 
         The database may have the experiment on more cells, evaluated before its streams changed in the benchmark file.
         """
-        return frozenset(self.units[unit].page for unit in self.evaluated.get(experiment, ()))
+        return frozenset(self.units[unit].page for unit in self.errors.get(experiment, ()))
 
     def judged_cells(self) -> Mapping[str, Mapping[str, WrongSamples]]:
         """Return the wrong samples of each experiment with stored predictions, by unit."""

@@ -14,7 +14,6 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
-from tta_pipeline.report.alarm_figures import curves_of_table, wealth_curves
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
     corruption_dots,
@@ -106,8 +105,7 @@ class Findings:
     tables: Mapping[str, Table]
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order; NaN where
-    there are no labels."""
+    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
     intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     """Errors by corruption with their intervals, of the experiments with stored predictions."""
 
@@ -138,7 +136,7 @@ class Findings:
 
     @property
     def means(self) -> Mapping[str, float]:
-        """Mean error by experiment over the cells with labels that count in their set's mean; NaN if none does."""
+        """Mean error by experiment over the shifts that count in the mean of their set; NaN if none does."""
         return {name: _mean(self.in_mean(name).values()) for name in self.errors}
 
     def in_mean(self, experiment: str) -> Mapping[Cell, float]:
@@ -246,23 +244,6 @@ SECTIONS = (
         "well the method's scores tell unknown images from known ones.",
         sql=queries.OPEN_SET,
         draw=lambda _, table: open_set_dots(table),
-    ),
-    ReportSection(
-        name="alarm_wealth",
-        title="Evidence of a shift, without labels",
-        text="A gambler bets that the next confidence ranks higher or lower among the clean ones than chance says. "
-        "Without a shift the wealth stays low, however long one looks; the alarm is raised at 1 / level. Shown are the "
-        "clean images, and the shifts of the highest severity that took longest.",
-        sql=queries.ALARM_WEALTH,
-        has_table=False,
-        draw=lambda _, table: wealth_curves(curves_of_table(table), level=table.column("level")[0]),
-    ),
-    ReportSection(
-        name="alarms",
-        title="Images until the alarm",
-        text="Images of each cell until the alarm was raised, without labels. Images whose clean versions are the "
-        "calibration were left out.",
-        sql=queries.ALARMS,
     ),
     ReportSection(
         name="time",
@@ -407,7 +388,7 @@ def _maps(found: Findings, gathered: CollectedResults) -> Sequence[Mapping[str, 
     return [
         {
             "experiment": experiment,
-            "mean": format_value("error", None if math.isnan(found.means[experiment]) else found.means[experiment]),
+            "mean": format_value("error", found.means[experiment] if found.in_mean(experiment) else None),
             "rows": [
                 (
                     name,
@@ -427,13 +408,11 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
     error = errors.get(cell)
     if error is None:
         return None
-    is_known = not math.isnan(error)
-    background, ink = error_colours(error) if is_known else ("transparent", "inherit")
+    background, ink = error_colours(error)
     page = f"{cell.corruption}-{cell.severity}"
     return {
-        "page": page if page in pages else None, "severity": cell.severity,
-        "error": f"{100 * error:.1f}" if is_known else "no labels", "whole": error if is_known else "",
-        "background": background, "ink": ink,
+        "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.1f}",
+        "whole": error, "background": background, "ink": ink,
     }  # fmt: skip
 
 
@@ -445,8 +424,7 @@ def _read_findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) 
     errors: dict[str, dict[Cell, float]] = {}
     for name, corruption, severity, error, _ in tables["heat_map"].rows:
         if name in benchmark.experiments:
-            known = math.nan if error is None else error
-            errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = known
+            errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = error
     errors = {name: errors[name] for name in _comparable_experiments(benchmark, errors)}
     return Findings(benchmark=benchmark, tables=tables, errors=errors)
 
@@ -472,8 +450,6 @@ def _headline(found: Findings, compared: Pairs) -> str:
     errors = found.in_mean(found.best)
     if not errors:
         return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
-    if math.isnan(found.means[found.best]):
-        return f"{len(found.errors)} experiments on {len(errors)} cells without labels: their errors are not known."
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
         for corruption in {cell.corruption for cell in errors}
@@ -581,6 +557,4 @@ def _samples_of(results: ExperimentResults, cell: Cell) -> tuple[str, Sequence[S
 
 
 def _mean(values: Collection[float]) -> float:
-    """Return the mean of those of *values* that are numbers; NaN if none is."""
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    return sum(values) / len(values) if values else math.nan

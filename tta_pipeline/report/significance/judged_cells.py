@@ -81,15 +81,9 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples | 
         samples: The samples of the cell if already opened; None: they are opened here.
 
     Raises:
-        RecordError: the cell was evaluated without labels; see also `read_predictions`.
-        ManifestError: see `read_predictions`.
+        RecordError, ManifestError: see `read_predictions`.
     """
     row = results.row(place)
-    if row.num_correct is None:
-        raise RecordError(
-            f"{results.experiment_name} at {place.cell.key} was evaluated without labels; expected labels: add them by "
-            "`tta-pipeline results label`"
-        )
     samples = samples or CellSamples.open(results, place.cell)
     kept, index = read_predictions(results, place, row, samples.shard_set), samples.shard_set.index
     order = np.argsort(samples.rank[kept.positions], kind="stable")

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
-from tta_pipeline.results.alarm_record import alarm_columns, watched_cell_columns
 from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
 from tta_pipeline.results.database.schema import arrow_schema
 from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
@@ -26,8 +25,6 @@ _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
 _TUNING = attrgetter(*(field.path for field in tuning_columns()))
 _TRIAL = attrgetter(*(field.path for field in trial_columns()))
 _CHOICE = attrgetter(*(field.path for field in choice_columns()))
-_WATCHED = attrgetter(*(field.path for field in alarm_columns()))
-_WATCHED_CELL = attrgetter(*(field.path for field in watched_cell_columns()))
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
     [
@@ -57,9 +54,6 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     tunings = [(listed, record) for listed, record in read if record.tuning is not None]
     if tunings:
         yield from _tunings(tunings)
-    watched = [(listed, record) for listed, record in read if record.watched is not None]
-    if watched:
-        yield from _alarms(watched)
     others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for _, record in read:
         if record.kind in ("loader_benchmarks", "shard_sets"):
@@ -80,10 +74,8 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     ]  # fmt: skip
     yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
     keys = [listed[:2] for listed, *_ in found]
-    counted = [(key, row.class_counts) for key, (*_, row) in zip(keys, found, strict=True) if row.class_counts]
-    if counted:
-        counts = [(each.num_samples, each.num_correct) for _, each in counted]
-        yield "class_results", _to_table([key for key, _ in counted], _KEY, counts, _COUNTS)
+    counts = [(row.class_counts.num_samples, row.class_counts.num_correct) for *_, row in found]
+    yield "class_results", _to_table(keys, _KEY, counts, _COUNTS)
     timed = [(key, row.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.batches.num_samples]
     if timed:
         yield "batch_results", _to_table([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
@@ -149,24 +141,6 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
                 for trial in run.trials
             ],
             arrow_schema("tuning_trials"),
-        ),
-    )  # fmt: skip
-
-
-def _alarms(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
-    found = [(listed, record, run) for listed, record in read if (run := record.watched)]
-    yield (
-        "alarms",
-        _to_table(
-            [
-                (
-                    *listed[:2], record.run_id, *_WATCHED(run), *_WATCHED_CELL(cell), _parse_utc(record.started_at),
-                    _as_json(record.versions),
-                )
-                for listed, record, run in found
-                for cell in run.cells
-            ],
-            arrow_schema("alarms"),
         ),
     )  # fmt: skip
 

@@ -11,7 +11,6 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.results.alarm_record import alarm_columns, watched_cell_columns
 from tta_pipeline.results.evaluation_record import MAX_ERROR_DRIFT, MIN_EARLIER, MIN_SPEED_RATIO, RULES, columns
 from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
@@ -135,13 +134,6 @@ _DECLARED = (
         "compared them. Folder, sequence, criterion and images are the key",
         _OF_CHOICE, choice_columns(),
     ),
-    _DeclaredTable(
-        "alarms",
-        "One row for each cell that the alarm of a benchmark watched. Folder, sequence, corruption and severity are "
-        "the key",
-        _of_runs("look at the benchmark", "looked"), (*alarm_columns(), *watched_cell_columns()), _WHEN,
-        ("alarm_at <= num_samples",),
-    ),
 )  # fmt: skip
 
 
@@ -245,7 +237,7 @@ def quoted(text: str) -> str:
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Give each uncommented column of a view the comment of a table's column with that name.
 
-    The table is the one whose latest rows the view shows, or else the first of `alarms`, `evaluations`, `shard_sets`,
+    The table is the one whose latest rows the view shows, or else the first of `evaluations`, `shard_sets`,
     `training_runs` and `tunings` with such a column.
     """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
@@ -255,7 +247,7 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
         FROM duckdb_columns() AS c
         JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
         JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND
-            t.table_name IN ('alarms', 'evaluations', 'shard_sets', 'training_runs', 'tunings')
+            t.table_name IN ('evaluations', 'shard_sets', 'training_runs', 'tunings')
         WHERE c.comment IS NULL
         GROUP BY ALL
         """

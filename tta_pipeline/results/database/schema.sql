@@ -199,7 +199,7 @@ CREATE TABLE batch_results (
     data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
     host_to_device_s DOUBLE[] NOT NULL CHECK (len(host_to_device_s) = len(num_samples)),
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
-    num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples)),
+    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples)),
     num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
     num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples)),
     num_unknown INTEGER[] CHECK (len(num_unknown) = len(num_samples)),
@@ -215,7 +215,7 @@ COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the or
 COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
-COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL without labels';
+COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch';
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, which count as neither correct nor wrong; NULL if there are none';

@@ -18,12 +18,6 @@ WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = tunings.folder AN
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, experiment ORDER BY sequence DESC) = 1;
 COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of the experiment is set aside';
 
-CREATE VIEW latest_alarms AS
-SELECT * FROM alarms
-WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = alarms.folder AND later.sequence > alarms.sequence)
-QUALIFY sequence = max(sequence) OVER (PARTITION BY benchmark, shift_set, experiment);
-COMMENT ON VIEW latest_alarms IS 'The newest look at each cell that an alarm watches, unless a later record of the experiment is set aside';
-
 CREATE VIEW shifts AS
 SELECT NULL AS benchmark, * FROM published_shifts
 UNION ALL
@@ -835,7 +829,6 @@ WITH delays AS (
     SELECT * REPLACE (num_samples - num_unknown AS num_samples), greatest(0, compute_s - budget_s) AS overhead_s
     FROM evaluation_batches
     SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
-    WHERE num_correct IS NOT NULL
 ),
 valued AS (
     SELECT

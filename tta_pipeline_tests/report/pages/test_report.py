@@ -50,7 +50,7 @@ from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
 
 SOMETIMES = (
-    "stream_progress", "open_set", "alarm_wealth", "alarms", "loaders", "tuning", "tuning_criteria", "training",
+    "stream_progress", "open_set", "loaders", "tuning", "tuning_criteria", "training",
     "learning_curves",
 )  # fmt: skip
 """Sections of results that few benchmarks have."""

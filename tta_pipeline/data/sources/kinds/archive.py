@@ -14,13 +14,7 @@ from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set
 from tta_pipeline.data.sources.detect import Inspection, find_split_set, inspect_archive
-from tta_pipeline.data.sources.kinds.clean_images import (
-    ClassesOfFiles,
-    Clean,
-    ListedBySplit,
-    PerhapsUnlabelled,
-    add_clean_and_train,
-)
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, ListedBySplit, add_clean_and_train
 from tta_pipeline.data.sources.kinds.npy import NpyImages, open_arrays, survey_arrays
 from tta_pipeline.data.sources.listed_images import ListedImages
 from tta_pipeline.data.sources.listing import Source
@@ -33,7 +27,7 @@ from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 
-class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
+class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
     """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
@@ -99,8 +93,7 @@ class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
-        if not self.is_unlabelled:
-            self.require_classes_of_flat(self.layout)
+        self.require_classes_of_flat(self.layout)
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
@@ -198,8 +191,6 @@ class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
 
     def _with_names(self, images: ArchivedImages, at: SourceContext) -> Source:
         """Return *images* with the classes of the split, or with class names in place of numbers."""
-        if self.is_unlabelled:
-            return images
         split = self._split(at)
         return resolve_class_numbers(images, at) if split is None else ListedImages(source=images, split=split)
 
@@ -222,7 +213,6 @@ class ArchiveSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
             folders=_folders(at),
             may_be_whole=not self.is_one_set and split is None and at.shift_set.is_undivided,
             class_pattern=self.class_pattern,
-            is_unlabelled=self.is_unlabelled,
             named=at.classes,
             progress=at.progress,
         )

@@ -118,25 +118,6 @@ class ListedBySplit(ConfigModel):
             )
 
 
-class PerhapsUnlabelled(ClassesOfFiles):
-    """Fields with the classes of images that may have none."""
-
-    labels: Literal["none"] | None = None
-    """`none`: no image has a class yet, whatever folder it is in; the benchmark's `classes` names what a model
-    predicts. Labels that come later are added by `results label`."""
-
-    @model_validator(mode="after")
-    def _has_classes_or_none(self) -> Self:
-        if self.is_unlabelled and (self.ground_truth is not None or self.class_pattern is not None):
-            raise ValueError("found labels none and ground_truth or class_pattern; expected one of them")
-        return self
-
-    @property
-    def is_unlabelled(self) -> bool:
-        """Whether no image has a class."""
-        return self.labels == "none"
-
-
 class CleanImages(ClassesOfFiles):
     """Uncorrupted images for testing or training, in a folder or archive. A path alone is short for `{path: ...}`."""
 

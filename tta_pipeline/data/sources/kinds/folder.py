@@ -16,13 +16,7 @@ from tta_pipeline.data.sources.detect import (
     read_image_sizes,
 )
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
-from tta_pipeline.data.sources.kinds.clean_images import (
-    ClassesOfFiles,
-    Clean,
-    ListedBySplit,
-    PerhapsUnlabelled,
-    add_clean_and_train,
-)
+from tta_pipeline.data.sources.kinds.clean_images import ClassesOfFiles, Clean, ListedBySplit, add_clean_and_train
 from tta_pipeline.data.sources.listed_images import ListedImages
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
@@ -32,7 +26,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
 
-class FolderSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
+class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
     Without severities, `<root>/<shift>/<class>/<name>`; for a set with a single shift, also `<root>/<class>/<name>`.
@@ -136,14 +130,8 @@ class FolderSource(ListedBySplit, PerhapsUnlabelled, ImagesSection):
 
     def _with_classes(self, tree: FolderTree, at: SourceContext) -> Source:
         by_file = self.classes_by_file()
-        known = replace(
-            tree,
-            class_pattern=self.class_pattern,
-            classes_by_file=by_file,
-            is_unlabelled=self.is_unlabelled,
-            named=at.classes,
-        )
-        return known if self.is_unlabelled else resolve_class_numbers(known, at)
+        known = replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
+        return resolve_class_numbers(known, at)
 
     def _tree(self, at: SourceContext) -> FolderTree:
         root = self.root.expanduser()

@@ -1,1 +1,0 @@
-"""An alarm for streams without labels: a sequential test on confidences, from kept predictions."""
