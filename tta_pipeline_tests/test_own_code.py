@@ -64,7 +64,6 @@ READ_ONLY = (
     "doctor",
     "models check mine mine --limit 20",
     "clean --dry-run",
-    "gate mine --experiment mirrored --max mean_error=1",
     "results publish mine ../published",
     "shards publish mine ../data-set",
     "results reproduce ../published/mirrored --cell 'contrast|5'",

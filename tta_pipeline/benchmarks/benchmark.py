@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
-from tta_pipeline.benchmarks.gate_settings import Gate
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
@@ -61,8 +60,6 @@ class Benchmark(ConfigModel):
     tuning: dict[Name, Tuning] = Field(default_factory=dict)
     """Experiments whose hyperparameters are chosen on held-out shifts, which the shift set holds out and `corruptions`
     does not have. An experiment with `tuned` uses the chosen hyperparameters."""
-    gate: Gate = Gate()
-    """What the results must keep to, for the verb `gate`; it decides no result."""
 
     @model_validator(mode="before")
     @classmethod

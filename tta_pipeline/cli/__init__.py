@@ -13,7 +13,6 @@ from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.fetch_results import fetch_results
 from tta_pipeline.cli.fetch_shards import fetch_shards
-from tta_pipeline.cli.gate import gate
 from tta_pipeline.cli.init import init
 from tta_pipeline.cli.list_experiments import list_experiments
 from tta_pipeline.cli.make_shards import make_shards
@@ -64,7 +63,7 @@ _SECTIONS = {
         "new-benchmark": new_benchmark, "download": download, "shards": _SHARDS, "models": _MODELS,
     },
     "Evaluate": {"run": run, "evaluate": evaluate, "tune": tune},
-    "Results": {"metrics": metrics, "compare": compare, "gate": gate, "why": why, "results": _RESULTS},
+    "Results": {"metrics": metrics, "compare": compare, "why": why, "results": _RESULTS},
     "Machines": {"submit": submit},
     "Care": {"init": init, "doctor": doctor, "clean": clean},
 }  # fmt: skip

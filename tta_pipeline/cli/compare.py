@@ -1,5 +1,6 @@
 """The verb `compare`."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,7 @@ _RUN_COLUMNS = (
         "tta-pipeline compare tent norm",
         "tta-pipeline compare tent norm --benchmark digits_c --corruption fog",
         "tta-pipeline compare tent norm --corruption fog --classes --rows 5",
+        "tta-pipeline compare released candidate --benchmark mine --fail-if-worse 1",
         "tta-pipeline compare --runs 5a0c2f51 91be7d30",
     ],
 )
@@ -41,6 +43,8 @@ _RUN_COLUMNS = (
 @click.option("--classes", "by_class", is_flag=True, help="A line for each class, the largest changes first.")
 @click.option("--runs", "are_runs", is_flag=True, help="A and B are runs: show the cells that both evaluated, side by "
               "side. The beginning of a run's id is enough.")  # fmt: skip
+@click.option("--fail-if-worse", "points", type=click.FloatRange(0, 100), metavar="POINTS", help="Exit with status 1 "
+              "unless it is shown that B is not worse than A by more than POINTS percentage points.")  # fmt: skip
 @with_output
 @plain_errors
 def compare(
@@ -52,6 +56,7 @@ def compare(
     by_cell: bool,
     by_class: bool,
     are_runs: bool,
+    points: float | None,
     output: Output,
 ) -> None:
     """Compare two experiments, or two runs: is one better?
@@ -59,10 +64,14 @@ def compare(
     Experiments A and B are compared on the same samples of the same streams. The answer is a sentence: which one is
     better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
     that has both.
+
+    For a CI, --fail-if-worse asks whether B may replace A in one benchmark: the upper end of the 95 % interval of the
+    mean error of B minus that of A must lie below POINTS.
     """
-    if are_runs and (benchmark or corruption or by_cell or by_class):
+    if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(
-            "found --runs with --benchmark, --corruption, --cells or --classes; expected them with experiments"
+            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected them with "
+            "experiments"
         )
     if by_cell and by_class:
         raise click.UsageError("found --cells and --classes; expected one of them")
@@ -70,7 +79,7 @@ def compare(
     if are_runs:
         _compare_runs(locations, (first, second), output)
         return
-    found = _pair_cells(locations, (first, second), benchmark, corruption)
+    found = _pair_cells(locations, (first, second), benchmark, corruption, needs_one=points is not None)
     answers = [each.pooled() for each in found]
     if by_cell or by_class:
         details = [each.by_cell() if by_cell else each.by_class() for each in found]
@@ -78,6 +87,10 @@ def compare(
         details = [() if corruption else each.by_corruption() for each in found]
     rows = [row for answer, others in zip(answers, details, strict=True) for row in (answer, *others)]
     _write_comparisons(rows, [_say_answer(each, len(answers)) for each in answers], output)
+    if points is not None:
+        (answer,) = answers
+        say(answer.say_margin(points))  # on standard error: a program reads the answer
+        sys.exit(0 if answer.keeps_margin(points) else 1)
 
 
 def _compare_runs(locations: Locations, beginnings: tuple[str, str], output: Output) -> None:
@@ -109,22 +122,31 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
 
 
 def _pair_cells(
-    locations: Locations, names: tuple[str, str], benchmark: str | None, corruption: str | None
+    locations: Locations, names: tuple[str, str], benchmark: str | None, corruption: str | None, *, needs_one: bool
 ) -> "Sequence[PairedCells]":
-    """Return the common cells of two experiments, of one corruption or of all, in one benchmark or in each."""
+    """Return the common cells of two experiments, of one corruption or of all, in one benchmark or in each.
+
+    If *needs_one*, no choice among benchmarks is made for the user: what is not evaluated or faulty would be left out.
+    """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.report.significance.versus import common_corruptions, pair_cells
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
-    say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
+    left_out = [fault.sentence for fault in loaded.faults if fault.experiment in (None, *names)]
+    say_left_out(left_out)
     asked = [loaded.benchmark(benchmark)] if benchmark else list(loaded.benchmarks.values())
     known_names = dict.fromkeys(name for each in asked for name in each.experiments)
     if unknown := [name for name in names if name not in known_names]:
         choice = name_choices(unknown, known_names, listed_in="`tta-pipeline results list BENCHMARK`")
         raise click.UsageError(f"found no experiment {' and no '.join(unknown)}; expected one of {choice}")
     both = [each for each in asked if set(names) <= set(each.experiments)]
+    if needs_one and not benchmark and (left_out or len(both) > 1):
+        raise click.UsageError(
+            f"found --fail-if-worse without --benchmark, {len(both)} benchmarks with both experiments, and "
+            f"{len(left_out)} faulty files or experiments; expected one benchmark: name it"
+        )
     pairs = [
         [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
         for each in both

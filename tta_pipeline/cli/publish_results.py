@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--robustbench", "is_robustbench", is_flag=True, help="Add entries for the model_info of RobustBench's "
               "repository.")  # fmt: skip
 @click.option("--predictions", "with_predictions", is_flag=True, help="Add the prediction of each sample, which a "
-              "paired test by `gate --no-worse-than` needs; up to 8 bytes for each sample.")  # fmt: skip
+              "paired test needs; up to 8 bytes for each sample.")  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_results(

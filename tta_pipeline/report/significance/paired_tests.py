@@ -126,39 +126,6 @@ def largest_unseen_share(num_images: int) -> float:
     return float(1 - (LEVEL / 2) ** (1 / num_images))
 
 
-def clopper_pearson(count: int, total: int) -> tuple[float, float]:
-    """Return the exact 95 % interval of a share of which *count* of *total* samples are known (Clopper and Pearson)."""
-    from scipy.special import betaincinv
-
-    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, LEVEL / 2))
-    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1 - LEVEL / 2))
-    return low, high
-
-
-def estimate_from_counts(cells: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> Estimate:
-    """Estimate the mean over *cells* of the error of B minus the error of A, from counts alone.
-
-    The interval of a difference is that of Agresti and Caffo 2000, "Simple and effective confidence intervals for
-    proportions and differences of proportions", as if A and B had seen different images: on the same images it is wider
-    than a paired one unless their errors exclude each other. Cells count as wholly dependent, since severities show the
-    same images: the standard deviation of their mean is at most the mean of theirs.
-
-    Args:
-        cells: Numbers of wrong samples and of samples of A, and those of B, for each cell.
-    """
-    from scipy.special import ndtr, ndtri
-
-    wrong, total = np.moveaxis(np.array(cells, float), 2, 0)  # each of shape (cells, 2)
-    mean = float(np.diff(wrong / total).mean())
-    shares = (wrong + 1) / (total + 2)
-    center = float(np.diff(shares).mean())
-    deviation = float(np.sqrt((shares * (1 - shares) / (total + 2)).sum(1)).mean())
-    half = float(ndtri(1 - LEVEL / 2)) * deviation
-    low, high = min(mean, center - half), max(mean, center + half)
-    p_value = float(2 * ndtr(-abs(center) / deviation))
-    return Estimate(mean=mean, low=low, high=high, p_value=p_value, standard_error=deviation)
-
-
 def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Return the percentiles between which 95 % of the resampled *means* lie."""
     low, high = np.quantile(means, (LEVEL / 2, 1 - LEVEL / 2))

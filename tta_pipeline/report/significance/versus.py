@@ -85,9 +85,30 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The verdict of this row, in a sentence."""
-        where = "over their common cells" if self.corruption == MEAN else f"on {self.corruption}"
         names = (self.experiment_a, self.experiment_b)
-        return say_verdict(names, (self.error_a, self.error_b), self.change, where=where)
+        return say_verdict(names, (self.error_a, self.error_b), self.change, where=self._where)
+
+    def keeps_margin(self, points: float) -> bool:
+        """Return whether it is shown that B is not worse than A by more than *points* percentage points.
+
+        The test of non-inferiority by an interval, whose upper end must lie below the margin: Piaggio et al. 2012,
+        "Reporting of noninferiority and equivalence randomized trials".
+        """
+        return 100 * self.error_change_high < points
+
+    def say_margin(self, points: float) -> str:
+        """Return in a line whether `keeps_margin` holds, with the interval that decides it."""
+        low, change, high = (100 * each for each in (self.error_change_low, self.error_change, self.error_change_high))
+        verdict = "passed:" if self.keeps_margin(points) else "failed: it is not shown that"
+        margin = f"{points:g} point{'' if points == 1 else 's'}"
+        return (
+            f"{verdict} {self.experiment_b} is not worse than {self.experiment_a} by more than {margin}: mean error "
+            f"{self._where} changes by {change:+.2f} points, 95% interval {low:+.2f} to {high:+.2f}"
+        )
+
+    @property
+    def _where(self) -> str:
+        return "over their common cells" if self.corruption == MEAN else f"on {self.corruption}"
 
 
 @dataclass(frozen=True, kw_only=True)

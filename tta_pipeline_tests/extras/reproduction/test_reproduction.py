@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.extras.reproduction.result import ExperimentResult
 from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.shards.shard_set import ShardSet
@@ -204,6 +205,21 @@ def test_the_result_is_that_of_the_records(root: Path, published: Path):
     assert len(result.cells) == 5
     table = pq.read_table(published / "tent" / "cells.parquet")
     assert [cell.predictions_sha256 for cell in result.cells] == table["predictions_sha256"].to_pylist()
+
+
+def test_the_prediction_of_each_sample_is_published_if_it_is_asked_for(root: Path, published: Path, tmp_path: Path):
+    """A file for each cell, with the hash that the result names; else there is none."""
+    asked = ("--experiment", "tent", "--predictions")
+    assert ask(root, "results", "publish", "small", str(tmp_path / "out"), *asked).exit_code == 0
+
+    folder = tmp_path / "out" / "tent"
+    for cell in ExperimentResult.read(folder).cells:
+        kept = SamplePredictions.read(
+            folder / "predictions" / f"{cell.samples_sha256}.parquet", sha256=str(cell.samples_sha256)
+        )
+        assert kept.sha256 == cell.predictions_sha256
+    assert "predictions/" in (folder / "README.md").read_text()
+    assert not (published / "tent" / "predictions").exists()
 
 
 def test_the_folder_above_names_the_published_ones(published: Path):

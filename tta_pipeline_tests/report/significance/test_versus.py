@@ -153,8 +153,61 @@ def test_who_compares_on_some_of_the_seeds_is_told(sweep: Project, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("names", "points", "passes"),
+    [
+        (("source", "norm"), "0", True),  # the second is better, more than chance
+        (("norm", "source"), "1", False),
+        (("norm", "source"), "above", True),
+        (("norm", "source"), "below", False),
+        (("tent", "tent"), "0", False),  # equal predictions do not show that other images would have equal ones
+    ],
+)
+def test_a_ci_fails_unless_the_second_is_shown_to_be_no_worse(ask: Ask, names: tuple, points: str, *, passes: bool):
+    """The upper end of the interval decides, and a line says so; the answer is as it is without the option."""
+    asked = (*names, "--benchmark", "small", "--json")
+    plain = ask(*asked)
+    high = 100 * json.loads(plain.stdout)[0]["error_change_high"]
+    points = {"above": f"{high + 0.01}", "below": f"{high - 0.01}"}.get(points, points)
+
+    done = ask(*asked, "--fail-if-worse", points)
+
+    assert (0, 0 if passes else 1) == (plain.exit_code, done.exit_code)
+    assert plain.stdout == done.stdout
+    verdict = done.stderr.splitlines()[-1]
+    assert verdict.startswith("passed" if passes else "failed")
+    assert verdict.endswith(f"to {high:+.2f}")
+
+
+def test_a_ci_can_ask_about_one_corruption(ask: Ask):
+    """Whose severities are one test, with an interval of their own."""
+    asked = ("norm", "source", "--benchmark", "small", "--corruption", "contrast")
+    (pooled,) = json.loads(ask(*asked, "--json").stdout)
+
+    found = [ask(*asked, "--fail-if-worse", f"{100 * pooled['error_change_high'] + more}") for more in (-0.01, 0.01)]
+
+    assert [1, 0] == [each.exit_code for each in found]
+    assert all(" on contrast " in each.stderr for each in found)
+
+
+@pytest.mark.parametrize("named", [(), ("--benchmark", "small")], ids=["no benchmark", "a benchmark"])
+def test_a_ci_is_not_answered_by_what_happens_to_be_there(sweep: Project, tmp_path: Path, named: tuple[str, ...]):
+    """Where other files are faulty, or have experiments of these names, the benchmark must be named."""
+    project = copied_results(sweep, tmp_path)
+    project.add_benchmark("other", SMALL.replace("title:", "titel:"))
+    asked = ["compare", "source", "norm", "--fail-if-worse", "1", *named]
+
+    found = CliRunner().invoke(main, asked, env=project.environment)
+
+    assert (0 if named else 2) == found.exit_code
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
-    [(("--cells", "--classes"), "expected one of them"), (("--runs", "--cells"), "expected them with experiments")],
+    [
+        (("--cells", "--classes"), "expected one of them"),
+        (("--runs", "--cells"), "expected them with experiments"),
+        (("--runs", "--fail-if-worse", "1"), "experiments"),
+    ],
 )
 def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[str, ...], said: str):
     """By name."""

@@ -1,1 +1,0 @@
-"""Tests of tta_pipeline.report.gate."""
