@@ -45,7 +45,7 @@ def main() -> None:
     methods = {
         name: build(name, model(), num_classes=NUM_CLASSES, source_data=source_data, **SETTINGS.get(name, {}))
         for name, entry in METHODS.items()
-        if entry.runs_on_any_network  # the others have no ResNet
+        if entry.needs == "any"  # the others have no ResNet
     }
     ways: dict[str, Predict] = {name: method.predict for name, method in methods.items()}
     ways |= {f"{name}, bare loop": make(source_data) for name, make in BARE_LOOPS.items()}

@@ -52,9 +52,7 @@ def _add_shift_set(locations: Locations, num_corruptions: int) -> None:
 
 def _benchmark() -> str:
     """Return a benchmark file with 90 experiments on folders of images, which need not exist."""
-    methods = [name for name, entry in METHODS.items() if entry.runs_on_any_network and entry.source_data == "unused"][
-        :30
-    ]
+    methods = [name for name, entry in METHODS.items() if entry.needs == "any" and entry.source_data == "unused"][:30]
     return yaml.safe_dump(
         {
             "title": "Many assets",

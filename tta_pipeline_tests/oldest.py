@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-USERS_EXTRAS = ("clip", "onnx", "postgres", "remote", "timm")
+USERS_EXTRAS = ("clip", "postgres", "remote", "timm")
 TOOLS_EXTRA = "dev"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _AT_LEAST = re.compile(r">=([0-9.]+)")

@@ -55,9 +55,7 @@ def test_a_package_of_all_loaders_and_models_fits_them_all():
 def test_the_oldest_version_of_everything_that_users_install_can_be_asked_for():
     """Each requirement has one, allows it, and is there once; `make test-oldest` installs them."""
     oldest = [line.split("==") for line in oldest_constraints()]
-    wanted = [
-        Requirement(each) for extra in ("", "clip", "onnx", "postgres", "remote", "timm") for each in EXTRAS[extra]
-    ]
+    wanted = [Requirement(each) for extra in ("", "clip", "postgres", "remote", "timm") for each in EXTRAS[extra]]
 
     assert len(oldest) == len({name for name, _ in oldest})
     assert {} == {

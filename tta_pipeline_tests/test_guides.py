@@ -96,7 +96,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
     sections = {name: section for text in texts for name, section in yaml.safe_load(text)["models"].items()}
     models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
 
-    kinds = ["onnx", "exported", "http", "python", "checkpoint", "hf", "open_clip", "transformers"]
+    kinds = ["python", "checkpoint", "hf", "open_clip", "transformers"]
     assert kinds == [model.kind for model in models.values()]
     assert (2, 7) == make_untrained(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
 

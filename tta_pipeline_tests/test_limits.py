@@ -56,7 +56,6 @@ ALLOWED = {
     ("loading/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
     ("report/figure_style.py", "Image.open"): "a chart that was drawn the moment before",
     ("data/corruptions/digital.py", "Image.open"): "an image that was encoded the moment before",
-    ("models/exported_models.py", "zipfile.ZipFile"): "its list of members, of a file whose hash was compared",
     ("data/sources/zip_members.py", "zipfile.ZipFile"): "a file that refuses to read more at once than a limit",
     ("data/sources/kinds/huggingface.py", "ParquetFile"): "read in batches",
     ("data/sources/kinds/huggingface.py", "read_schema"): "the footer alone",

@@ -25,6 +25,7 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.methods.own_method import Mirrored
+from tta_pipeline_tests.models.onnx_file import write_onnx
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -106,6 +107,7 @@ def test_examples_print_what_they_say(
     given = {
         "compare_methods": (shards / "contrast/5", model, tmp_path / "methods.png"),
         "continual": (model, shards / "gaussian_noise/5", shards / "contrast/5"),
+        "onnx_model": (tmp_path / "network.onnx", shards / "contrast/5"),
         "own_method": (shards / "contrast/5", model),
         "own_model": (shards / "contrast/5",),
         "query_results": (sweep.locations.root,),
@@ -115,6 +117,7 @@ def test_examples_print_what_they_say(
     }[example.stem]
     monkeypatch.setattr(sys, "argv", [str(example), *map(str, given)])
     monkeypatch.syspath_prepend(example.parent)
+    write_onnx(tmp_path / "network.onnx", torch.nn.Linear(3 * 32 * 32, 10))
     publish_metrics(sweep.locations)
 
     runpy.run_path(str(example), run_name="__main__")

@@ -36,7 +36,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NOT_HERE = "not here: this kind of device has none"
 OF_VIEWS = ("memo", "ttaug", "cotta")
 """Methods that run each image through the network dozens of times."""
-ON_ANY_NETWORK = tuple(name for name, entry in METHODS.items() if entry.runs_on_any_network)
+ON_ANY_NETWORK = tuple(name for name, entry in METHODS.items() if entry.needs == "any")
 """Methods that run on any network."""
 FEW: Mapping[str, Mapping[str, object]] = {
     "memo": {"num_augmentations": 4},

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.benchmarks.deployed_specs import DeployedModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
@@ -150,9 +149,6 @@ class Benchmark(ConfigModel):
             yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
-        model = self.models.get(experiment.model)
-        if isinstance(model, DeployedModel):
-            yield from _problems_of_deployed(f"experiments.{name}", experiment, model)
 
     def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)
@@ -357,18 +353,6 @@ class Benchmark(ConfigModel):
     def source_model_asset(self, model: str) -> str:
         """Return the key, below the benchmark's, of the asset that trains *model*: with its name if there are more."""
         return f"source_model/{model}" if len(self.trained_models) > 1 else "source_model"
-
-
-def _problems_of_deployed(where: str, experiment: Experiment, model: DeployedModel) -> Iterator[str]:
-    """Yield why *experiment*, at *where* in the file, cannot have *model*, whose layers are closed."""
-    if problem := experiment.entry.problem_of_closed(experiment.method, called=model.called, gives=model.gives):
-        yield f"{where}: {problem}"
-    for field, usual in (("precision", "fp32"), ("compile", "off")):
-        if (found := getattr(experiment, field)) != usual:
-            yield (
-                f"{where}.{field} is {found}, and the model is {model.called}, which PyTorch does not compute; "
-                f"expected {usual}"
-            )
 
 
 def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:

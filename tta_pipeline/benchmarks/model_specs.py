@@ -4,14 +4,25 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.benchmarks.channel_statistics import Deviation, Mean
-from tta_pipeline.benchmarks.deployed_specs import AnyDeployed
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import Name
+
+
+def _refuse_eight_bits(value: object) -> object:
+    if isinstance(value, int | float) and value > 1:
+        raise ValueError(
+            f"found {value:g}; expected at most 1, since pixels lie in [0, 1] before they are normalised: divide a "
+            "mean or deviation of pixels up to 255 by 255"
+        )
+    return value
+
+
+Mean = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refuse_eight_bits)]
+Deviation = Annotated[float, Field(gt=0, le=1), BeforeValidator(_refuse_eight_bits)]
 
 
 class SmallNetwork(ConfigModel):
@@ -270,5 +281,5 @@ class TrainedModel(Recipe):
 
 AnyZeroShot = OpenClipModel | TransformersModel
 """A classifier whose last layer is made of texts."""
-AnyModel = Annotated[TrainedModel | AnyPretrained | AnyZeroShot | AnyDeployed, Field(discriminator="kind")]
+AnyModel = Annotated[TrainedModel | AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
 """A model to evaluate."""

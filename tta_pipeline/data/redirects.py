@@ -19,7 +19,7 @@ _ODD = re.compile(r"[\\\s\x00-\x20\x7f]")
 """Characters at which libraries disagree about where the host ends."""
 
 
-class Server(NamedTuple):
+class _Server(NamedTuple):
     """The server at a URL."""
 
     scheme: str
@@ -28,11 +28,6 @@ class Server(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}:{self.port}"
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Its names in a list of hosts: for all ports, and with its port."""
-        return frozenset((self.host, f"{self.host}:{self.port}"))
 
 
 def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
@@ -46,16 +41,16 @@ def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
         there: Absolute URL of the redirect's target.
         is_hub: Whether *here* belongs to the Hub, whatever its host is.
     """
-    origin, target = parse_server(here), parse_server(there)
+    origin, target = _parse_server(here), _parse_server(there)
     if origin is None or target is None:
         return "a redirect to something other than a web address; expected an http or https URL: correct the server"
-    if target in (origin, *([Server("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
+    if target in (origin, *([_Server("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
         return ""
     if origin.scheme == "https" and target.scheme == "http":
         return f"a redirect from {origin} to {target}; expected no redirect from https to http: correct the server"
     if (is_hub or _is_of_hub(origin.host)) and target.scheme == "https" and _is_of_hub(target.host):
         return ""
-    if target.names & listed_hosts(REDIRECT_HOSTS_VARIABLE):
+    if {target.host, f"{target.host}:{target.port}"} & _allowed_hosts():
         return ""
     return (
         f"a redirect from {origin} to {target}; expected no redirect to another host or port: give the address there, "
@@ -63,7 +58,7 @@ def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
     )
 
 
-def parse_server(url: str) -> Server | None:
+def _parse_server(url: str) -> _Server | None:
     """Return the server at *url*; None if it is no web address, or a host in it can be read in two ways."""
     try:
         parts = urlsplit(url)
@@ -72,12 +67,11 @@ def parse_server(url: str) -> Server | None:
         return None
     if _ODD.search(url) or parts.scheme not in _PORTS or not parts.hostname:
         return None
-    return Server(parts.scheme, parts.hostname, port)
+    return _Server(parts.scheme, parts.hostname, port)
 
 
-def listed_hosts(variable: str) -> set[str]:
-    """Return the hosts, `host` or `host:port`, that the environment *variable* lists, separated by commas."""
-    return {name.strip().lower() for name in os.environ.get(variable, "").split(",")} - {""}
+def _allowed_hosts() -> set[str]:
+    return {name.strip().lower() for name in os.environ.get(REDIRECT_HOSTS_VARIABLE, "").split(",")} - {""}
 
 
 def _is_of_hub(host: str) -> bool:

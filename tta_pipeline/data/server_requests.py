@@ -1,9 +1,9 @@
 """Requests to servers: patient, bounded, and only to hosts that the user has named.
 
-Every byte that arrives from a server comes through here: ranges of shards, records in a bucket, published archives, and
-answers of models. A URL is opened only by the library of its scheme. Keys, profiles and endpoints come from the usual
-places of these libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings; what is sent to a model, from
-`model_hosts` alone. Redirects to another host are not followed; see `redirects`.
+Every byte that arrives from a server comes through here: ranges of shards, records in a bucket, published archives. A
+URL is opened only by the library of its scheme. Keys, profiles and endpoints come from the usual places of these
+libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings. Redirects to another host are not followed; see
+`redirects`.
 """
 
 import asyncio
@@ -12,11 +12,9 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urljoin
 
 from tta_pipeline.data.redirects import redirect_problem
 from tta_pipeline.errors import PipelineError, StreamError
@@ -30,8 +28,7 @@ _LISTEN_S = 0.5
 """Longest wait for a result before Python checks for a signal."""
 _BUSY = (408, 425, 429)
 """Status codes below 500 that ask the client to retry."""
-_OK, _PARTIAL, _MISSING, _NO_SUCH_RANGE = 200, 206, 404, 416
-_USER_AGENT = "tta-pipeline"
+_PARTIAL, _MISSING, _NO_SUCH_RANGE = 206, 404, 416
 _NUM_AT_ONCE = 16
 _IS_HUB = "is_hub"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(?:(\d+)|\*)")
@@ -81,11 +78,9 @@ def start_coroutine(work: Coroutine[Any, Any, Result]) -> Any:
     return asyncio.run_coroutine_threadsafe(work, get_loop())
 
 
-async def gather_bounded(
-    works: Sequence[Coroutine[Any, Any, Result]], *, num_at_once: int = _NUM_AT_ONCE
-) -> list[Result]:
-    """Run *works* with at most *num_at_once* at once and return their results; the first error cancels the others."""
-    places = asyncio.Semaphore(num_at_once)
+async def gather_bounded(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Run *works* with at most 16 at once and return their results; the first error cancels the others."""
+    places = asyncio.Semaphore(_NUM_AT_ONCE)
 
     async def placed(work: Coroutine[Any, Any, Result]) -> Result:
         async with places:
@@ -187,91 +182,11 @@ async def open_web_answer(
         StreamError: the server redirects to a host that the user has not named.
         aiohttp.ClientError, TimeoutError: the server refuses or does not answer.
     """
-    asked = {"Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **headers}
+    asked = {"Accept-Encoding": "identity", "User-Agent": "tta-pipeline", **headers}
     session = await open_file_system("https").set_session()
     async with session.get(address, headers=asked, trace_request_ctx={_IS_HUB: is_hub}) as response:
         response.raise_for_status()
         yield WebAnswer(response)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Post:
-    """Requests that send something to one address, and how patiently."""
-
-    address: str
-    """An http or https URL."""
-    headers: Mapping[str, str]
-    timeout_s: float
-    """Seconds in which each request must be answered whole."""
-    pauses_s: Sequence[float]
-    """Pause before each attempt, in seconds."""
-    num_at_once: int
-    """Most requests at a time."""
-    most_bytes: int
-    """Most bytes of an answer."""
-
-
-class Posted(NamedTuple):
-    """The answer to a request."""
-
-    content: bytes
-    num_attempts: int
-    """Number of times that the request was sent."""
-
-
-async def post_each(post: Post, bodies: Sequence[bytes]) -> list[Posted]:
-    """Send each of *bodies* and return the answers in their order.
-
-    Each attempt has a connection of its own, so that an answer that comes late or twice is never taken for that of
-    another request. No redirect is followed, no cookie kept, and no ~/.netrc read.
-
-    Raises:
-        NoAnswerError: a request was refused, or not answered in time at any attempt; the others are cancelled.
-    """
-    from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
-    async with ClientSession(
-        connector=TCPConnector(force_close=True, limit=post.num_at_once),
-        cookie_jar=DummyCookieJar(),
-        timeout=ClientTimeout(total=post.timeout_s),
-        auto_decompress=False,
-    ) as session:
-        return await gather_bounded(
-            [_post_patiently(session, post, body) for body in bodies], num_at_once=post.num_at_once
-        )
-
-
-async def _post_patiently(session: Any, post: Post, body: bytes) -> Posted:
-    num_attempts = 0
-
-    async def ask() -> bytes:
-        nonlocal num_attempts
-        num_attempts += 1
-        try:
-            return await _post_once(session, post, body)
-        except TimeoutError:
-            raise NoAnswerError(f"no answer in {post.timeout_s:g} s") from None
-
-    content = await ask_patiently(ask, pauses_s=post.pauses_s)
-    return Posted(content, num_attempts)
-
-
-async def _post_once(session: Any, post: Post, body: bytes) -> bytes:
-    headers = {"Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **post.headers}
-    sent = session.post(
-        post.address, data=body, headers=headers, allow_redirects=False, proxy=_find_proxy(post.address)
-    )
-    async with sent as response:
-        response.raise_for_status()
-        if response.status != _OK:
-            raise NoAnswerError(f"status {response.status}", is_final=True)
-        return await WebAnswer(response).read(post.most_bytes)
-
-
-def _find_proxy(address: str) -> str | None:
-    """Return the proxy that the environment names for *address*; None if there is none."""
-    parts = urlsplit(address)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def size_without_range(error: Exception) -> int | None:

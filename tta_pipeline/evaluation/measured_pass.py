@@ -15,7 +15,6 @@ from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.scores import concatenate_scores
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.methods.closed_network import closed_networks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,4 @@ def _counters(driver: ProtocolDriver) -> dict[str, int]:
     names = (
         "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets", "num_nonfinite_batches",
     )  # fmt: skip
-    counters = {**{name: getattr(driver.method, name) for name in names}, "num_unadapted": driver.num_unadapted}
-    for network in closed_networks(driver.method.model):
-        counters.update(network.counters())
-    return counters
+    return {**{name: getattr(driver.method, name) for name in names}, "num_unadapted": driver.num_unadapted}

@@ -116,8 +116,6 @@ class Fits:
         """Conclusion from the errors, in a sentence."""
         best = f"{self.best.error:.1%} with {self.best.normalisation}"
         error = f"error {self.declared.error:.1%} on {self.declared.num_samples:,} clean images"
-        if not self.others:
-            return f"{error}; no other normalisation was tried, since the model itself normalises"
         if self.better is None:
             return f"{error}; no other normalisation is better by more than chance, at best {best}"
         as_good = (each for each in self.others if each is not self.best and each.error <= self.best.interval[1])
@@ -173,8 +171,7 @@ def check_normalisation(
     """
     shard_set.require_intact()
     declared = Normalisation(name="declared", mean=model.mean, std=model.std)
-    others = () if model.normalises_itself else other_normalisations(declared, image_size=image_size)
-    tried = (declared, *others)
+    tried = (declared, *other_normalisations(declared, image_size=image_size))
     index = shard_set.index
     drawn = subset.draw_over_classes(index, limit, seed=seed)
     stream = Stream(
@@ -186,7 +183,7 @@ def check_normalisation(
         pin_memory=pins_memory(device),
     )
     is_right = np.concatenate(list(_predict_correctness(model, tried, stream, device, advance)), axis=1)
-    first, *rest = (
+    first, *others = (
         Fit(
             normalisation=each,
             num_samples=len(drawn),
@@ -196,7 +193,7 @@ def check_normalisation(
         )
         for each, its in zip(tried, is_right, strict=True)
     )
-    return Fits(declared=first, others=tuple(rest))
+    return Fits(declared=first, others=tuple(others))
 
 
 def _predict_correctness(

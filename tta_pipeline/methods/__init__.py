@@ -60,24 +60,10 @@ def build(
         raise AdaptationError(f"{method}: {'; '.join(mistakes(error, ''))}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
-    _require_reachable(model, method, entry)
     built = import_implementation(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
     if method in METHODS or "name" not in vars(type(built)):  # an inherited name is that of another method
         built.name = entry.named(method, preset, settings)
     return built
-
-
-def _require_reachable(model: "torch.nn.Module", method: str, entry: MethodEntry) -> None:
-    """Refuse a network whose layers cannot be reached, if *method* needs them.
-
-    Raises:
-        AdaptationError: *model* gives less than the method needs.
-    """
-    from tta_pipeline.methods.closed_network import closed_networks
-
-    for part in closed_networks(model):
-        if problem := entry.problem_of_closed(method, called=part.called, gives=part.gives):
-            raise AdaptationError(problem)
 
 
 def import_implementation(entry: MethodEntry) -> "type[Method]":

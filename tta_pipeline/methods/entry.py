@@ -19,8 +19,6 @@ PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 
 
-Gives = Literal["logits", "features"]
-"""What a network whose layers cannot be reached gives: logits alone, or the features of its last linear layer too."""
 METHODS_PAGE = "docs/methods.md"
 """The page that lists the methods and their hyperparameters."""
 
@@ -123,15 +121,6 @@ class Paper:
         )
 
 
-_WANTED = {
-    "features": "reads the features before the network's last linear layer",
-    "any": "reads or replaces layers of the network, such as batch norm",
-    "vit": "reads or changes tokens between the blocks of a ViT",
-    "clip": "reads the image and text features of a CLIP",
-}
-"""What methods do to a network, by `MethodEntry.needs`."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodEntry:
     """One method: its code, and its authors' settings for each family of benchmarks."""
@@ -144,9 +133,8 @@ class MethodEntry:
     """Settings of the authors by benchmark family."""
     source_data: Literal["unused", "optional", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
-    needs: Literal["logits", "features", "any", "vit", "clip"] = "any"
-    """What the method needs of a model: its logits alone; also the input of its last linear layer; any layers of
-    PyTorch that it adapts, reads or replaces; the blocks of a ViT; or the towers of a CLIP."""
+    needs: Literal["any", "vit", "clip"] = "any"
+    """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
     min_batch_size: int = 1
     """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
@@ -157,27 +145,6 @@ class MethodEntry:
     """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
     paper: Paper | None = None
     """Publication of the method, for citations."""
-
-    @property
-    def runs_on_any_network(self) -> bool:
-        """Whether the method needs neither a ViT nor a CLIP."""
-        return self.needs not in ("vit", "clip")
-
-    def problem_of_closed(self, method: str, *, called: str, gives: Gives) -> str:
-        """Return why *method*, whose entry this is, cannot have a network whose layers cannot be reached.
-
-        Empty if it can. *called* names the network, such as `an ONNX program`, and *gives* what it gives.
-        """
-        if self.needs in ("logits", gives):
-            return ""
-        takes_gradients = any(settings.takes_gradients for settings in self.presets.values())
-        wanted = "takes gradients of the network's parameters" if takes_gradients else _WANTED[self.needs]
-        given = "its logits alone" if gives == "logits" else "its logits and features alone"
-        advice = "a second output with features, and `head`" if self.needs == "features" else "method source"
-        return (
-            f"{method} {wanted}, and the model is {called}, which gives {given}; expected {advice}, or the network "
-            "itself, as kind checkpoint or python"
-        )
 
     def configure(
         self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None

@@ -8,7 +8,6 @@ from typing import Annotated
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tta_pipeline.benchmarks.deployed_specs import AnyDeployed, DeployedModel
 from tta_pipeline.benchmarks.model_specs import (
     AnyNetwork,
     AnyPretrained,
@@ -32,7 +31,7 @@ from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, Loaded
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.python_models import load_python_model
-from tta_pipeline.models.source_models import load_deployed_model, load_pretrained_model
+from tta_pipeline.models.source_models import load_pretrained_model
 from tta_pipeline.models.timm_models import load_timm_model
 from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
@@ -43,7 +42,7 @@ from tta_pipeline.util.validation_errors import mistakes
 
 _IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 _NUM_IMAGENET = 1000
-_DESCRIBED = Annotated[AnyPretrained | AnyZeroShot | AnyDeployed, Field(discriminator="kind")]
+_DESCRIBED = Annotated[AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
@@ -122,7 +121,7 @@ def _require_nothing_else(
 
 def _load_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
     """Return the model that a section of a benchmark file describes."""
-    spec: AnyPretrained | AnyZeroShot | AnyDeployed = TypeAdapter(_DESCRIBED).validate_python(section)
+    spec: AnyPretrained | AnyZeroShot = TypeAdapter(_DESCRIBED).validate_python(section)
     if isinstance(spec, OpenClipModel | TransformersModel):
         names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
         if names is None:
@@ -130,10 +129,8 @@ def _load_section(section: dict[str, object], *, num_classes: int | None) -> Loa
         if isinstance(spec, OpenClipModel):
             return load_clip_model(spec.architecture, spec, classes=names)
         return load_transformers_model("a description", spec, classes=names)
-    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel | DeployedModel):
+    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
         raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
-    if isinstance(spec, DeployedModel):
-        return load_deployed_model("a description", spec, num_classes=num_classes or 0)
     return load_pretrained_model("a description", spec, num_classes=num_classes or 0)
 
 

@@ -31,8 +31,6 @@ class LoadedModel:
     """Other facts that determine the logits, such as the hash of a factory's source; empty if there are none."""
     outputs: tuple[int, ...] | None = None
     """Indices of the network's outputs that the classifier uses; None: all, in order."""
-    normalises_itself: bool = False
-    """Whether the network takes pixels as they are, so that no other mean and std can be tried."""
 
     def make(self) -> Normalized:
         """Return a fresh classifier of images in [0, 1]."""

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from tta_pipeline.benchmarks.deployed_specs import AnyDeployed, DeployedModel, HttpModel, OnnxModel
 from tta_pipeline.benchmarks.model_specs import (
     AnyModel,
     AnyPretrained,
@@ -19,12 +18,8 @@ from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.checkpoint_models import load_checkpoint_model
 from tta_pipeline.models.clip_models import load_clip_model
-from tta_pipeline.models.exported_models import ExportedProgram
-from tta_pipeline.models.http_models import load_http_model
 from tta_pipeline.models.hub_models import fetch_hub_classes, load_hub_model
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.onnx_models import OnnxProgram
-from tta_pipeline.models.program_models import make_program_model
 from tta_pipeline.models.python_models import load_python_model
 from tta_pipeline.models.select_outputs import select_classes
 from tta_pipeline.models.timm_models import load_timm_model
@@ -64,10 +59,7 @@ def load_source_model(
         model = load_transformers_model(name, spec, classes=classes, image_size=image_size, kept_features=text_features)
     else:
         of_own = read_classes(spec.classes) if spec.classes else classes
-        if isinstance(spec, DeployedModel):
-            model = load_deployed_model(name, spec, num_classes=len(of_own), image_size=image_size)
-        else:
-            model = load_pretrained_model(name, spec, num_classes=len(of_own), image_size=image_size)
+        model = load_pretrained_model(name, spec, num_classes=len(of_own), image_size=image_size)
         model = _select_classes(model, spec, classes)
     if model.num_classes != len(classes):
         raise EvaluationError(
@@ -106,29 +98,7 @@ def load_pretrained_model(
     return model
 
 
-def load_deployed_model(
-    name: str, spec: AnyDeployed, *, num_classes: int, image_size: int | None = None
-) -> LoadedModel:
-    """Load the program that *spec* describes, or ask its server, with all its outputs.
-
-    Args:
-        name: Name of the model.
-        spec: Its section in a benchmark file.
-        num_classes: Number of outputs that it must have.
-        image_size: As for `load_source_model`.
-
-    Raises:
-        EvaluationError: the file is missing, changed or no such program, the server does not answer as expected, or
-            the outputs are others.
-        SettingsError: images may not be sent to the server.
-    """
-    if isinstance(spec, HttpModel):
-        return load_http_model(name, spec, num_classes=num_classes, image_size=image_size)
-    program = OnnxProgram(spec) if isinstance(spec, OnnxModel) else ExportedProgram(spec)
-    return make_program_model(name, spec, program, num_classes=num_classes, image_size=image_size)
-
-
-def _select_classes(model: LoadedModel, spec: AnyPretrained | AnyDeployed, classes: tuple[str, ...]) -> LoadedModel:
+def _select_classes(model: LoadedModel, spec: AnyPretrained, classes: tuple[str, ...]) -> LoadedModel:
     """Return *model* with only the outputs for *classes*, if its own classes are known; otherwise with all outputs."""
     if spec.classes:
         return select_classes(model, read_classes(spec.classes), classes, named=str(spec.classes))

@@ -452,10 +452,6 @@ class Evaluation:
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
-    num_requests: Annotated[
-        int | None, _count("Requests to the server of the model, with those sent again; NULL for other models")
-    ] = None
-    num_retries: Annotated[int | None, _count("Requests sent again after a failure; NULL for other models")] = None
 
     # What computed it.
     device: Annotated[

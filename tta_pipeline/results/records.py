@@ -51,7 +51,7 @@ _KINDS_OF_EVALUATIONS = ("evaluations", "trials")
 MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "numpy", "pillow", "simplejpeg",
-    "dagster", "duckdb", "onnxruntime",
+    "dagster", "duckdb",
 )  # fmt: skip
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
 _BODY = len(_HEAD) + 64 + len(_MIDDLE)

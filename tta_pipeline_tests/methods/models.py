@@ -113,7 +113,7 @@ def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
 
 
 SUITED: dict[str, Callable[[], nn.Module]] = {
-    **dict.fromkeys(("logits", "features", "any"), lambda: surer(batch_norm_model())),
+    "any": lambda: surer(batch_norm_model()),
     "vit": vit_model,
     "clip": clip_model,
 }

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.deployed_specs import OnnxModel
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
@@ -22,7 +21,6 @@ _LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
     ((TimmModel, HubModel), ("timm",), "timm"),
     ((OpenClipModel,), ("open_clip_torch",), "clip"),
     ((TransformersModel,), ("transformers",), "transformers"),
-    ((OnnxModel,), ("onnxruntime", "onnxruntime-gpu"), "onnx"),
 )
 """Kinds of models, the packages of which each needs one, and the extra that installs the first."""
 

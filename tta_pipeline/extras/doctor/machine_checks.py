@@ -15,7 +15,6 @@ from tta_pipeline.util.locations import SHARDS, Locations, owner_of
 EXTRAS = {
     "clip": ("open_clip_torch",),
     "timm": ("timm",),
-    "onnx": ("onnxruntime",),
     "transformers": ("sentencepiece", "transformers"),
     "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
@@ -25,7 +24,6 @@ EXTRAS = {
 """The packages of each optional extra, as in pyproject.toml."""
 _USES = {
     "clip": "models of kind open_clip",
-    "onnx": "models of kind onnx",
     "timm": "models of kind timm and hf",
     "transformers": "models of kind transformers",
     "remote": "shard sets and records at s3 URLs",

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.deployed_specs import DeployedModel, HttpModel
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
 from tta_pipeline.benchmarks.user_functions import load_function
@@ -53,11 +52,10 @@ def _problem_of_model(
 
 def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
     """Load the weights into the network that they must fit, as a run does before the first cell."""
-    from tta_pipeline.data.model_hosts import authorise
     from tta_pipeline.models.checkpoint_models import read_checkpoint_state
     from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
     from tta_pipeline.models.python_models import python_architecture, read_python_state
-    from tta_pipeline.models.source_models import load_deployed_model, load_pretrained_model
+    from tta_pipeline.models.source_models import load_pretrained_model
     from tta_pipeline.models.torchvision_models import find_weights
 
     if isinstance(model, TorchvisionModel):
@@ -72,10 +70,6 @@ def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
         make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
     elif isinstance(model, PythonModel) and num_classes is not None:
         load_pretrained_model(model.factory, model, num_classes=num_classes, image_size=image_size)
-    elif isinstance(model, HttpModel):
-        authorise(model.url)
-    elif isinstance(model, DeployedModel) and num_classes is not None:
-        load_deployed_model(model.called, model, num_classes=num_classes, image_size=image_size)
 
 
 def _problem_of_code(spec: Experiment, benchmark: Benchmark) -> str:

@@ -33,7 +33,6 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.batch_norm.source:Source",
         summary="The source model as it is, without adaptation.",
         presets=dict.fromkeys(PRESETS, Hyperparameters()),
-        needs="logits",
     ),
     "norm": MethodEntry(
         implementation="tta_pipeline.methods.batch_norm.norm:Norm",

@@ -72,7 +72,6 @@ METHODS: Mapping[str, MethodEntry] = {
         summary="Predictions of a batch corrected by the affinity of its features; the model stays unchanged.",
         presets=dict.fromkeys(PRESETS, LameHyperparameters()),
         min_batch_size=2,
-        needs="features",
         paper=Paper(
             authors="Boudiaf, Malik and others",
             venue="CVPR",
@@ -89,7 +88,6 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": T3aHyperparameters(),
             "imagenet_vit": T3aHyperparameters(filter_k=20),
         },
-        needs="features",
         paper=Paper(
             authors="Iwasawa, Yusuke and Matsuo, Yutaka",
             venue="NeurIPS",
@@ -101,7 +99,6 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.gradient_free.neo:Neo",
         summary="The classifier applied to features minus the mean of the stream's features.",
         presets=dict.fromkeys(PRESETS, Hyperparameters()),
-        needs="features",
         paper=Paper(
             authors="Murphy and others",
             venue="ICLR",
