@@ -19,6 +19,7 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EvaluationConfig
 from tta_pipeline.defs.normalisation_check import NORMALISATION, NORMALISATION_CHECK
 from tta_pipeline.defs.resources import Compute
+from tta_pipeline.defs.source_model import TrainingConfig
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.util.locations import Locations
@@ -98,6 +99,9 @@ def dagster() -> str:
         "## Run configuration of an evaluation",
         "`ops: {<benchmark>__evaluation__<experiment>: {config: ...}}`",
         _fields(EvaluationConfig),
+        "## Run configuration of a training",
+        "`ops: {<benchmark>__source_model: {config: ...}}`; of several models, `<benchmark>__source_model__<model>`",
+        _fields(TrainingConfig),
         "## Run configuration of the compute resource",
         "`resources: {compute: {config: ...}}`",
         _fields(Compute),

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import os
 import pickle
 import re
 import runpy
@@ -19,10 +20,11 @@ from torch.utils.data import DataLoader
 
 import tta_pipeline as tta
 from tta_pipeline.cli import main
+from tta_pipeline.errors import StreamError
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import SMALL, Project, write_tree
+from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
@@ -113,6 +115,7 @@ def test_examples_print_what_they_say(
         "query_results": (sweep.locations.root,),
         "read_shards": (shards / "contrast/5",),
         "shard_folder": (fog, tmp_path / "shards/fog/5"),
+        "torchrun_forward": (shards / "contrast/5", model),
         "train_and_adapt": (few, few),
     }[example.stem]
     monkeypatch.setattr(sys, "argv", [str(example), *map(str, given)])
@@ -153,6 +156,82 @@ def test_shards_are_a_dataset(fog: Path, tmp_path: Path):
     assert sorted(label for _, label in whole) == sorted(labels.tolist())
     with pytest.raises(IndexError):
         cell[120]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 7, 120])
+def test_ranks_share_the_samples(fog: Path, tmp_path: Path, num_ranks: int):
+    """Each comes once over all ranks, with its label, by number and in batches; sizes differ by one at most."""
+    whole = tta.shard(fog, tmp_path / "shards/fog/5", num_shards=3)
+    shares = [tta.open_shards(tmp_path / "shards/fog/5", rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
+    index = whole.shard_set.index
+
+    for rank, share in enumerate(shares):
+        assert len(share) == len(range(rank, 120, num_ranks))
+        np.testing.assert_array_equal(share[-1][0], whole[range(rank, 120, num_ranks)[-1]][0])
+        assert share[0][1] == index.labels[rank]
+        assert index.keys[rank::num_ranks] == share.shard_set.index.keys
+        batches = share.batches(batch_size=16, shuffle_seed=rank)
+        seen = torch.cat([labels for _, labels in DataLoader(batches, batch_size=None)])
+        assert sorted(index.labels[rank::num_ranks]) == sorted(seen.tolist())
+    by_number = [label for share in shares for _, label in (share[number] for number in range(len(share)))]
+    assert sorted(index.labels) == sorted(by_number)
+
+
+def test_a_rank_shuffles_as_all_samples_are_shuffled(fog: Path, tmp_path: Path):
+    """The share has the order that its samples have in the permutation of the whole set, and workers divide it."""
+    whole = tta.shard(fog, tmp_path / "shards/fog/5", num_shards=3)
+    share = tta.open_shards(tmp_path / "shards/fog/5", rank=1, num_ranks=2)
+
+    def keys(cell: tta.Shards) -> list[str]:
+        order = np.concatenate([batch.indices for batch in cell.stream(batch_size=16, shuffle_seed=3)])
+        return [cell.shard_set.index.keys[position] for position in order]
+
+    own = {*share.shard_set.index.keys}
+    assert [key for key in keys(whole) if key in own] == keys(share)
+    workers = DataLoader(share.batches(batch_size=16, shuffle_seed=3), batch_size=None, num_workers=2)
+    assert 60 == sum(len(labels) for _, labels in workers)
+    assert 4 == len(share.batches(batch_size=16))
+
+
+@pytest.mark.parametrize(("rank", "num_ranks"), [(-1, 2), (2, 2), (1, 1), (0, 0), (0, 121)])
+def test_a_rank_that_is_none_is_refused(fog: Path, tmp_path: Path, rank: int, num_ranks: int):
+    """So is a number of ranks that leaves one without a sample."""
+    tta.shard(fog, tmp_path / "shards/fog/5", num_shards=1)
+
+    with pytest.raises(StreamError, match=str(num_ranks)):
+        tta.open_shards(tmp_path / "shards/fog/5", rank=rank, num_ranks=num_ranks)
+
+
+def test_a_result_of_a_share_says_so(sweep: Project):
+    """It is a subset with a hash of its own, and the predictions are those that the whole set has."""
+    small = sweep.locations.root / "small"
+    folder, model = small / "shards/contrast/5", tta.load_model(str(small / "source_models/cnn.safetensors"))
+    method = tta.build("source", model, num_classes=10)
+
+    whole = tta.evaluate(method, folder, keep=True)
+    parts = [tta.evaluate(method, tta.open_shards(folder, rank=rank, num_ranks=2), keep=True) for rank in (0, 1)]
+
+    assert ["rank 0 of 2", "rank 1 of 2"] == [part.subset for part in parts]
+    assert 3 == len({whole.subset_sha256, *(part.subset_sha256 for part in parts)})
+    rows = [row for part in parts for row in part.predictions.select(["key", "prediction"]).to_pylist()]
+    assert {row["key"]: row["prediction"] for row in rows} == dict(
+        zip(*(whole.predictions[name].to_pylist() for name in ("key", "prediction")), strict=True)
+    )
+    few = tta.evaluate(method, tta.open_shards(folder, rank=1, num_ranks=2), limit=5)
+    assert ("rank 1 of 2, first 5", 5) == (few.subset, few.num_samples)
+
+
+def test_two_processes_of_torchrun_read_every_sample_once(sweep: Project):
+    """The example prints the samples of both together, and the figures of each."""
+    small, example = sweep.locations.root / "small", ROOT / "examples/torchrun_forward.py"
+    command = f"python -m torch.distributed.run --standalone --nproc-per-node 2 {example}"
+    given = (str(small / "shards/contrast/5"), str(small / "source_models/cnn.safetensors"))
+
+    done = launcher().run([*command.split(), *given], {**os.environ, "OMP_NUM_THREADS": "1"}, timeout_s=600)
+
+    assert 0 == done.returncode, done.stderr[-3000:]
+    assert "150 of 150 images, 0 twice" in done.stdout
+    assert [("0", "75"), ("1", "75")] == re.findall(r"rank (\d): (\d+) images", done.stdout)
 
 
 def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):

@@ -12,7 +12,6 @@ from pydantic import Field
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.history_checks import HISTORY_CHECKS, history_reports
-from tta_pipeline.defs.launching import launch_evaluation
 from tta_pipeline.defs.normalisation_check import (
     NORMALISATION,
     NORMALISATION_CHECK,
@@ -93,19 +92,14 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
                 ) as runner,
             ):
                 left = _unfinished_keys(run, runner, results)
-                if compute.launch and left:
-                    launch_evaluation(
-                        context, compute.launch, results, left, compute.machine(), config=config.model_dump()
-                    )
                 for key in run.keys:
                     with run.reporting(key) as report:
                         if key not in results.keys:
                             report(_NOT_OF_EXPERIMENT)
                             continue
-                        if key in left and not compute.launch:
+                        if key in left:
                             runner.evaluate(key)
-                        rows = results.rows(key) if compute.launch else runner.rows(key)
-                        report(reporter.report(rows, was_evaluated=key in left))
+                        report(reporter.report(runner.rows(key), was_evaluated=key in left))
                 yield run.result()
         finally:
             metrics.publish(context.log)

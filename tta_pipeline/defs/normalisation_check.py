@@ -49,9 +49,6 @@ def normalisation_report(results: "ExperimentResults", compute: Compute, tell: C
     Raises:
         EvaluationError, ManifestError, StreamError: the model or the images cannot be read.
     """
-    if compute.launch:
-        found = "not checked, since launched processes evaluate: run tta-pipeline models check where they run"
-        return CheckReport(check=NORMALISATION, passed=True, metadata={"found": found})
     from tta_pipeline.evaluation.normalisation_fit import COLUMNS
     from tta_pipeline.report.tables import Table, as_markdown
 

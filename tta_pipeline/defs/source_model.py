@@ -1,11 +1,13 @@
 """`<benchmark>/source_model`: a network trained on the benchmark's training images."""
 
+import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
-from tta_pipeline.defs.launching import launch_training
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope, SetScope
@@ -19,6 +21,16 @@ _SHOWN = (
     "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on", "stopped",
     "images_per_s", "data_wait_s", "wall_s", "num_resumed", "device", "weights_sha256",
 )  # fmt: skip
+
+
+class TrainingConfig(dg.Config):
+    """Options of one run."""
+
+    launch: str = Field(
+        default="",
+        description="Command that starts the training processes, to which `-m <module>` is appended, such as "
+        "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process trains",
+    )
 
 
 def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
@@ -39,29 +51,38 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
         "uncorrupted images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
     )
     def asset(
-        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore, compute: Compute
+        context: dg.AssetExecutionContext,
+        config: TrainingConfig,
+        store: ShardStore,
+        metrics: MetricsStore,
+        compute: Compute,
     ) -> Iterator[dg.MaterializeResult[Any]]:
         from tta_pipeline.extras.training.source_training import SourceTraining
 
         training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
         with metrics.publishing(context.log), PartitionRun(context, train) as run:
-            run.report_each(lambda _: _train_and_record(context, training, metrics, compute))
+            run.report_each(lambda _: _train_and_record(context, training, metrics, compute, launch=config.launch))
             yield run.result()
 
     return asset
 
 
 def _train_and_record(
-    context: dg.AssetExecutionContext, training: "SourceTraining", metrics: MetricsStore, compute: Compute
+    context: dg.AssetExecutionContext,
+    training: "SourceTraining",
+    metrics: MetricsStore,
+    compute: Compute,
+    *,
+    launch: str,
 ) -> PartitionReport:
     """Train the model unless this training is finished, and record the training unless it is recorded."""
     from tta_pipeline.results.records import utc_now
 
     started_at = utc_now()
-    if not compute.launch:
+    if not launch:
         training.train(machine=compute.machine(), say=context.log.info)
     elif training.find_finished() is None:
-        launch_training(context, compute.launch, training, compute.machine())
+        _launch(context, launch, training, compute)
     facts = training.require_finished()
     if not training.is_recorded(facts):
         metrics.record(
@@ -73,6 +94,24 @@ def _train_and_record(
             facts=facts.run,
         )
     return _report(facts, training)
+
+
+def _launch(context: dg.AssetExecutionContext, prefix: str, training: "SourceTraining", compute: Compute) -> None:
+    """Train in processes started by the command *prefix*, over Dagster Pipes; return when the weights are written.
+
+    The processes write the weights themselves; Dagster receives their log, and passes cancellation on to them.
+    """
+    dg.PipesSubprocessClient().run(
+        command=[*shlex.split(prefix), "-m", "tta_pipeline.defs.launched_rank"],
+        context=context,
+        extras={
+            "benchmark": training.benchmark.model_dump(mode="json"),
+            "data_root": str(training.locations.root),
+            "shards_root": str(training.locations.store or ""),
+            "machine": asdict(compute.machine()),
+            "model": training.model,
+        },
+    )
 
 
 def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:

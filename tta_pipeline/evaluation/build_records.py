@@ -96,7 +96,7 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
 def _subject_facts(subject: Subject, manifest: Manifest) -> dict[str, Any]:
     """Return the facts about what was evaluated on the cell of *manifest*."""
     own = ("benchmark", "stream", "position", "visit", "seed", "code_sha256", "method", "protocol", "subset",
-           "batch_size", "precision", "compile", "num_processes")  # fmt: skip
+           "batch_size", "precision", "compile")  # fmt: skip
     return {
         **{name: getattr(subject, name) for name in own},
         **asdict(subject.model),

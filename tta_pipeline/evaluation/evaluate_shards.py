@@ -31,6 +31,9 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256
 
+_ALL = "all"
+"""Name of the subset with every sample."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeptEvaluation(Evaluation):
@@ -113,8 +116,10 @@ def evaluate(
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)
         threads = num_threads or default_decode_threads()
+        subset_name = _subset_name(found, limit)
         with timed() as scan:
-            ordered = order_sets((found.shard_set,), subset=Subset(first=limit) if limit else None)
+            subset = None if subset_name == _ALL else Subset(first=limit or len(found))
+            ordered = order_sets((found.shard_set,), subset=subset)
         opened = replace(ordered, metadata_scan_s=scan.wall_s)
         subject = _subject(  # the model before it adapts
             method,
@@ -122,7 +127,7 @@ def evaluate(
             name=name or _method_name(method),
             batch_size=batch_size,
             precision=precision,
-            limit=limit,
+            subset_name=subset_name,
             num_threads=threads,
         )
         load = load_average()
@@ -165,12 +170,11 @@ def _subject(
     name: str,
     batch_size: int,
     precision: Precision,
-    limit: int | None,
+    subset_name: str,
     num_threads: int,
 ) -> Subject:
     """Return what is evaluated: *method* as it is now, on *shards*."""
     manifest, code_sha256 = shards.manifest, _code_sha256(method)
-    subset_name = Subset(first=limit).name if limit else "all"
     settings: JsonObject = {
         "method": _method_name(method), "hyperparameters": method.hyperparameters.model_dump(mode="json"),
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
@@ -205,6 +209,12 @@ def _subject(
         precision=precision,
         num_threads=num_threads,
     )
+
+
+def _subset_name(shards: Shards, limit: int | None) -> str:
+    """Return the name of the evaluated samples: of a rank's share, of the first ones, of both, or of all."""
+    named = (shards.share, Subset(first=limit).name if limit else "")
+    return ", ".join(filter(None, named)) or _ALL
 
 
 def _model_facts(model: nn.Module) -> ModelFacts:

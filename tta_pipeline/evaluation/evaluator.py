@@ -21,7 +21,6 @@ from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.probing_driver import ProbingDriver
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.sample_loaders import SampleLoaders
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
@@ -76,7 +75,6 @@ class Evaluator:
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
         kept_in: DecodedCache | None = None,
-        ranks: Ranks = SINGLE_RANK,
         source: OpenStream | None = None,
         known_clean: OpenStream | None = None,
         probes: frozenset[Probe] = frozenset(),
@@ -88,7 +86,6 @@ class Evaluator:
         self._experiment = experiment
         self._networks = NetworkMaker(model=model, device=device, compile=experiment.compile)
         self._device = device
-        self._ranks = ranks
         self._loaders = SampleLoaders(
             experiment=experiment,
             image_size=image_size,
@@ -178,13 +175,12 @@ class Evaluator:
         """
         driver, load = self._require_driver(), load_average()
         with timed() as setup:
-            order = self._ranks.take_share(opened.order, self._experiment.batch_size)
+            order = opened.order
             kept = self._find_features(driver, opened, segment)
             features = kept.read() if kept else None
             num_done = sum(len(part.collected.samples.indices) for part in done)
             parts = self._part_slices(order, num_done, checkpoint)
             stream = self._loaders.make(opened, order, parts[0], features)
-        self._ranks.require_stateless(driver)
         if num_done:
             advance(num_done)
         threshold = self._find_known_threshold(driver) if opened.unknown_manifests else None
@@ -198,8 +194,7 @@ class Evaluator:
                 measured.append(self._measure_part(driver, stream, advance))
         whole = merge_parts(measured)
         self._loaders.require_unchanged(opened, order)
-        if self._ranks.is_first:
-            require_every_sample_once(whole.collected.samples.indices, opened)
+        require_every_sample_once(whole.collected.samples.indices, opened)
         return Measurement(
             opened=opened,
             measured=whole,
@@ -235,7 +230,6 @@ class Evaluator:
             device=self._device,
             precision=self._experiment.precision,
             advance=advance,
-            ranks=self._ranks,
         )
 
     def _part_slices(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> list[slice]:
@@ -267,7 +261,7 @@ class Evaluator:
     def _find_features(
         self, driver: ProtocolDriver, opened: OpenStream, segment: tuple[str, int]
     ) -> FeatureCacheEntry | None:
-        if self._features is None or self._ranks.num_ranks > 1:
+        if self._features is None:
             return None
         with self._arithmetic():
             return self._features.find(driver, opened, segment)

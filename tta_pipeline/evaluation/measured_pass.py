@@ -11,7 +11,6 @@ from tta_pipeline.evaluation.device.memory import reset_peak_memory
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.scores import concatenate_scores
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.reader import Stream
@@ -70,9 +69,8 @@ def measure_pass(
     device: torch.device,
     precision: Precision,
     advance: Callable[[int], None],
-    ranks: Ranks = SINGLE_RANK,
 ) -> MeasuredPass:
-    """Run the pass and count the method's forwards, backwards, updates and resets, over all ranks.
+    """Run the pass and count the method's forwards, backwards, updates and resets.
 
     Raises:
         StreamError: a sample cannot be read or decoded.
@@ -82,7 +80,6 @@ def measure_pass(
     reset_peak_memory(device)
     collected = run_pass(driver, stream, device=device, precision=precision, advance=advance)
     counters = {name: count - before[name] for name, count in _counters(driver).items()}
-    collected, counters = ranks.gather(collected, counters)
     return MeasuredPass(collected=collected, counters=counters)
 
 

@@ -28,11 +28,6 @@ class ProbingDriver(ProtocolDriver):
         self._view_predictions: torch.Tensor | None = None
         self.keeps_probabilities = "neighbourhood" in probes
 
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the other driver is."""
-        return self._probed.is_stateless
-
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         if self._views:

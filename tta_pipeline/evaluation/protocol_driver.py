@@ -42,11 +42,6 @@ class ProtocolDriver:
         self.num_unadapted = 0
         """Number of samples predicted without adaptation for lack of time."""
 
-    @property
-    def is_stateless(self) -> bool:
-        """Whether each batch is treated independently, so that several processes can share a stream."""
-        return self.method.is_stateless
-
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
         return self.method.predict(images)
@@ -76,11 +71,6 @@ class ProtocolDriver:
 class EpisodicDriver(ProtocolDriver):
     """Driver that starts each batch from the source model (MEMO: Zhang et al. 2022, section 3)."""
 
-    @property
-    def is_stateless(self) -> bool:
-        """True: the random generator is reset too."""
-        return True
-
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         self.method.reset()
@@ -93,11 +83,6 @@ class AfterUpdateDriver(ProtocolDriver):
     def __init__(self, adapting: ProtocolDriver) -> None:
         super().__init__(adapting.method)
         self._adapting = adapting
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the other driver is."""
-        return self._adapting.is_stateless
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
@@ -117,11 +102,6 @@ class WindowDriver(ProtocolDriver):
         super().__init__(method)
         self._size = size
         self._newest: torch.Tensor | None = None
-
-    @property
-    def is_stateless(self) -> bool:
-        """False: windows overlap."""
-        return False
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (1, K) for the one image in *images*."""
@@ -155,11 +135,6 @@ class TimedDriver(ProtocolDriver, ABC):
         self._source = source.eval()
         self._synchronize = synchronize
         self._source_s: float | None = None
-
-    @property
-    def is_stateless(self) -> bool:
-        """False: which batches are adapted on depends on how long the method was busy."""
-        return False
 
     @abstractmethod
     def _may_adapt(self) -> bool:

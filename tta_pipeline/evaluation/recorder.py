@@ -28,8 +28,6 @@ class Recorder:
     tell: Callable[[str], None]
     keeps_predictions: bool
     """Whether per-sample predictions are written."""
-    writes: bool
-    """Whether this process writes; of several processes, one does."""
     _rows: dict[Place, Evaluation] = field(default_factory=dict, init=False, repr=False)
 
     def row(self, place: Place) -> Evaluation:
@@ -67,7 +65,7 @@ class Recorder:
         A result of the experiment under a former name is copied. A finished result whose facts differ from the files
         now is recorded again.
         """
-        found = self._refresh_record(self._copy_renamed_result(standing)) if self.writes else standing
+        found = self._refresh_record(self._copy_renamed_result(standing))
         if found.stored and found.is_finished:
             self._rows[found.place] = found.stored
         return found

@@ -18,7 +18,6 @@ from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.planner import Planner
 from tta_pipeline.evaluation.prefetch import Prefetcher
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.recorder import Recorder
 from tta_pipeline.evaluation.staleness import Staleness
 from tta_pipeline.evaluation.stream_runner import StreamRunner
@@ -43,7 +42,6 @@ class ExperimentRunner:
         machine: Settings of the machine.
         run_id: Run ID of the records.
         tell: Called with progress messages.
-        ranks: The processes that evaluate together.
         keeps_predictions: Whether per-sample predictions are written.
         anew: Whether finished cells are evaluated again.
         known: Cache shared with runners of other experiments; benchmark and files must not have changed since.
@@ -57,7 +55,6 @@ class ExperimentRunner:
         machine: Machine,
         run_id: str,
         tell: Callable[[str], None],
-        ranks: Ranks = SINGLE_RANK,
         keeps_predictions: bool = True,
         anew: bool = False,
         known: SharedCache | None = None,
@@ -65,12 +62,9 @@ class ExperimentRunner:
     ) -> None:
         self._inputs = Inputs(experiment=experiment, machine=machine, known=known or SharedCache(), probes=probes)
         self._tell = tell
-        self._ranks = ranks
         self._anew = anew
         self._stack = ExitStack()
-        self._recorder = Recorder(
-            experiment=experiment, run_id=run_id, tell=tell, keeps_predictions=keeps_predictions, writes=ranks.is_first
-        )
+        self._recorder = Recorder(experiment=experiment, run_id=run_id, tell=tell, keeps_predictions=keeps_predictions)
         self._planner = Planner(inputs=self._inputs, recorder=self._recorder, tell=tell)
         self._prefetcher = Prefetcher(
             experiment,
@@ -82,7 +76,6 @@ class ExperimentRunner:
             make_evaluator=self._make_evaluator,
             prefetcher=self._prefetcher,
             recorder=self._recorder,
-            ranks=ranks,
             resumes=not anew,
             tell=tell,
         )
@@ -147,11 +140,10 @@ class ExperimentRunner:
             experiment=inputs.experiment.resolved.experiment,
             model=inputs.model,
             image_size=inputs.image_size,
-            device=self._ranks.device or self._stack.enter_context(self._leased_device()),
+            device=self._stack.enter_context(self._leased_device()),
             num_threads=machine.num_threads,
             open_pixels=decoded.open_pixels if machine.decoded_folder else stored,
             kept_in=decoded if machine.decoded_folder else None,
-            ranks=self._ranks,
             source=inputs.source,
             known_clean=inputs.known_clean,
             probes=inputs.probes,

@@ -13,7 +13,6 @@ from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.inputs import Inputs
 from tta_pipeline.evaluation.measured_pass import MeasuredPass
 from tta_pipeline.evaluation.prefetch import Prefetcher, Step
-from tta_pipeline.evaluation.ranks import Ranks
 from tta_pipeline.evaluation.recorder import Recorder
 from tta_pipeline.evaluation.stream_states import NUM_KEPT, StreamStates
 from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
@@ -31,7 +30,6 @@ class StreamRunner:
         make_evaluator: Makes the evaluator, which leases a device; called before the first stream.
         prefetcher: Opens the segments.
         recorder: Records the results.
-        ranks: The processes that evaluate together.
         resumes: Whether an interrupted stream continues from its newest state.
         tell: Called with progress messages.
     """
@@ -43,7 +41,6 @@ class StreamRunner:
         make_evaluator: Callable[[], Evaluator],
         prefetcher: Prefetcher,
         recorder: Recorder,
-        ranks: Ranks,
         resumes: bool,
         tell: Callable[[str], None],
     ) -> None:
@@ -51,7 +48,6 @@ class StreamRunner:
         self._make_evaluator = make_evaluator
         self._prefetcher = prefetcher
         self._recorder = recorder
-        self._ranks = ranks
         self._resumes = resumes
         self._tell = tell
 
@@ -126,8 +122,6 @@ class StreamRunner:
                 done=done,
                 checkpoint=self._make_checkpoint(step.plan, present, len(done)),
             )
-        if not self._ranks.is_first:
-            return
         states, goes_on = self._states(step.plan), segment is not step.plan.segments[-1]
         results = tuple(build_records(self._subject(step, present), measurement))
         if goes_on:
@@ -173,7 +167,6 @@ class StreamRunner:
             precision=spec.precision,
             compile=spec.compile,
             num_threads=machine.num_threads,
-            num_processes=self._ranks.num_ranks,
             streams_per_device=machine.streams_per_device,
         )
 
@@ -182,11 +175,8 @@ class StreamRunner:
 
     @property
     def _has_checkpoints(self) -> bool:
-        """Whether states are saved inside segments.
-
-        Methods evaluated by several processes have no state; loaders other than indexed cannot start in the middle.
-        """
-        return self._ranks.num_ranks == 1 and self._inputs.experiment.spec.loader == "indexed"
+        """Whether states are saved inside segments: loaders other than indexed cannot start in the middle."""
+        return self._inputs.experiment.spec.loader == "indexed"
 
     @cached_property
     def _evaluator(self) -> Evaluator:

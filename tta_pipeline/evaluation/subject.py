@@ -119,7 +119,5 @@ class Subject:
     compile: str = "off"
     num_threads: int
     """Number of decoding threads."""
-    num_processes: int = 1
-    """Number of processes that evaluate together."""
     streams_per_device: int = 1
     """Number of runs that could share the device, if it is no CPU."""

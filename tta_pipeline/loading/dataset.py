@@ -13,6 +13,7 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.shards_at_url import open_location
@@ -23,14 +24,26 @@ from tta_pipeline.shards.shard_set import ShardSet
 
 
 class Shards(Dataset[tuple[Any, int]]):
-    """The samples of one shard set, in stored order; each sample is compared with the manifest when it is read.
+    """The samples of one shard set, or one rank's share of them, in stored order.
+
+    Each sample is compared with the manifest when it is read.
 
     `shards[17]` is an image and its label, as in torchvision's `ImageFolder`; it also works in workers of a
     `DataLoader`. To read all samples, `stream` or `batches` is several times as fast.
     """
 
-    def __init__(self, shard_set: ShardSet, *, transform: Callable[[Image.Image], Any] | None = None) -> None:
-        self.shard_set = shard_set
+    def __init__(
+        self,
+        shard_set: ShardSet,
+        *,
+        transform: Callable[[Image.Image], Any] | None = None,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        self.shard_set = _select_share(shard_set, rank, num_ranks)
+        """The shard set; its index has the samples of this rank alone."""
+        self.share = "" if num_ranks == 1 else f"rank {rank} of {num_ranks}"
+        """Name of the share; empty: all samples."""
         self.transform = transform
         self._pixels: StoredPixels | None = None
 
@@ -45,7 +58,7 @@ class Shards(Dataset[tuple[Any, int]]):
         return self.manifest.classes
 
     def __len__(self) -> int:
-        return self.manifest.num_samples
+        return len(self.shard_set.index)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """Return the image at *index*, a Pillow image in RGB or the result of the transform, and its label.
@@ -78,7 +91,7 @@ class Shards(Dataset[tuple[Any, int]]):
         Args:
             batch_size: Number of samples in a batch; the last batch may have fewer.
             image_size: Height and width of every image in pixels; None: the size of the first image.
-            shuffle_seed: Seed of a permutation of all samples; None: the stored order.
+            shuffle_seed: Seed of a permutation of these samples; None: the stored order.
             num_threads: Number of decoding threads; it changes only the speed.
 
         Raises:
@@ -157,15 +170,47 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
         return replace(self.stream, order=replace(order, indices=indices))
 
 
-def open_shards(location: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
+def open_shards(
+    location: Path | str,
+    *,
+    transform: Callable[[Image.Image], Any] | None = None,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Shards:
     """Open a shard set, without reading any image yet; of shards at a URL without a manifest, every byte is read once.
+
+    With *num_ranks* processes, the sample at position i of the stored order is that of rank i % num_ranks: over all
+    ranks each sample comes once, whatever a rank does with its own, and their numbers differ by one at most. Each rank
+    has the same mixture of classes in any stored order, since it does not get a stretch of it.
 
     Args:
         location: Folder of `manifest.json`, such as `shards/fog/5`, or a URL: `https://host/shards/fog/5`, `s3://...`.
         transform: Function applied to each Pillow image that `shards[17]` gives.
+        rank: Number of this process, such as `RANK` of torchrun: 0 to num_ranks - 1.
+        num_ranks: Number of processes that share the samples, such as `WORLD_SIZE`; at most the number of samples.
 
     Raises:
         ManifestError: there is no shard set, or manifest and index disagree.
-        SourceError, StreamError, ClassMapError: see `open_location`.
+        SourceError, ClassMapError: see `open_location`.
+        StreamError: there is no such rank, or no sample for it; see also `open_location`.
     """
-    return Shards(open_location(location), transform=transform)
+    return Shards(open_location(location), transform=transform, rank=rank, num_ranks=num_ranks)
+
+
+def _select_share(shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
+    """Return *shard_set* with the samples of *rank* alone.
+
+    Raises:
+        StreamError: there is no such rank, or no sample for it.
+    """
+    if not 0 <= rank < num_ranks:
+        raise StreamError(f"rank is {rank} of {num_ranks}; expected a rank from 0 to num_ranks - 1: correct it")
+    if num_ranks == 1:
+        return shard_set
+    num_samples = len(shard_set.index)
+    if num_ranks > num_samples:
+        raise StreamError(
+            f"found {num_ranks} ranks for the {num_samples} samples of {shard_set.folder}; expected a sample for each: "
+            "use fewer"
+        )
+    return shard_set.select_samples(np.arange(rank, num_samples, num_ranks))

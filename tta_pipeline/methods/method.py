@@ -44,10 +44,6 @@ class Method(Stateful, ABC):
     backwards. `num_updates`, `num_resets` and `num_nonfinite_batches` count events.
     """
 
-    is_stateless: ClassVar[bool] = False
-    """Whether each batch is treated independently, so that several processes can share a stream. Random draws count as
-    state, since each depends on earlier draws."""
-
     reads_only_features: ClassVar[bool] = False
     """Whether nothing before the classifier is changed or read, so that cached features can replace images.
 

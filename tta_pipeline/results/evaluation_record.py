@@ -460,13 +460,8 @@ class Evaluation:
     gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
     cpu_model: Annotated[str, Column("Model of the processor", alike=True)]
     num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0, alike=True)]
-    decode_threads: Annotated[
-        int, Column("Threads that read and decode, in each process", sql="INTEGER", at_least=0, alike=True)
-    ]
-    compute_threads: Annotated[
-        int, Column("Threads of torch on the CPU, in each process", sql="INTEGER", above=0, alike=True)
-    ]
-    num_processes: Annotated[int, Column("Processes that evaluated together", sql="INTEGER", above=0, alike=True)]
+    decode_threads: Annotated[int, Column("Threads that read and decode", sql="INTEGER", at_least=0, alike=True)]
+    compute_threads: Annotated[int, Column("Threads of torch on the CPU", sql="INTEGER", above=0, alike=True)]
     streams_per_device: Annotated[
         int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
                            above=1, alike=True)

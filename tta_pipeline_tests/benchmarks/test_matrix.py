@@ -137,7 +137,7 @@ def test_all_sets_of_a_file_have_the_matrix(tmp_path: Path):
 
 
 def test_a_benchmark_with_a_matrix_is_the_same_in_another_process(tmp_path: Path):
-    """Launched evaluations get the benchmark as JSON."""
+    """Launched trainings get the benchmark as JSON."""
     benchmark = loaded(tmp_path, "{models: [cnn], methods: [{sar: {lr: 0.5}}], batch_size: 8}").benchmark("mine")
 
     again = Benchmark.model_validate(benchmark.model_dump(mode="json"))

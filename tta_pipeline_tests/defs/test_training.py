@@ -12,8 +12,8 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.results.training_record import TrainingRun
-from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
-from tta_pipeline_tests.defs.test_launching import launched
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
+from tta_pipeline_tests.launcher import forked_python
 
 HERE = Machine(device="cpu", decode_threads=1)
 BY_CHECKPOINTS = SMALL.replace("epochs: 4", "epochs: 4, checkpoint_s: 0")
@@ -26,6 +26,12 @@ def untrained(tmp_path: Path, sweep: Project) -> Project:
     copy_benchmark(sweep, project, without=("source", "source_models", "training", "results"))
     project.add_benchmark("small", SMALL)
     return project
+
+
+def launched(command: str) -> str:
+    """Return the run configuration that has the training done by *command*."""
+    launch = {"small__source_model": {"config": {"launch": command}}}
+    return json.dumps({"ops": launch, "resources": {"compute": {"config": {"device": "cpu"}}}})
 
 
 def training(project: Project) -> SourceTraining:
@@ -51,7 +57,9 @@ def test_two_processes_go_on_with_the_training_of_one(untrained: Project, sweep:
     own = training(untrained)
     with pytest.raises(KeyboardInterrupt):
         own.train(machine=HERE, say=interrupted)  # its last checkpoint is that of the last batch of epoch 2
-    finished = untrained.materialize("small/source_model", "--config-json", launched(2))
+    python = forked_python(launcher().address)
+    by_two = launched(f"{python} -m torch.distributed.run --nproc-per-node 2 --no-python {python}")
+    finished = untrained.materialize("small/source_model", "--config-json", by_two)
     assert finished.returncode == 0, finished.stderr[-3000:]
 
     alone, together = recorded(sweep), recorded(untrained)
@@ -66,6 +74,15 @@ def test_two_processes_go_on_with_the_training_of_one(untrained: Project, sweep:
     assert 1 == finished.stderr.count("epoch 4 of 4: loss")
     assert "unexpected message" not in finished.stderr
     assert not list(own.folder.glob("*.checkpoint"))
+
+
+def test_processes_that_fail_fail_the_run(untrained: Project):
+    """What stops them is on its error output; nothing is trained."""
+    finished = untrained.materialize("small/source_model", "--config-json", launched("ls --no-such-option"))
+
+    assert 0 != finished.returncode
+    assert "unrecognized option" in finished.stderr
+    assert not training(untrained).path.exists()
 
 
 def test_each_of_two_models_is_an_asset_and_an_evaluation_waits_for_its_own(project: Project):

@@ -169,10 +169,10 @@ def trained_source(benchmark: Benchmark) -> Benchmark:
     return benchmark.model_copy(update={"experiments": {**benchmark.experiments, "source": source}})
 
 
-def report_on(benchmark: Benchmark, data: Locations, **settings: object) -> tuple[bool, dict]:
+def report_on(benchmark: Benchmark, data: Locations) -> tuple[bool, dict]:
     """Return whether the check passes, and its metadata."""
     results = ExperimentResults(benchmark=benchmark, experiment_name="source", locations=data)
-    report = normalisation_report(results, Compute(device="cpu", **settings), print)
+    report = normalisation_report(results, Compute(device="cpu"), print)
     assert "WARN" == report.severity.name or report.passed
     return report.passed, dict(report.metadata)
 
@@ -202,15 +202,6 @@ def test_the_check_is_paid_once_for_a_model(data: Locations):
     assert first[1]["found"] == report_on(benchmark, data)[1]["found"]
     report_on(written(data, **WRONG), data)
     assert 2 == len(list(data.normalisations("small").iterdir()))
-
-
-def test_nothing_is_computed_where_other_processes_evaluate(data: Locations):
-    """The process that only launches them may have no accelerator."""
-    passed, metadata = report_on(written(data, **WRONG), data, launch="torchrun")
-
-    assert passed
-    assert "run tta-pipeline models check" in metadata["found"]
-    assert not data.normalisations("small").exists()
 
 
 def asked(data: Locations, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:

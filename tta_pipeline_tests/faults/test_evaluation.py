@@ -19,10 +19,7 @@ BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parents[2]
 SLOW = SMALL.replace("\nexperiments:", "\nexperiments:\n  slow: {model: cnn, method: norm, batch_size: 2, seed: SEED}")
 KEY = "small/evaluation/slow"
-LAUNCHED = json.dumps(
-    {"resources": {"compute": {"config": {"launch": f"{BIN}/torchrun --nproc-per-node 2", "device": "cpu"}}}}
-)
-IN_PROCESS = json.dumps({"resources": {"compute": {"config": {"device": "cpu"}}}})
+ON_CPU = json.dumps({"resources": {"compute": {"config": {"device": "cpu"}}}})
 
 
 @pytest.fixture
@@ -34,11 +31,11 @@ def slow(tmp_path: Path, sweep: Project) -> Project:
     return project
 
 
-def start(project: Project, config: str) -> subprocess.Popen[str]:
+def start(project: Project) -> subprocess.Popen[str]:
     """Start the evaluation of all cells in a session of its own, as a terminal would."""
     command = [
         "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", KEY,
-        "--partition-range", SMALL_RANGE, "--config-json", config,
+        "--partition-range", SMALL_RANGE, "--config-json", ON_CPU,
     ]  # fmt: skip
     return launcher().start(
         command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -73,20 +70,13 @@ def members(session: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("config", "ends"),
-    [
-        pytest.param(IN_PROCESS, (signal.SIGINT, signal.SIGKILL), id="in process"),
-        pytest.param(LAUNCHED, (signal.SIGINT,), id="torchrun", marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_or_killed_evaluation_is_continued(slow: Project, config: str, ends: tuple[signal.Signals, ...]):
+def test_an_interrupted_or_killed_evaluation_is_continued(slow: Project):
     """After Ctrl-C in the middle of a range there are whole results and no process, after SIGKILL whole results; the
     next run does what is missing and nothing twice.
     """
     done: dict[Path, bytes] = {}
-    for end in ends:
-        with start(slow, config) as run:
+    for end in (signal.SIGINT, signal.SIGKILL):
+        with start(slow) as run:
             wait_until(lambda run=run, done=done: len(records(slow)) > len(done) or run.poll() is not None)
             os.killpg(run.pid, end)
             ended = time.monotonic()
@@ -97,7 +87,7 @@ def test_an_interrupted_or_killed_evaluation_is_continued(slow: Project, config:
         assert done == {path: path.read_bytes() for path in done}
         done = {path: path.read_bytes() for path in records(slow)}
 
-    finished = slow.materialize(KEY, "--partition-range", SMALL_RANGE, "--config-json", config)
+    finished = slow.materialize(KEY, "--partition-range", SMALL_RANGE, "--config-json", ON_CPU)
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
     assert 4 == len(records(slow))

@@ -65,6 +65,14 @@ def test_a_url_opens_as_a_folder_does(shard_set: ShardSet, url: str, tmp_path: P
     assert not list((tmp_path / "tmp").rglob("fog-5-*.tar"))
 
 
+def test_ranks_share_the_samples_at_a_url(shard_set: ShardSet, url: str):
+    """Each rank reads every third one."""
+    whole = images(tta.open_shards(shard_set.folder))
+
+    for rank in range(3):
+        np.testing.assert_array_equal(whole[rank::3], images(tta.open_shards(url, rank=rank, num_ranks=3)))
+
+
 def test_a_url_that_was_opened_is_not_read_again(url: str, web: Web, tmp_path: Path):
     """What was found is kept in $TMPDIR, and compared with what the server has."""
     without_manifest(tmp_path)

@@ -279,16 +279,6 @@ def test_the_state_of_another_method_or_model_is_refused():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
-    """Where batches are predicted in another order, a method says that it is stateless or gives other logits."""
-    forwards, other = undisturbed(method).logits, built(method, seed=3)
-    backwards = predictions(other, stream()[::-1])[::-1]
-    same = all(torch.equal(*both) for both in zip(forwards, backwards, strict=True))
-
-    assert same == other.is_stateless
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_images_are_not_written_to(method: str):
     """The stream's buffers belong to the stream."""
     images = undisturbed(method).images

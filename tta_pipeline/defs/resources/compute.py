@@ -1,4 +1,4 @@
-"""Compute settings: the device, the threads that feed it, caches, and how processes are launched."""
+"""Compute settings: the device, the threads that feed it, and caches."""
 
 from typing import TYPE_CHECKING
 
@@ -31,11 +31,6 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         ge=1,
         description="Number of images after which a segment's state is saved, so that a killed run loses no more than "
         "that; predictions are the same for any number",
-    )
-    launch: str = Field(
-        default="",
-        description="Command that starts the evaluating processes, to which `-m <module>` is appended, such as "
-        "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process evaluates",
     )
     stage_folder: str = Field(
         default="",

@@ -26,7 +26,7 @@ from tta_pipeline.util.files import read_file
 from tta_pipeline.util.limits import MAX_LIST_BYTES
 from tta_pipeline.util.partitions import CLEAN, WHOLE
 
-_MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "num_processes", "decode_threads", "compute_threads")
+_MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "decode_threads", "compute_threads")
 _UNIFORM_FACTS = ("config", "weights_sha256", "code_sha256", "mean", "std", "subset_sha256")
 """Facts that must be the same in all cells of one result."""
 

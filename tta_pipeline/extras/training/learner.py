@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.checkpoints import State
+from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.recipe import make_average, make_mixing, make_optimizer, make_schedule
 from tta_pipeline.loading.device import as_floats
 

@@ -19,11 +19,11 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.devices import devices_with_random_state
 from tta_pipeline.evaluation.device.memory import out_of_memory_error, peak_memory_gib, reset_peak_memory
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.evaluation.timing import peak_rss_gib, timed
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner, Weights
+from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.validation import Validation, validate
 from tta_pipeline.loading.device import DeviceBatch, move_to_device
 from tta_pipeline.results.training_record import TrainingEpoch

@@ -18,12 +18,12 @@ from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
-from tta_pipeline.evaluation.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Weights
 from tta_pipeline.extras.training.loop import Trained, Training
+from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.models.networks import architecture_of

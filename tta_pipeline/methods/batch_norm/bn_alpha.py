@@ -17,7 +17,6 @@ from tta_pipeline.methods.norm_layers import require_batch_norm, use_mixed_stati
 class BnAlpha(Method):
     """Mixes source statistics with those of the current batch, and keeps no state between batches."""
 
-    is_stateless = True
     name = "bn_alpha"
 
     def __init__(self, model: torch.nn.Module, hyperparameters: BnAlphaHyperparameters, **kwargs: Any) -> None:

@@ -15,7 +15,6 @@ from tta_pipeline.methods.norm_layers import require_batch_norm, use_batch_stati
 class Norm(Method):
     """Normalises each batch by its own mean and variance, and keeps no state between batches."""
 
-    is_stateless = True
     name = "norm"
 
     def __init__(self, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:

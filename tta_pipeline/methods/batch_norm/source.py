@@ -8,7 +8,6 @@ from tta_pipeline.methods.method import Method
 class Source(Method):
     """Predicts with the source model in evaluation mode; the baseline that every method is compared with."""
 
-    is_stateless = True
     reads_only_features = True
     name = "source"
 

@@ -28,7 +28,6 @@ class StatA(ImageMethod):
     """Predicts each batch by its own Gaussians and the texts; logits are those of the assignments."""
 
     name = "stata"
-    is_stateless = True
 
     def __init__(self, model: nn.Module, hyperparameters: StatAHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)

@@ -22,7 +22,6 @@ from tta_pipeline.methods.method import Method
 class Lame(Method):
     """Corrects the source model's predictions for a batch by the affinities of its features."""
 
-    is_stateless = True
     reads_only_features = True
     name = "lame"
 

@@ -876,7 +876,7 @@ COMMENT ON COLUMN utility_if_missed_is_lost.discrete_utility IS 'availability x 
 CREATE VIEW throughput_history AS
 SELECT
     benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
-    conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, num_processes, batch_size, precision,
+    conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, batch_size, precision,
     compile, load_average, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
     count(*) OVER same_before AS num_earlier_alike,

@@ -36,7 +36,6 @@ class Note:
 class Noting(Method):
     """Predicts as the source model does, and takes `BATCH_S` for a batch."""
 
-    is_stateless = True
     name = "noting"
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -61,7 +60,6 @@ class Noting(Method):
 class Failing(Method):
     """Fails at the first batch."""
 
-    is_stateless = True
     name = "failing"
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:

@@ -378,7 +378,6 @@ OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
     "num_cores": {"num_cores": 64},
     "decode_threads": {"decode_threads": 16},
     "compute_threads": {"compute_threads": 16},
-    "num_processes": {"num_processes": 2},
     "streams_per_device": {"streams_per_device": 4},
     "batch_size": {"batch_size": 80},
     "precision": {"precision": "bf16"},
@@ -417,13 +416,13 @@ def test_an_error_far_from_its_history_has_drifted(locations: Locations, ask: As
 
 
 def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
-    """Two processes are thirty times as fast as one, which is no history of either."""
-    for speed, num_processes in ((38.0, 1), (1189.0, 2), (40.0, 1), (1200.0, 2)):
-        record(locations, images_per_s=speed, num_processes=num_processes)
+    """Many threads are thirty times as fast as one, which is no history of either."""
+    for speed, compute_threads in ((38.0, 1), (1189.0, 64), (40.0, 1), (1200.0, 64)):
+        record(locations, images_per_s=speed, compute_threads=compute_threads)
 
     assert [
-        (1, None, 0), (2, None, 0), (1, pytest.approx(40 / 38), 1), (2, pytest.approx(1200 / 1189), 1),
-    ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
+        (1, None, 0), (64, None, 0), (1, pytest.approx(40 / 38), 1), (64, pytest.approx(1200 / 1189), 1),
+    ] == ask("SELECT compute_threads, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
 
 
 def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):

@@ -1,0 +1,29 @@
+"""A run whose shards are copied to a local disk first has the same results."""
+
+import json
+from pathlib import Path
+
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+
+
+def newest(project: Project) -> dict:
+    """Return the newest facts of contrast 5."""
+    folder = project.locations.results("small") / "evaluations" / "source" / "contrast-5"
+    return json.loads(max(folder.glob("*.json")).read_text())["record"]["facts"]
+
+
+def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
+    """Each cell's shards are copied to the stage, the copying is timed, and nothing else changes."""
+    own = new_project(tmp_path)
+    own.add_benchmark("small", SMALL)
+    copy_benchmark(sweep, own, without=("source", "report", "results"))
+    config = json.dumps({"resources": {"compute": {"config": {"stage_folder": str(tmp_path / "stage")}}}})
+    cells = ("--partition-range", "contrast|3...contrast|5")
+    finished = own.materialize("small/evaluation/source", *cells, "--config-json", config)
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+
+    straight, staged = newest(sweep), newest(own)
+    assert straight["predictions_sha256"] == staged["predictions_sha256"]
+    assert staged["staging_s"] > straight["staging_s"] == 0
+    assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage" / "tta_pipeline-staged").iterdir()}
+    assert 2 == len(list((tmp_path / "stage" / "tta_pipeline-staged").glob("*/manifest.json")))
