@@ -27,7 +27,7 @@ NUM_CLASSES, BATCH_SIZE = 100, 64
 NUM_BATCHES = int(os.environ.get("BENCH_BATCHES", "4"))
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 METHODS = ("tent", "eata", "sar", "roid")
-MODES = ("off", "default", "reduce-overhead", "step")
+MODES = ("off", "default", "reduce-overhead")
 
 
 def small_network() -> nn.Module:
@@ -89,17 +89,14 @@ def _method(name: str, make: Callable[[], nn.Module], mode: str, clean: torch.Te
     torch.manual_seed(1)
     network = Normalized(make(), mean=(0.5,) * 3, std=(0.25,) * 3).eval().to(memory_format=torch.channels_last)
     if mode != "off":
-        network.compile(mode="reduce-overhead" if mode == "step" else mode, dynamic=False)
-    method = build(
+        network.compile(mode=mode, dynamic=False)
+    return build(
         name,
         network,
         num_classes=NUM_CLASSES,
         source_data=[(clean, torch.arange(len(clean)))],
         **SETTINGS.get(name, {}),
     )
-    if mode == "step":
-        method.compile_step()
-    return method
 
 
 def _pass_s(method: Method, batches: list[torch.Tensor]) -> float:

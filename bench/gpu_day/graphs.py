@@ -1,4 +1,4 @@
-"""Section of CUDA graphs (`compile: reduce-overhead`, `step`): same predictions as eager code, no recompilation."""
+"""Section of CUDA graphs (`compile: reduce-overhead`): same predictions as eager code, no recompilation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -23,10 +23,10 @@ from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 
 _METHODS = ("tent", "sar", "memo")
-_WITH_STEP = ("tent", "sar")
+_TIMED = ("tent", "sar")
 _NUM_BATCHES, _NUM_CLASSES = 4, 10
 _NUM_TURNS, _NUM_TIMED = 3, 10
-"""Number of turns of the modes whose speed is compared, and number of batches in each."""
+"""Number of turns of both ways whose speed is compared, and number of batches in each."""
 _MOST = 0.02
 """Largest distance of the logits, relative to their norm, that a different order of sums may cause over a few
 updates."""
@@ -43,41 +43,32 @@ def graphs(plan: Plan) -> Iterator[Figure]:
 def _compare_modes(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
     size = 2 if name == "memo" else plan.small_batch  # MEMO makes a step for each image
     batches = [pixels(plan, device, batch_size=size) for _ in range(_NUM_BATCHES)]
-    # A rehearsal leaves out the compiler of kernels, which a step needs.
-    modes = ("reduce-overhead", "step") if name in _WITH_STEP and not plan.is_rehearsal else ("reduce-overhead",)
-    methods = {mode: _method(name, plan, device, size, mode) for mode in ("off", *modes)}
+    methods = {mode: _method(name, plan, device, size, mode) for mode in ("off", "reduce-overhead")}
     eager = torch.cat([methods["off"].predict(as_floats(images)).cpu() for images in batches])
     torch._dynamo.reset()  # noqa: SLF001 - graphs of other methods do not count
-    for mode in modes:
-        counters.clear()
-        logits, num_compiled = [], []
-        for images in batches:
-            logits.append(methods[mode].predict(as_floats(images)).cpu())
-            num_compiled.append(counters["stats"]["unique_graphs"])
-        distance = ((torch.cat(logits) - eager).norm() / eager.norm()).item()
-        what = name if mode == "reduce-overhead" else f"{name}, {mode}"
-        yield Figure(
-            what=f"{what}: distance of the logits to eager, of their norm", found=distance, asked=f"<= {_MOST}"
-        )
-        yield Figure(
-            what=f"{what}: graphs compiled after the second batch", found=num_compiled[-1] - num_compiled[1],
-            asked="== 0", text=f"{num_compiled[-1]} in all",
-        )  # fmt: skip
-    if "step" in methods:
+    counters.clear()
+    logits, num_compiled = [], []
+    for images in batches:
+        logits.append(methods["reduce-overhead"].predict(as_floats(images)).cpu())
+        num_compiled.append(counters["stats"]["unique_graphs"])
+    distance = ((torch.cat(logits) - eager).norm() / eager.norm()).item()
+    yield Figure(what=f"{name}: distance of the logits to eager, of their norm", found=distance, asked=f"<= {_MOST}")
+    yield Figure(
+        what=f"{name}: graphs compiled after the second batch", found=num_compiled[-1] - num_compiled[1],
+        asked="== 0", text=f"{num_compiled[-1]} in all",
+    )  # fmt: skip
+    if name in _TIMED and not plan.is_rehearsal:
         yield from _speeds(name, methods, batches[0], device)
 
 
 def _method(name: str, plan: Plan, device: torch.device, size: int, mode: str) -> Method:
     network = small_network(plan, device, num_classes=_NUM_CLASSES)
     if mode != "off":
-        compile_network(network, plan, "reduce-overhead")
-    method = method_of(
+        compile_network(network, plan, mode)
+    return method_of(
         name, network, num_classes=_NUM_CLASSES, image_size=plan.image_size, batch_size=size,
         **{"num_augmentations": 4} if name == "memo" else {},
     )  # fmt: skip
-    if mode == "step":
-        method.compile_step()
-    return method
 
 
 def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, device: torch.device) -> Iterator[Figure]:

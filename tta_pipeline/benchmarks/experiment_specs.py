@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
 from tta_pipeline.methods.catalogue import find_method
-from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters, Hyperparameters, MethodEntry
+from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
 from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
@@ -55,9 +55,9 @@ class Experiment(ConfigModel):
     methods without gradients, since gradients would vanish."""
     deterministic: bool = False
     """Whether to use only algorithms that give the same bits each time on the same device; they may be slower."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune", "step"] = "off"
-    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. `step` is reduce-overhead, and also
-    compiles the loss and the update of a method with gradient steps. A smaller last batch runs uncompiled."""
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. A smaller last batch runs
+    uncompiled."""
     seed: Seed = 0
     """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=_MAX_SEEDS)
@@ -123,11 +123,6 @@ class Experiment(ConfigModel):
                 raise ValueError(
                     f"found precision fp16 with {self.method}, whose gradients would vanish in fp16; expected bf16, "
                     "tf32 or fp32"
-                )
-            if self.compile == "step" and not isinstance(self.configured_hyperparameters(), GradientHyperparameters):
-                raise ValueError(
-                    f"found compile step with {self.method}, which takes no gradient step on the network; "
-                    "expected reduce-overhead"
                 )
             if self.protocol.predict_after_update and not self.entry.predicts_by_network:
                 raise ValueError(

@@ -134,8 +134,6 @@ class Evaluator:
                 **self._experiment.hyperparameters,
             )
             self._networks.compile_copies(self._method)
-            if self._experiment.compile == "step":
-                self._method.compile_step()
         else:
             self._method.reset()
         self._driver = make_driver(

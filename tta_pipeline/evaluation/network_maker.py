@@ -32,4 +32,4 @@ class NetworkMaker:
 
     def _compile(self, network: nn.Module) -> None:
         if self.compile != "off":
-            network.compile(mode="reduce-overhead" if self.compile == "step" else self.compile, dynamic=False)
+            network.compile(mode=self.compile, dynamic=False)

@@ -7,14 +7,12 @@ forward pass before the update.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import nn
 
 from tta_pipeline.methods.affine_parameters import select_affine_parameters
-from tta_pipeline.methods.compiled_update import compile_update
 from tta_pipeline.methods.entry import GradientHyperparameters
 from tta_pipeline.methods.method import Method, SourceData
 from tta_pipeline.methods.norm_layers import use_batch_statistics
@@ -39,17 +37,6 @@ class GradientMethod(Method):
         self._episodic = hyperparameters.episodic
         self._steps = hyperparameters.steps
         self._optimizer = _make_optimizer(self._select(self.model), hyperparameters)
-        self._move: Callable[[], object] = self._optimizer.step
-
-    def compile_step(self) -> None:
-        """Compile the loss and the update of a step; the network stays as it is."""
-        self._move = compile_update(self._optimizer)
-        for owner, name in self._functions_to_compile():
-            setattr(owner, name, torch.compile(getattr(owner, name)))
-
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        """Return owner and name of each function that `compile_step` compiles besides the update."""
-        return [(self, "_loss")]
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         """Prepare *model* for adaptation, and return the parameters to adapt; freeze all others.
@@ -92,7 +79,7 @@ class GradientMethod(Method):
         self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
 
     def _update(self) -> None:
-        self._move()
+        self._optimizer.step()
         self._optimizer.zero_grad()
         self.num_updates += 1
 

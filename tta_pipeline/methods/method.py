@@ -109,14 +109,6 @@ class Method(Stateful, ABC):
         with torch.inference_mode():
             return self._count_nonfinite(self._forward(images))
 
-    def compile_step(self) -> None:
-        """Compile the loss and the update of a step, but not the network. Call this before the first prediction.
-
-        Raises:
-            AdaptationError: the method takes no gradient step.
-        """
-        raise AdaptationError(f"{self.name} takes no gradient step that could be compiled; expected a GradientMethod")
-
     def reset(self) -> None:
         """Return to the moment after building: parameters, buffers, optimiser, memory and random state."""
         self._start_over()

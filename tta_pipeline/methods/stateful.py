@@ -74,7 +74,7 @@ def _restore_state(kept: Any, value: Any) -> Any:
         case nn.Module():
             _restore_state(_adaptable_tensors(kept), value)
         case torch.optim.Optimizer():
-            _restore_optimizer(kept, value)
+            kept.load_state_dict(deepcopy(value))  # the callee may keep the tensors
         case torch.Generator():
             kept.set_state(value.cpu())
         case Stateful():
@@ -88,20 +88,6 @@ def _restore_state(kept: Any, value: Any) -> Any:
         case _:
             return value
     return kept
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, value: StateDict) -> None:
-    """Restore *optimizer*, in place if it has the same tensors, so that they stay on their device."""
-    present, wanted = _optimizer_tensors(optimizer.state_dict()), _optimizer_tensors(value)
-    if present and present.keys() == wanted.keys():
-        _overwrite([(tensor, wanted[name]) for name, tensor in present.items()])
-    else:
-        optimizer.load_state_dict(deepcopy(value))  # the callee may keep the tensors
-
-
-def _optimizer_tensors(state: StateDict) -> dict[tuple[int, str], torch.Tensor]:
-    """Return the tensors in an optimiser's *state*; a key is the number of the parameter and the name of the tensor."""
-    return {(number, name): tensor for number, own in state["state"].items() for name, tensor in own.items()}
 
 
 def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -481,7 +481,7 @@ class Evaluation:
         str,
         Column(
             "Mode of torch.compile, or off",
-            choices=("off", "default", "reduce-overhead", "max-autotune", "step"), alike=True,
+            choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
         ),
     ]  # fmt: skip
     loader: Annotated[

@@ -115,7 +115,6 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
         ("batch_size: 32}", "subset: {first: 99999999999}}", ["subset.first is 99999999999", "1000000000"]),
         ("batch_size: 32}", "protocol: {order: dirichlet, delta: .nan}}", ["delta is nan"]),
         ("preset: cifar", "preset: cifar, precision: fp16", ["fp16 with tent", "expected bf16, tf32 or fp32"]),
-        ("method: norm,", "method: norm, compile: step,", ["compile step with norm", "expected reduce-overhead"]),
         ("preset: cifar", "preset: cifar, hyperparameters: {steps: 99999999999}", ["steps is 99999999999"]),
         ("image_size: 32", "image_size: 1000000000", ["image_size is 1000000000", "16384"]),
         ("samples_per_shard: 60", "num_shards: 1000000000", ["num_shards is 1000000000", "100000"]),

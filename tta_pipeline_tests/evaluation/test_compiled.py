@@ -4,7 +4,6 @@ The backend here generates no code, so that no compiler is needed: what is compi
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import torch
@@ -42,21 +41,6 @@ def test_a_network_is_compiled_once(shard_set: ShardSet):
 
     assert 1 == num_graphs()
     assert expected.predictions_sha256 == row.predictions_sha256
-
-
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor that is not a leaf"
-)  # torch's own, when it compiles
-def test_a_step_is_compiled_once(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
-    """Network, loss and update, which are three graphs, for two streams; predictions are the same, and recorded so."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    expected = evaluated(evaluator("tent"), shard_set)
-    by = evaluator("tent", compile="step")
-
-    rows = [evaluated(by, shard_set) for _ in range(2)]
-
-    assert 3 == num_graphs()
-    assert [(expected.predictions_sha256, "step")] * 2 == [(row.predictions_sha256, row.compile) for row in rows]
 
 
 @pytest.mark.parametrize(("method", "copies"), [("cotta", 2), ("rotta", 1), ("adacontrast", 1), ("tent", 0)])

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.func import functional_call
 from torch.nn.functional import gelu, linear
 
@@ -164,3 +165,20 @@ def test_a_model_without_such_layers_is_refused(params: str, model: Callable[[],
     """The message says what is missing, what asked for it, and what would do."""
     with pytest.raises(AdaptationError, match=lack):
         built(params, surer(model()))
+
+
+@BOTH
+def test_compiled_networks_have_what_was_added(params: str):
+    """The network is compiled before anything is added, and runs so, with logits as without."""
+    torch._dynamo.reset()
+    counters.clear()
+    network, same = vit_model(), vit_model()
+    for each in (network, same):
+        each.encoder.layers = each.encoder.layers[:1]
+    network.compile(backend="aot_eager", dynamic=False)
+    by_code, method = built(params, network), built(params, same)
+
+    for images in contrasts(num_batches=3, batch_size=16):
+        torch.testing.assert_close(method.predict(images), by_code.predict(images), rtol=0, atol=1e-4)
+    assert counters["stats"]["unique_graphs"] >= 1
+    torch._dynamo.reset()

@@ -57,7 +57,7 @@ RESUMED = {
     "counters on the device": (
         Fault(
             stateful,
-            "_restore_optimizer",
+            "_restore_state",
             {"deepcopy(value)": f"torch.utils._pytree.tree_map_only(torch.Tensor, {_TO_DEVICE}, value)"},
         ),
     ),

@@ -30,9 +30,6 @@ class Batclip(GradientMethod):
         self._both = _BothTowers(model, TwoTowers(model, self.name, num_classes=num_classes))
         super().__init__(self._both, hyperparameters, num_classes=num_classes, **kwargs)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_bimodal_loss")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         with torch.autocast(self.device.type, enabled=False):

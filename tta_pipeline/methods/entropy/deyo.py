@@ -36,9 +36,6 @@ class Deyo(GradientMethod):
         self._plpd_threshold = hyperparameters.plpd_threshold
         self._patch_len = hyperparameters.patch_len
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_weighted_entropy")]
-
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
         self.frozen_layers = top_layers(model, self.name, named=self._named)

@@ -68,9 +68,6 @@ class Imse(GradientMethod):
         self._diversity = _Diversity(blocks[-num_top:])
         return self._values
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self._ascent, "climb")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         if self._take_up_similar_domain():

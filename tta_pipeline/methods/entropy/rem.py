@@ -44,9 +44,6 @@ class Rem(GradientMethod):
         self.frozen_layers = top_layers(model, self.name, named=self._named)
         return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_ranking_loss")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         attention = self._tokens.class_attention()

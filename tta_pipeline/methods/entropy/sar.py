@@ -48,9 +48,6 @@ class Sar(EntropyMethod):
         self.frozen_layers = top_layers(model, self.name, named=self._named)
         return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_loss"), (self._ascent, "climb")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         # The host waits for the device, here and below: the steps depend on the indices.

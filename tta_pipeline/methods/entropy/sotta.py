@@ -53,9 +53,6 @@ class Sotta(GradientMethod):
         self.frozen_layers = top_layers(model, self.name, named=self._settings.frozen_layers)
         return select_affine_parameters(model, self.name, frozen=self.frozen_layers)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self._ascent, "climb")]
-
     def _draw(self, count: int) -> int:
         return int(torch.randint(count, (), generator=self.generator))
 

@@ -56,9 +56,6 @@ class Spa(GradientMethod):
         )
         self._shares = NoiseShares(hyperparameters.noise_ratio, self.device)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_bootstrapping_loss")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             logits = self._forward(images)

@@ -38,9 +38,6 @@ class ZeroSiam(GradientMethod):
             method=self.name,
         )
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_asymmetric_loss")]
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         self._step(self._asymmetric_loss(self._predictor.logits(), logits.detach()), num_samples=len(images))

@@ -69,9 +69,6 @@ class Petta(Rotta):
         of_batch = totals / counts.clamp(min=1).unsqueeze(1)
         self._means.lerp_(of_batch, (_MEAN_MOMENTUM * is_seen).unsqueeze(1))
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_persistent_loss")]
-
     def _learn(self) -> None:
         images = self._bank.images()
         models = (self._teacher, self.model, self._source_model)

@@ -47,9 +47,6 @@ class CertaintyMethod(ViewMethod):
         self._source = [parameter.detach().clone() for parameter in self._adapted]
         self._marginal = torch.full((self.num_classes,), 1 / self.num_classes, device=self.device)
 
-    def _functions_to_compile(self) -> list[tuple[object, str]]:
-        return [(self, "_weigh_samples"), (self, "_weighted_loss"), (self, "_correct_prior")]
-
     @abstractmethod
     def _average_weights(self) -> None:
         """Move the adapted parameters back slightly after a step."""
