@@ -17,7 +17,6 @@ from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import walk_verbs
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EvaluationConfig
-from tta_pipeline.defs.normalisation_check import NORMALISATION, NORMALISATION_CHECK
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.source_model import TrainingConfig
 from tta_pipeline.methods.catalogue import METHODS
@@ -73,8 +72,6 @@ def dagster() -> str:
         for each in sorted(graph.asset_check_keys, key=lambda each: (each.asset_key.path, each.name))
         if each.asset_key.path[0] == BENCHMARK and not _BESIDE & set(each.asset_key.path)
     }
-    # Only models that the benchmark does not train have it.
-    checks["<benchmark>/clean/evaluation/<experiment>", NORMALISATION] = NORMALISATION_CHECK[NORMALISATION]
     jobs = {
         name.replace(BENCHMARK, "<benchmark>"): repository.get_job(name).description
         for name in sorted(repository.job_names)

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tta_pipeline.errors import LockError
 from tta_pipeline.evaluation.device.leases import leased
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.util.files import is_visibly_locked, locked, locked_folder, visibly_locked
+from tta_pipeline.util.files import locked, locked_folder
 from tta_pipeline_tests.conftest import Project
 
 
@@ -51,7 +50,6 @@ def by_lease(path: Path) -> AbstractContextManager[object]:
 
 ROADS: tuple[tuple[str, Callable[[Path], AbstractContextManager[object]]], ...] = (
     (".metrics.lock", locked),
-    (".lock", visibly_locked),
     (".folder.lock", lambda path: locked_folder(path.with_name("folder"))),
     ("tta_pipeline-cuda.lock", by_lease),
 )
@@ -72,7 +70,7 @@ def impatience() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("found", KINDS)
-@pytest.mark.parametrize(("name", "road"), ROADS, ids=["locked", "visible", "changing", "leased"])
+@pytest.mark.parametrize(("name", "road"), ROADS, ids=["locked", "changing", "leased"])
 def test_what_is_no_lock_is_named(
     tmp_path: Path, found: str, name: str, road: Callable[[Path], AbstractContextManager[object]]
 ):
@@ -88,7 +86,7 @@ def test_what_is_no_lock_is_named(
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize(("name", "road"), ROADS, ids=["locked", "visible", "changing", "leased"])
+@pytest.mark.parametrize(("name", "road"), ROADS, ids=["locked", "changing", "leased"])
 def test_a_lock_that_may_only_be_read_serves(
     tmp_path: Path, name: str, road: Callable[[Path], AbstractContextManager[object]]
 ):
@@ -100,25 +98,6 @@ def test_a_lock_that_may_only_be_read_serves(
         held = (tmp_path / name).exists()
 
     assert held
-
-
-def test_a_visible_lock_is_seen_where_locks_hold_on_one_host_only(tmp_path: Path):
-    """By when it was touched; it is gone at once where its holder ends by itself."""
-    path = tmp_path / ".lock"
-    assert not is_visibly_locked(path)
-    assert not path.exists()
-
-    with visibly_locked(path):
-        assert is_visibly_locked(path)
-        os.utime(path, (0, 0))
-        assert is_visibly_locked(path), "the lock itself holds"
-    assert not is_visibly_locked(path)
-
-    os.utime(path)  # as a process of another host does every half minute
-    assert is_visibly_locked(path)
-    long_ago = time.time() - 130
-    os.utime(path, (long_ago, long_ago))
-    assert not is_visibly_locked(path)
 
 
 def test_a_verb_names_a_pipe_in_the_place_of_the_lock(project: Project):

@@ -72,7 +72,6 @@ READ_ONLY = (
 """Verbs that load benchmarks, as they are typed in the project folder; they change nothing in the data root."""
 REFUSED = {
     "tune mine tent": "found no tuning of 'tent'",
-    "models stop-training mine": "mine trains no model",
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({

@@ -24,7 +24,6 @@ from tta_pipeline.cli.rebuild import rebuild
 from tta_pipeline.cli.reproduce import reproduce
 from tta_pipeline.cli.run import run
 from tta_pipeline.cli.split import split
-from tta_pipeline.cli.stop_training import stop_training
 from tta_pipeline.cli.submit import submit
 from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.tune import tune
@@ -46,7 +45,7 @@ _SHARDS = Group(
 _MODELS = Group(
     help="Check a model's mean and std; stop its training early.",
     examples=["tta-pipeline models check imagenet_c resnet50"],
-    sections={"Verbs": {"check": check_model, "stop-training": stop_training}},
+    sections={"Verbs": {"check": check_model}},
 )
 _RESULTS = Group(
     help="Progress of experiments; publish, reproduce, fetch, rebuild.",
@@ -70,7 +69,7 @@ _SECTIONS = {
 _MOVED = {
     "shard": "shards make", "verify": "shards verify", "adopt": "shards adopt", "fetch": "shards fetch",
     "repartition": "shards split", "transform": "shards transform", "publish-data": "shards publish",
-    "loader-bench": "shards bench", "check-model": "models check", "stop-training": "models stop-training",
+    "loader-bench": "shards bench", "check-model": "models check",
     "experiments": "results list", "publish-results": "results publish", "reproduce": "results reproduce",
     "fetch-results": "results fetch", "rebuild-metrics": "results rebuild",
 }  # fmt: skip

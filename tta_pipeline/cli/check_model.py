@@ -10,7 +10,7 @@ from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 
-_SHORT_COLUMNS = ("normalisation", "clean_error", "interval_95", "num_mended", "num_broken", "p_value")
+_SHOWN = ("normalisation", "clean_error", "p_value")
 
 
 @click.command(
@@ -71,6 +71,6 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
             num_threads=default_decode_threads(),
             advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
         )  # fmt: skip
-    print_table_as(Table(columns=COLUMNS, rows=fits.rows), form, _SHORT_COLUMNS)
+    print_table_as(Table(columns=COLUMNS, rows=fits.rows), form, _SHOWN)
     tell(f"{model}: {fits.verdict}")
     sys.exit(1 if fits.better else 0)

@@ -11,13 +11,6 @@ from pydantic import Field
 
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.defs.automation import out_of_date_condition
-from tta_pipeline.defs.history_checks import HISTORY_CHECKS, history_reports
-from tta_pipeline.defs.normalisation_check import (
-    NORMALISATION,
-    NORMALISATION_CHECK,
-    has_normalisation_check,
-    normalisation_report,
-)
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope, SetScope, asset_key
@@ -29,6 +22,7 @@ if TYPE_CHECKING:
     from tta_pipeline.evaluation.runner import ExperimentRunner
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
+_EVERY_SAMPLE_MEANS = "The newest result belongs to the current manifest and has the same number of samples."
 _PUBLISH_EVERY_S = 5.0
 _PUBLISH_SHARE = 0.05
 """Largest share of a run's time for publications before its end: each copies the database."""
@@ -120,31 +114,22 @@ def _unfinished_keys(
 
 
 def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
-    """Return the checks of the newest result, against the manifest and against earlier results."""
+    """Return the check of the newest result against the manifest."""
     key = scope.key("evaluation", experiment_name)
-    descriptions = {
-        EVERY_SAMPLE: "The newest result belongs to the current manifest and has the same number of samples.",
-        **HISTORY_CHECKS,
-        **(NORMALISATION_CHECK if has_normalisation_check(scope, experiment_name) else {}),
-    }
 
-    @define_checks(scope, key, descriptions)
-    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore, compute: Compute) -> Iterator[Any]:
+    @define_checks(scope, key, {EVERY_SAMPLE: _EVERY_SAMPLE_MEANS})
+    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         from tta_pipeline.evaluation.experiment_results import ExperimentResults
-        from tta_pipeline.results.database.history import HistoryComparison
 
         results = ExperimentResults(
             benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
         )
-        history = HistoryComparison()
         with CheckRun(context, scope, key) as run:
             for own in run.keys:
                 if own in results.keys:
                     with run.hinting(own):
-                        reports = (_sample_report(results, own), *history_reports(results, own, history))
-                        if run.is_selected(NORMALISATION):
-                            reports = (*reports, normalisation_report(results, compute, context.log.info))
-                    yield from run.results(own, reports)
+                        report = _sample_report(results, own)
+                    yield from run.results(own, [report])
             yield from run.outputs()
 
     return checks

@@ -48,8 +48,6 @@ class CheckReport:
 
     check: str
     passed: bool
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
-    """Severity of the finding if the check has not passed."""
     metadata: "Mapping[str, RawMetadataValue]" = field(default_factory=dict)
 
 
@@ -205,21 +203,16 @@ class CheckRun(_OpenHistory, Generic[K]):
         """Return the context manager that adds a hint to a failure at *key*; see `failure_hint`."""
         return failure_hint(self._scope, self._asset_key, key)
 
-    def is_selected(self, check: str) -> bool:
-        """Return whether the run is to report *check*."""
-        return dg.AssetCheckKey(self._asset_key, check) in self._selected
-
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
         """Yield the findings of the selected checks in the partition *key*."""
         partition = partition_of(key)
         target = _checked_materialization(self._context.instance, self._asset_key, partition)
         for report in reports:
-            if self.is_selected(report.check):
+            if dg.AssetCheckKey(self._asset_key, report.check) in self._selected:
                 yield dg.AssetCheckEvaluation(
                     asset_key=self._asset_key,
                     check_name=report.check,
                     passed=report.passed,
-                    severity=report.severity,
                     metadata=report.metadata,
                     partition=partition,
                     target_materialization_data=target,

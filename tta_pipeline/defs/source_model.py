@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tta_pipeline.models.trained_models import SourceModelFacts
 
 _SHOWN = (
-    "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on", "stopped",
+    "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on",
     "images_per_s", "data_wait_s", "wall_s", "num_resumed", "device", "weights_sha256",
 )  # fmt: skip
 

@@ -125,7 +125,7 @@ FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
 """
 
 TRAININGS = """
-SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size, num_epochs_done AS epochs, stopped,
+SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size, num_epochs_done AS epochs,
        selected, train_error, validation_error, validated_on, best_epoch, best_validation_error, images_per_s,
        data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e
                       WHERE e.folder = r.folder AND e.sequence = r.sequence) AS data_wait_share,

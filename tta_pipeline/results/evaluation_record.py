@@ -760,9 +760,3 @@ SHOWN = tuple(field.name for field in columns() if field.column.shown)
 """Fields in the metadata of a cell in the web UI; fields that are None are left out."""
 SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
 """Columns of the web UI's table of a stream's segments."""
-MIN_SPEED_RATIO = 0.85
-"""Speed relative to the median of the history, under equal conditions, below which an evaluation is slower."""
-MIN_EARLIER = 3
-"""Number of earlier evaluations under equal conditions from which speeds are compared."""
-MAX_ERROR_DRIFT = 0.005
-"""Distance from the median error of the history above which an error has drifted."""

@@ -108,13 +108,6 @@ class TrainingRun:
 
     # Result.
     num_epochs_done: Annotated[int, Column("Epochs that were trained", sql="INTEGER", above=0)]
-    stopped: Annotated[
-        str | None,
-        Column(
-            "Why training ended early: request by the user, or patience since validation did not improve; else NULL",
-            choices=("request", "patience"),
-        ),
-    ]
     selected: Annotated[
         str, Column("Weights that were kept: of the last epoch, or of the best", choices=("last", "best"))
     ]

@@ -24,7 +24,6 @@ from tta_pipeline.errors import LockError, StreamError
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
-_SILENT_AFTER_S = 120.0
 _ABANDONED_AFTER_S = 600.0  # a living process touches its folder far more often, even where its lock is invisible here
 _NOTES = "unpublished"
 _MOST_NOTE_BYTES = 2**16
@@ -304,43 +303,6 @@ def locked(path: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold the lock
-
-
-@contextlib.contextmanager
-def visibly_locked(path: Path) -> Iterator[None]:
-    """Hold the lock *path* as `locked` does, and touch it regularly, so that `is_visibly_locked` sees it everywhere.
-
-    Raises:
-        LockError: *path* is not a file.
-    """
-    with locked(path):
-        with contextlib.suppress(OSError):  # somebody else's file
-            os.utime(path)
-        try:
-            with _marked_alive(path):
-                yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.utime(path, (0, 0))
-
-
-def is_visibly_locked(path: Path) -> bool:
-    """Return whether a process holds the lock *path* by `visibly_locked`, on this machine or another.
-
-    A lock may hold on one host only, so a file that was touched in the last two minutes counts as locked. A process
-    that was killed is thus seen for as long; one that ended by itself is not.
-
-    Raises:
-        LockError: *path* is not a file.
-    """
-    if not path.exists():
-        return False
-    with open_lock(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return time.time() - os.fstat(file.fileno()).st_mtime < _SILENT_AFTER_S
 
 
 @contextlib.contextmanager

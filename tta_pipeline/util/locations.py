@@ -20,12 +20,8 @@ from tta_pipeline.util.partitions import Cell
 
 RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
 """Kinds of result records, each a folder of its own."""
-STOP_FILE = "stop"
-"""Name of the file in the folder of a training with which the user ends it after the present epoch."""
 CLASS_MAP_FILE = "class_map.json"
 """Name of the file in which a class map is pinned for all shard sets under its folder."""
-TRAINING_LOCK = ".lock"
-"""Name of the file in the folder of a training that is locked while a process trains."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
 DAGSTER_SETTINGS = "dagster.yaml"
@@ -138,7 +134,7 @@ class Locations:
         return shared if shared.exists() else self._of(benchmark_name, "source_models") / name
 
     def training(self, benchmark_name: str, model: str) -> Path:
-        """Folder of a training: its checkpoints, the last and the best weights, and the request to stop."""
+        """Folder of a training: its checkpoints, the last and the best weights."""
         return self._of(benchmark_name, "training") / model
 
     def results(self, benchmark_name: str) -> Path:
@@ -152,10 +148,6 @@ class Locations:
     def predictions(self, benchmark_name: str) -> Path:
         """Folder of the predictions for each sample, if a run keeps them."""
         return self._outcome(benchmark_name, "predictions")
-
-    def normalisations(self, benchmark_name: str) -> Path:
-        """Folder of the measurements of the check `normalisation_fits`: models on clean images."""
-        return self._of(benchmark_name, "normalisations")
 
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""

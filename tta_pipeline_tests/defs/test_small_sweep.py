@@ -79,8 +79,6 @@ def test_each_partition_has_its_own_data_version(sweep: Project, instance: dg.Da
         (["shard_manifest"], "source_count_equals_manifest"),
         (["shard_manifest"], "every_class_present"),
         (["evaluation", "tent"], "every_sample_evaluated_once"),
-        (["evaluation", "tent"], "throughput_regression"),
-        (["evaluation", "tent"], "accuracy_drift"),
     ],
 )
 def test_each_partition_has_its_own_check_results(instance: dg.DagsterInstance, asset: list[str], check: str):

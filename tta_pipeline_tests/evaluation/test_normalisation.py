@@ -13,13 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 from scipy.stats import binomtest
 
-from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
-from tta_pipeline.defs.evaluation import evaluation_checks
-from tta_pipeline.defs.normalisation_check import NORMALISATION, normalisation_report
-from tta_pipeline.defs.resources import Compute
-from tta_pipeline.defs.scope import CellScope, SetScope
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.normalisation_fit import (
     Fit,
     Fits,
@@ -55,14 +49,14 @@ def fits_of(data: Locations, *, limit: int = 1000, **declared: tuple[float, ...]
 
 
 def test_a_wrong_normalisation_is_told_from_the_usual_ones(data: Locations):
-    """The errors, what is better, and what to do stand in one sentence; the declared one is first in the table."""
+    """The errors, what fits best, and what to do stand in one sentence; the declared one is first in the table."""
     fits = fits_of(data, **WRONG)
 
     assert fits.better is fits.best
     assert fits.best.error < fits.declared.error / 2
     assert fits.declared.num_wrong - fits.best.num_wrong == fits.best.num_mended - fits.best.num_broken
-    for said in (f"error {fits.declared.error:.1%} on 150 clean images", "[1, 1, 1]", fits.best.normalisation.name):
-        assert said in fits.verdict
+    for found in (f"{fits.declared.error:.1%}", f"{fits.best.error:.1%}", "150", fits.best.normalisation.name):
+        assert found in fits.verdict
     assert ["declared", "imagenet", "from -1 to 1", "from 0 to 1", "from 0 to 255", "cifar"] == [
         row[0] for row in fits.rows
     ]
@@ -73,7 +67,7 @@ def test_the_normalisation_of_the_training_fits(data: Locations):
     fits = fits_of(data)
 
     assert fits.better is None
-    assert "no other normalisation is better by more than chance" in fits.verdict
+    assert fits.best is fits.declared
 
 
 def test_logits_that_are_not_finite_are_wrong(data: Locations):
@@ -103,12 +97,11 @@ def fit(name: str, *, num_wrong: int, num_mended: int = 0, num_broken: int = 0) 
     )  # fmt: skip
 
 
-def test_intervals_and_p_values_are_those_of_scipy():
+def test_p_values_are_those_of_scipy():
     """Of its exact binomial test, which is McNemar's on the images that changed."""
-    for num_wrong, mended, broken in ((0, 20, 0), (7, 9, 2), (50, 5, 5), (100, 0, 3)):
-        one = fit("", num_wrong=num_wrong, num_mended=mended, num_broken=broken)
+    for mended, broken in ((20, 0), (9, 2), (5, 5), (0, 3)):
+        one = fit("", num_wrong=50, num_mended=mended, num_broken=broken)
 
-        assert one.interval == pytest.approx(tuple(binomtest(num_wrong, 100).proportion_ci(0.95, "exact")))
         assert one.p_value == pytest.approx(binomtest(broken, mended + broken, alternative="less").pvalue)
 
 
@@ -133,8 +126,8 @@ def test_what_is_declared_is_not_tried_again():
     assert "cifar" in {each.name for each in other_normalisations(imagenet, image_size=32)}
 
 
-def written(data: Locations, **declared: tuple[float, ...]) -> Benchmark:
-    """Return the small benchmark with its model as a file of the user's, which is written under the data root."""
+def write_benchmark(data: Locations, **declared: tuple[float, ...]) -> None:
+    """Write the small benchmark with its model as a file of the user's."""
     path = data.source_model("small", "cnn")
     trained = load_trained_model("cnn", path)
     model = {
@@ -143,65 +136,8 @@ def written(data: Locations, **declared: tuple[float, ...]) -> Benchmark:
     }  # fmt: skip
     content = yaml.safe_load(SMALL)
     content["models"]["mine"] = json.loads(json.dumps(model))
-    content["experiments"] |= {name: {"model": "mine", "method": name} for name in ("source", "norm")}
     data.benchmark_files.mkdir(exist_ok=True)
     (data.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content))
-    return Benchmark.model_validate({**content, "name": "small"})
-
-
-def test_only_an_unadapted_model_of_the_user_s_is_checked_on_clean_images(data: Locations):
-    """Adapted models hide the mistake, and a trained one has measured its values."""
-    benchmark = written(data)
-    clean, cells = SetScope(benchmark=benchmark, cell=CLEAN), CellScope(benchmark=benchmark)
-
-    def has_check(scope: CellScope | SetScope, experiment_name: str) -> bool:
-        return NORMALISATION in {key.name for key in evaluation_checks(scope, experiment_name).check_keys}
-
-    assert has_check(clean, "source")
-    assert not has_check(clean, "norm")
-    assert not has_check(cells, "source")
-    assert not has_check(SetScope(benchmark=trained_source(benchmark), cell=CLEAN), "source")
-
-
-def trained_source(benchmark: Benchmark) -> Benchmark:
-    """Return *benchmark* with the source experiment on the model that it trains."""
-    source = benchmark.experiments["source"].model_copy(update={"model": "cnn"})
-    return benchmark.model_copy(update={"experiments": {**benchmark.experiments, "source": source}})
-
-
-def report_on(benchmark: Benchmark, data: Locations) -> tuple[bool, dict]:
-    """Return whether the check passes, and its metadata."""
-    results = ExperimentResults(benchmark=benchmark, experiment_name="source", locations=data)
-    report = normalisation_report(results, Compute(device="cpu"), print)
-    assert "WARN" == report.severity.name or report.passed
-    return report.passed, dict(report.metadata)
-
-
-def test_the_check_warns_and_shows_its_figures(data: Locations):
-    """It passes with the figures where nothing is better."""
-    right, wrong = report_on(written(data), data), report_on(written(data, **WRONG), data)
-
-    assert (True, False) == (right[0], wrong[0])
-    assert wrong[1]["best_error"] < wrong[1]["error"]
-    assert 150 == wrong[1]["num_samples"] == right[1]["num_samples"]
-    assert "set mean and std" in wrong[1]["found"]
-
-
-def test_the_check_is_paid_once_for_a_model(data: Locations):
-    """It is kept for this model on these images, even where the shards are gone; damaged figures are computed again."""
-    benchmark = written(data)
-    first = report_on(benchmark, data)
-    (kept,) = data.normalisations("small").iterdir()
-    written_at = kept.stat().st_mtime_ns
-
-    again = report_on(benchmark, data)
-    assert first[1]["found"] == again[1]["found"]
-    assert written_at == kept.stat().st_mtime_ns
-
-    kept.write_bytes(b"{")
-    assert first[1]["found"] == report_on(benchmark, data)[1]["found"]
-    report_on(written(data, **WRONG), data)
-    assert 2 == len(list(data.normalisations("small").iterdir()))
 
 
 def asked(data: Locations, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
@@ -212,7 +148,7 @@ def asked(data: Locations, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> 
 
 def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: pytest.MonkeyPatch):
     """Status 1 if another normalisation is better; a trained model can be asked about too."""
-    written(data, **WRONG)
+    write_benchmark(data, **WRONG)
 
     wrong = asked(data, monkeypatch, "small", "mine", "--json", "--limit", "50")
     trained = asked(data, monkeypatch, "small", "cnn", "--quiet", "--seed", "3", "--device", "cpu")
@@ -228,7 +164,7 @@ def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: py
 
 def test_without_clean_images_the_way_out_is_said(data: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """And a model that is not in the file is named with those that are."""
-    written(data)
+    write_benchmark(data)
     text = (data.benchmark_files / "small.yaml").read_text()
     content = yaml.safe_load(text) | {"source": {"kind": "folder", "root": str(tmp_path)}}
     del content["models"]["cnn"], content["experiments"]["tent"]

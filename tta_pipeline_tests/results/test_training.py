@@ -24,7 +24,7 @@ def locations(tmp_path: Path) -> Locations:
     [
         training_run(),
         training_run(None, None),
-        training_run(0.5, 0.25, 0.375, selected="best", num_epochs=90, stopped="patience"),
+        training_run(0.5, 0.25, 0.375, selected="best", num_epochs=90),
         training_run(device="NVIDIA H200", gpu_name="NVIDIA H200", precision="bf16"),
     ],
     ids=["plain", "without validation", "stopped early", "on a GPU"],

@@ -17,10 +17,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tta_pipeline.results.records import latest_record
 from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.web.server import WebServer, happens, is_running
-from tta_pipeline_tests.web.test_web_ui import better_before
+from tta_pipeline_tests.web.test_web_ui import contrast_5
 
 PATIENCE_S = 300
 
@@ -102,20 +101,15 @@ def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome
 
 
 @pytest.mark.slow
-def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, browser: webdriver.Chrome):
-    """The page of a check shows its result of the newest cell and how many cells passed: all of them."""
+def test_a_check_says_what_it_found_and_in_which_cells(server: WebServer, browser: webdriver.Chrome):
+    """Its page shows its result of the newest cell and how many cells passed: all of them."""
     browser.get(f"{server.url}/assets/small/evaluation/tent?view=checks")
-    for check, found in (
-        ("every_sample_evaluated_once", "150"),
-        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
-        ("throughput_regression", "fewer than 3 earlier evaluations under these conditions: nothing to compare"),
-    ):
-        seen(browser, check).click()
-        for text in ("Passed", found):
-            assert seen(browser, text).is_displayed()
-        seen(browser, "Partitions").click()
-        for text in ("4 Partitions", "Passed (4)", "Missing (0)", "Failed (0)"):
-            assert seen(browser, text).is_displayed()
+    seen(browser, "every_sample_evaluated_once").click()
+    for text in ("Passed", "150"):
+        assert seen(browser, text).is_displayed()
+    seen(browser, "Partitions").click()
+    for text in ("4 Partitions", "Passed (4)", "Missing (0)", "Failed (0)"):
+        assert seen(browser, text).is_displayed()
 
 
 @pytest.mark.slow
@@ -144,24 +138,14 @@ def test_checks_on_their_own_are_of_all_that_was_made(
 
 
 @pytest.mark.slow
-def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
-    """Materialize, a cell, Launch: the run is a success, its record is there, and less speed and other error warn."""
-    known = better_before(server.project, "norm")
-
+def test_a_launched_cell_succeeds(server: WebServer, browser: webdriver.Chrome):
+    """Materialize, a cell, Launch: the run is a success, and its record has the error of the same cell elsewhere."""
     launch(server, browser, "slow/evaluation/norm")
 
     assert seen(browser, "Success").is_displayed()
-    record = latest_record(server.project.locations.results("slow"), kind="evaluations", name="norm/contrast-5")
-    assert record
+    known, record = (contrast_5(server.project, benchmark, "norm") for benchmark in ("small", "slow"))
     assert known.facts["error"] == record.facts["error"]
     assert record.run_id in browser.current_url
-    browser.get(f"{server.url}/assets/slow/evaluation/norm?view=checks")
-    for check, found in (("accuracy_drift", "from the median of"), ("throughput_regression", "expected at least 0.85")):
-        seen(browser, check).click()
-        assert seen(browser, found, whole=False).is_displayed()
-        sign = seen(browser, "Failed").find_element(By.XPATH, "preceding-sibling::*[@role='img']")
-        assert "warning" in str(sign.get_attribute("aria-label"))
-        browser.save_screenshot(str(tmp_path / f"{check}.png"))
 
 
 @pytest.mark.slow

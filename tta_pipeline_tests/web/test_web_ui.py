@@ -13,11 +13,10 @@ import dagster as dg
 import pytest
 from PIL import Image
 
-from tta_pipeline.results.records import Record, latest_record, publish_record
+from tta_pipeline.results.records import Record, latest_record
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
-from tta_pipeline_tests.results.database.made import evaluation_facts, with_error
 from tta_pipeline_tests.web.server import WebServer, asset_key, happens, is_running
 
 CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
@@ -131,20 +130,12 @@ def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
         assert image.format == "PNG"
 
 
-@pytest.mark.parametrize(
-    ("check", "found"),
-    [
-        ("every_sample_evaluated_once", "150"),
-        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
-        ("throughput_regression", "fewer than 3 earlier evaluations under these conditions: nothing to compare"),
-    ],
-)
-def test_each_check_says_what_it_found_and_in_which_cells(server: WebServer, check: str, found: str):
+def test_a_check_says_what_it_found_and_in_which_cells(server: WebServer):
     """It has a result of each cell, and that of the newest cell says what was found; all passed."""
-    results = _results(server, "small/evaluation/tent", check)
+    results = _results(server, "small/evaluation/tent", "every_sample_evaluated_once")
 
     assert {cell.key: True for cell in SMALL_CELLS} == {each["partition"]: each["success"] for each in results}
-    assert found in {str(value) for entry in results[0]["metadataEntries"] for value in entry.values()}
+    assert "150" in {str(value) for entry in results[0]["metadataEntries"] for value in entry.values()}
 
 
 def test_only_this_machine_can_reach_the_server(server: WebServer):
@@ -179,35 +170,23 @@ def test_a_partition_key_that_is_a_path_is_refused(server: WebServer, asset: str
 
 
 def test_a_cell_can_be_materialized_from_the_web_ui(server: WebServer):
-    """The run succeeds, its record is there and the newest of the cell, and less speed and other error warn."""
-    known = better_before(server.project, "source")
-
+    """The run succeeds, and its record is there, the newest of the cell, with the error of the same cell elsewhere."""
     run = server.launch("slow/evaluation/source", "contrast|5")
 
     assert run.status == "SUCCESS", run.errors
-    record = latest_record(server.project.locations.results("slow"), kind="evaluations", name="source/contrast-5")
-    assert record
+    known, record = (contrast_5(server.project, benchmark, "source") for benchmark in ("small", "slow"))
     assert (run.run_id, known.facts["error"]) == (record.run_id, record.facts["error"])
     newest = _materialization(server, "slow/evaluation/source", Cell(corruption="contrast", severity=5))
     assert run.run_id == newest["runId"]
-    for check, found in (("accuracy_drift", "from the median of"), ("throughput_regression", "expected at least 0.85")):
-        evaluation = _results(server, "slow/evaluation/source", check)[0]
-        assert (False, "WARN") == (evaluation["success"], evaluation["severity"])
-        assert any(found in entry.get("text", "") for entry in evaluation["metadataEntries"])
+    (check,) = _results(server, "slow/evaluation/source", "every_sample_evaluated_once")
+    assert check["success"]
 
 
-def better_before(project: Project, experiment: str) -> Record:
-    """Record three faster and better evaluations of contrast 5 of `slow`, and return the one of `small`."""
-    cell = {"kind": "evaluations", "name": f"{experiment}/contrast-5"}
-    known, other = latest_record(project.locations.results("small"), **cell), evaluation_facts(fingerprint="other")
-    assert known
-    better = with_error(known.facts, 0.1) | {"benchmark": "slow"}
-    better |= {name: other[name] for name in ("fingerprint", "fingerprint_parts")}
-    better |= {"images_per_s": 1e6, "wall_s": better["num_samples"] / 1e6}
-    for number in range(3):
-        results = project.locations.results("slow")
-        publish_record(results, run_id=str(number), started_at=known.started_at, facts=better, **cell)
-    return known
+def contrast_5(project: Project, benchmark: str, experiment: str) -> Record:
+    """Return the newest evaluation of contrast 5 by *experiment*."""
+    record = latest_record(project.locations.results(benchmark), kind="evaluations", name=f"{experiment}/contrast-5")
+    assert record
+    return record
 
 
 def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: WebServer):

@@ -52,11 +52,8 @@ class Trained:
     """Weights after the last epoch, of the moving average if there is one."""
     best: Weights | None
     """Weights of the epoch with the lowest validation error; None: no epoch was validated."""
-    best_epoch: int | None
     epochs: tuple[TrainingEpoch, ...]
     totals: Totals
-    stopped: str | None
-    """Why the training ended early: request or patience; None: it did not."""
 
 
 @dataclass(kw_only=True)
@@ -100,7 +97,6 @@ class Training:
         device: torch.device,
         ranks: Ranks = SINGLE_RANK,
         checkpoints: Checkpoints,
-        must_stop: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
         """Prepare the training of *network*.
@@ -114,7 +110,6 @@ class Training:
             device: Device to train on.
             ranks: Processes that train together.
             checkpoints: Checkpoints of this training.
-            must_stop: Called after each epoch; returns whether the user asked to end the training.
             say: Called with messages about progress.
         """
         self._settings = settings
@@ -123,7 +118,6 @@ class Training:
         self._device = device
         self._ranks = ranks
         self._checkpoints = checkpoints
-        self._must_stop = must_stop
         self._say = say
         steps_per_epoch = math.ceil(images.num_batches / settings.accumulate)
         self._learner = Learner(
@@ -142,7 +136,7 @@ class Training:
         self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
 
     def run(self) -> Trained:
-        """Train from the newest checkpoint to the last epoch, or until the user or the settings end the training.
+        """Train from the newest checkpoint to the last epoch, or until `patience` ends the training.
 
         Raises:
             EvaluationError: the loss is not finite, the device is out of memory, or the checkpoint belongs to another
@@ -151,22 +145,18 @@ class Training:
         """
         self._resume()
         self._began = self._saved_at = self._counted_until = time.perf_counter()
-        stopped = None
         with (
             torch.random.fork_rng(devices=devices_with_random_state(self._device), device_type=self._device.type),
             arithmetic(self._device.type, self._settings.precision),
         ):
-            while self._place.epoch < self._settings.epochs and stopped is None:
+            while self._place.epoch < self._settings.epochs and not self._is_stuck:
                 self._train_epoch()
                 self._count_time()
-                stopped = self._reason_to_stop()
         return Trained(
             last=self._learner.weights(),
             best=self._place.best,
-            best_epoch=self._place.best_epoch,
             epochs=tuple(self._place.epochs),
             totals=self._place.totals,
-            stopped=stopped,
         )
 
     def _train_epoch(self) -> None:
@@ -260,16 +250,11 @@ class Training:
             f"{epoch.images_per_s:,.0f} images/s, {left_s:,.0f} s left"
         )
 
-    def _reason_to_stop(self) -> str | None:
-        """Return why the training must end now, or None; all processes get the same answer."""
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether validation has not improved for `patience` epochs; all processes have the same answer."""
         place, patience = self._place, self._settings.patience
-        if place.epoch == self._settings.epochs:
-            return None
-        (num_asking,) = self._sum_over_ranks(float(self._must_stop()))
-        if num_asking:
-            return "request"
-        is_stuck = patience is not None and place.epoch - (place.best_epoch or 0) >= patience
-        return "patience" if is_stuck else None
+        return patience is not None and place.epoch - (place.best_epoch or 0) >= patience
 
     def _validate(self) -> Validation | None:
         if self._validation is None:

@@ -41,8 +41,8 @@ from tta_pipeline.shards import ordering
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import make_cache_folder, visibly_locked, write_atomically
-from tta_pipeline.util.locations import STOP_FILE, TRAINING_LOCK, Locations
+from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
+from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 
@@ -66,7 +66,7 @@ class SourceTraining:
 
     @property
     def folder(self) -> Path:
-        """Folder of the checkpoints, the last and the best weights, and the request to stop."""
+        """Folder of the checkpoints, and of the last and the best weights."""
         return self.locations.training(self.benchmark.name, self.model)
 
     def shard_set(self, cell: Cell) -> ShardSet:
@@ -149,8 +149,7 @@ class SourceTraining:
             yield
             return
         make_cache_folder(self.folder)
-        with visibly_locked(self.folder / TRAINING_LOCK):
-            (self.folder / STOP_FILE).unlink(missing_ok=True)  # a request to an earlier run
+        with locked(self.folder / ".lock"):
             yield
 
     def _train(self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]) -> None:
@@ -175,7 +174,6 @@ class SourceTraining:
                 device=device,
                 ranks=ranks,
                 checkpoints=checkpoints,
-                must_stop=(self.folder / STOP_FILE).exists,
                 say=say,
             ).run()
             if not ranks.is_first:
@@ -183,7 +181,6 @@ class SourceTraining:
             run = self._training_run(shard_set, images, network, trained, num_ranks=ranks.num_ranks, device=device)
             self._save(self._facts(shard_set, network, run), trained)
         checkpoints.remove()
-        (self.folder / STOP_FILE).unlink(missing_ok=True)
 
     def _loose_files(self, shard_set: ShardSet) -> LooseFiles | None:
         """Return the files from which *shard_set* was made, if the training reads them."""
@@ -260,7 +257,6 @@ class SourceTraining:
             **machine_facts(device),
             num_ranks=num_ranks,
             torch_version=torch.__version__,
-            stopped=trained.stopped,
             validated_on=validated_on,
             wall_s=totals.wall_s,
             time_to_first_batch_s=totals.time_to_first_batch_s,

@@ -4,14 +4,13 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from string import Template
 from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.results.evaluation_record import MAX_ERROR_DRIFT, MIN_EARLIER, MIN_SPEED_RATIO, RULES, columns
+from tta_pipeline.results.evaluation_record import RULES, columns
 from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
@@ -141,18 +140,7 @@ _DECLARED = (
 def schema() -> str:
     """Return the statements that create an empty database."""
     declared = [statement for table in _DECLARED for statement in _statements(table)]
-    return "\n".join(
-        (_text("schema"), *declared, _text("baselines"), *_published_shifts(), _text("views"), history_views())
-    )
-
-
-@cache
-def history_views() -> str:
-    """Return the statements that create the views of `history.sql` of a table `evaluations`."""
-    same_cell = " AND ".join(f"h.{column} = e.{column}" for column in CELL)
-    return Template(_text("history")).substitute(
-        same_cell=same_cell, min_speed_ratio=MIN_SPEED_RATIO, max_error_drift=MAX_ERROR_DRIFT, min_earlier=MIN_EARLIER
-    )
+    return "\n".join((_text("schema"), *declared, _text("baselines"), *_published_shifts(), _text("views")))
 
 
 def _text(name: str) -> str:

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.cli import main
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
@@ -23,7 +21,7 @@ from tta_pipeline.models.trained_models import SourceModelFacts, load_source_mod
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
-from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, run_python
@@ -219,56 +217,14 @@ def test_loose_files_give_the_weights_that_shards_give(data: Locations):
     assert loose.num_samples == loose.run["num_inodes"] > shards.run["num_inodes"]
 
 
-def ask_to_stop(data: Locations) -> Result:
-    """Type `tta-pipeline models stop-training small`."""
-    data.benchmark_files.mkdir(parents=True, exist_ok=True)
-    (data.benchmark_files / "small.yaml").write_text(SMALL)
-    return CliRunner(env={"TTA_DATA_ROOT": str(data.root)}).invoke(main, ["models", "stop-training", "small"])
-
-
-def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations):
-    """By a verb; the record says so, and the training counts as finished."""
-    own, answers = training(data, epochs=50), []
-
-    def asking(line: str) -> None:
-        if line.startswith("epoch 2"):
-            answers.append(ask_to_stop(data))
-
-    own.train(machine=HERE, say=asking)
-    run = own.require_finished().run
-    assert [(0, "cnn of small ends after its present epoch\n")] == [(each.exit_code, each.output) for each in answers]
-    assert ("request", 2, 50) == (run["stopped"], run["num_epochs_done"], run["num_epochs"])
-    assert not (own.folder / STOP_FILE).exists()
-
-
-@pytest.mark.parametrize("before", ["nothing", "cancelled", "finished"])
-def test_the_user_learns_that_there_is_no_training_to_end(data: Locations, finished: Locations, before: str):
-    """And no request is left behind."""
-
-    def cancelling(line: str) -> None:
-        if line.startswith("epoch 1"):
-            raise KeyboardInterrupt
-
-    own = training(finished if before == "finished" else data)
-    if before == "cancelled":
-        with pytest.raises(KeyboardInterrupt):
-            own.train(machine=HERE, say=cancelling)
-    assert (before == "finished") == own.is_trained()
-
-    answer = ask_to_stop(own.locations)
-
-    assert 1 == answer.exit_code
-    assert f"no training of cnn is under way in {own.folder}; expected one to end" in answer.stderr
-    assert not (own.folder / STOP_FILE).exists()
-
-
 def test_held_out_images_choose_the_best_epoch_and_end_a_training_that_gets_no_better(data: Locations):
     """They are learnt from in no epoch; last and best weights are both kept."""
     facts = trained(data, held_out=0.25, select="best", patience=1, epochs=30, lr=0.03)
     run = TrainingRun.from_facts(facts.run)
 
     assert 0.75 * training(data).shard_set(TRAIN).manifest.num_samples == pytest.approx(run.num_samples, abs=1)
-    assert ("held_out", "best", "patience") == (run.validated_on, run.selected, run.stopped)
+    assert ("held_out", "best") == (run.validated_on, run.selected)
+    assert run.num_epochs_done < run.num_epochs
     assert run.validation_error == run.best_validation_error == min(each.validation_error for each in run.epochs)
     folder = training(data).folder
     best, last = (load_file(folder / f"{name}.safetensors") for name in ("best", "last"))

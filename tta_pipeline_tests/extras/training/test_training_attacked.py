@@ -16,7 +16,7 @@ from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.extras.training import own_networks, test_source_model
 from tta_pipeline_tests.extras.training.test_source_model import HERE, trained, training
@@ -128,15 +128,6 @@ def test_a_validation_loss_that_is_no_number_is_recorded_as_none(data: Locations
     facts = json.loads(own.path.with_suffix(".json").read_text())
     assert {None} == {epoch["validation_loss"] for epoch in facts["run"]["epochs"]}
     assert facts["validation_error"] > 0.5
-
-
-def test_a_request_to_an_earlier_run_does_not_stop_the_next(data: Locations):
-    """A stop file that was left over is removed at the beginning."""
-    own = training(data)
-    own.folder.mkdir(parents=True)
-    (own.folder / STOP_FILE).touch()
-    own.train(machine=HERE, say=lambda _: None)
-    assert 2 == own.require_finished().run["num_epochs_done"]
 
 
 def test_a_second_model_leaves_the_first_as_it_is(data: Locations):

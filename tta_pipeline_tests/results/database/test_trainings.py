@@ -13,13 +13,13 @@ from tta_pipeline_tests.results.database.trained import record_training, trainin
 def test_a_run_is_a_row_and_so_is_each_of_its_epochs(locations: Locations, ask: Ask):
     """With the values of the record, beside evaluations of the same benchmark."""
     record(locations)
-    run = training_run(0.5, None, num_epochs=90, stopped="request")
+    run = training_run(0.5, None, num_epochs=90)
     record_training(locations, run)
 
-    (row,) = ask("SELECT model, stopped, num_epochs_done, validation_error, run_id FROM training_runs")
+    (row,) = ask("SELECT model, num_epochs, num_epochs_done, validation_error, run_id FROM training_runs")
     epochs = ask("SELECT model, epoch, train_loss, validation_error FROM training_epochs ORDER BY epoch")
 
-    assert ("cnn", "request", 2, None, "first") == row
+    assert ("cnn", 90, 2, None, "first") == row
     assert [("cnn", each.epoch, each.train_loss, each.validation_error) for each in run.epochs] == epochs
     assert [(1,)] == ask("SELECT count(*) FROM evaluations")
 

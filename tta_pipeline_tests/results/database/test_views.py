@@ -15,7 +15,7 @@ from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.results.database.conftest import Ask
-from tta_pipeline_tests.results.database.made import evaluation, record, record_of_part
+from tta_pipeline_tests.results.database.made import record, record_of_part
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 
@@ -354,24 +354,6 @@ def test_every_class_has_its_error(locations: Locations, ask: Ask):
     assert [(0, 10, 9), (1, 0, 0), (2, 30, 15)] == ask("SELECT label, num_samples, num_correct FROM class_errors")
 
 
-def test_an_evaluation_slower_than_its_history_is_told(locations: Locations, ask: Ask):
-    """By more than 15 % than the median under the same conditions, which are named; under others nothing."""
-    for speed in (100.0, 110.0, 90.0):
-        record(locations, images_per_s=speed)
-        record(locations, images_per_s=speed, severity=1)
-        for name, other in OTHER_CONDITIONS.items():
-            record(locations, images_per_s=10 * speed, experiment=name, **other)
-    record(locations, images_per_s=84.0, run_id="slow")
-    record(locations, images_per_s=86.0, severity=1)
-    for name in OTHER_CONDITIONS:
-        record(locations, images_per_s=86.0, experiment=name)
-
-    (row,) = ask("SELECT run_id, severity, usual_images_per_s, num_earlier_alike, is_slower, has_other_error, "
-                 "conditions FROM regressions")  # fmt: skip
-    assert ("slow", 5, 100.0, 3, True, False) == row[:-1]
-    assert evaluation().conditions == row[-1]
-
-
 OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
     "device": {"device": "NVIDIA H200", "gpu_name": "NVIDIA H200"},
     "cpu_model": {"cpu_model": "a faster one"},
@@ -391,48 +373,15 @@ def test_every_condition_of_speed_is_tried():
     assert {*OTHER_CONDITIONS, "gpu_name"} == set(SPEED_CONDITIONS)
 
 
-def test_a_history_of_two_is_too_short_for_speed(locations: Locations, ask: Ask):
-    """And where nothing came before, the row says so."""
-    for speed in (100.0, 100.0, 50.0):
-        record(locations, images_per_s=speed)
-    record(locations, severity=1)
-
-    assert [] == ask("FROM regressions")
-    assert [(1, 0, None), (5, 2, None)] == ask(
-        "SELECT severity, num_earlier_alike, usual_images_per_s FROM history_comparison"
-    )
-
-
-def test_an_error_far_from_its_history_has_drifted(locations: Locations, ask: Ask):
-    """By more than half a point, whatever the settings; which is no regression, since they may be why."""
-    for severity, error in ((1, 0.254), (5, 0.256)):
-        record(locations, num_samples=1000, severity=severity, error=0.25)
-        record(locations, num_samples=1000, severity=severity, error=error, fingerprint="e" * 64)
-
-    assert [(1, 0.25, False), (5, 0.25, True)] == ask(
-        "SELECT severity, usual_error, has_drifted FROM history_comparison"
-    )
-    assert [] == ask("FROM regressions")
-
-
-def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
-    """Many threads are thirty times as fast as one, which is no history of either."""
-    for speed, compute_threads in ((38.0, 1), (1189.0, 64), (40.0, 1), (1200.0, 64)):
-        record(locations, images_per_s=speed, compute_threads=compute_threads)
+@pytest.mark.parametrize("other", OTHER_CONDITIONS.values(), ids=OTHER_CONDITIONS)
+def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask, other: dict[str, Any]):
+    """What was faster under other conditions is no history."""
+    for speed, under in ((38.0, {}), (1189.0, other), (40.0, {}), (1200.0, other)):
+        record(locations, images_per_s=speed, **under)
 
     assert [
-        (1, None, 0), (64, None, 0), (1, pytest.approx(40 / 38), 1), (64, pytest.approx(1200 / 1189), 1),
-    ] == ask("SELECT compute_threads, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
-
-
-def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
-    """Equal fingerprints and different errors are told; another fingerprint explains itself."""
-    record(locations, error=0.25)
-    record(locations, error=0.5)
-    record(locations, error=0.25, severity=1)
-    record(locations, error=0.5, severity=1, fingerprint="e" * 64)
-
-    assert [(5, 0.5, 0.25)] == ask("SELECT severity, error, other_error FROM regressions WHERE has_other_error")
+        (None, 0), (None, 0), (pytest.approx(40 / 38), 1), (pytest.approx(1200 / 1189), 1),
+    ] == ask("SELECT speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
 
 
 def test_two_runs_side_by_side(locations: Locations, ask: Ask):
