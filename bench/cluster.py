@@ -264,7 +264,7 @@ def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
                 assert found == [1], f"{results.record_name(place)} has records {found}; expected one"
                 wanted += 1
     with open_metrics(locations.metrics) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM latest_evaluations").fetchall()[0]
+        (count,) = connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchall()[0]
     assert count == wanted, f"the database has {count} evaluations; expected {wanted}"
     files = [path.stat().st_size for path in locations.results(NAME).rglob("*.json")]
     return {

@@ -73,7 +73,8 @@ SELECT
     'stored' AS stream_order, 1000 AS num_predicted_classes, 'indexed' AS loader, 0.1 AS starved_s,
     2 AS metrics_version, 50000 AS num_samples, 1 - num_correct / 50000 AS error,
     1 - num_correct_top5 / 50000 AS top5_error, 3 * random() AS nll, random() AS brier, random() AS ece,
-    random() AS max_calibration_error, random() AS rms_calibration_error,
+    random() AS max_calibration_error, random() AS rms_calibration_error, random() AS adaptive_ece,
+    random() AS class_wise_ece, random() AS aurc, random() AS predicted_class_entropy,
     list_concat([in_first_bin], list_transform(range(13), lambda b: 0), [50000 - in_first_bin]) AS bin_counts,
     list_transform(range(15), lambda b: 3333 * random()) AS bin_confidence_sums,
     list_concat([correct_in_first], list_transform(range(13), lambda b: 0), [num_correct - correct_in_first])
@@ -243,6 +244,10 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
         host_to_device_s=tuple(round(random.random(), 9) for _ in range(_NUM_BATCHES)),
         compute_s=tuple(round(random.random(), 9) for _ in range(_NUM_BATCHES)),
         num_correct=(*tuple((sum(correct) + number) // (_NUM_BATCHES - 1) for number in range(_NUM_BATCHES - 1)), 0),
+        num_unadapted=None,
+        num_resets=None,
+        num_unknown=None,
+        source_agreement=None,
         **{name: tuple(round(random.random(), 4) for _ in range(_NUM_BATCHES)) for name in LABEL_FREE[:3]},
     )
     waited_s, computed_s = sum(batches.data_wait_s), sum(batches.compute_s)
@@ -264,7 +269,7 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
             calibration=bins,
             class_counts=ClassCounts(num_samples=tuple(by_class), num_correct=tuple(correct)),
             num_predicted_classes=200, mean_entropy=0.5, mean_confidence=0.5, predicted_class_entropy=0.5,
-            adaptive_ece=0.1, class_wise_ece=0.1, aurc=0.1,
+            **_ABSENT, adaptive_ece=0.1, class_wise_ece=0.1, aurc=0.1,
             diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
             samples_sha256=None,
             first_samples=FirstSamples(
@@ -281,6 +286,14 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
             batches=batches,
         )
     )  # fmt: skip
+
+
+_ABSENT: dict[str, Any] = dict.fromkeys((
+    "visit", "shift_position", "shift_family", "shift_group", "in_mean", "hyperparameters_origin", "tuning",
+    "frozen_layers", "num_adapted_parameters", "source_agreement", "probed", "num_unknown", "auroc",
+    "fpr95", "aupr", "known_threshold", "unknown_rejected", "h_score", "streams_per_device",
+))  # fmt: skip
+"""Fields that do not apply to such an evaluation."""
 
 
 def _time(work: Callable[[], object]) -> tuple[str, str]:

@@ -64,8 +64,8 @@ _TRIED_ON = {"cotta": 16, "memo": 16, "ttaug": 16}
 _OF_EVERY_CLASS = ("petta", "rmt")
 """Methods that make a prototype of each class from clean images."""
 TIMES = """
-SELECT experiment, wall_s / num_samples AS image_s FROM latest_evaluations
-WHERE benchmark = ? AND experiment LIKE '%\\_trial' ESCAPE '\\' AND corruption = 'gaussian_noise'
+SELECT experiment, wall_s / num_samples AS image_s FROM evaluations
+WHERE is_latest AND benchmark = ? AND experiment LIKE '%\\_trial' ESCAPE '\\' AND corruption = 'gaussian_noise'
 """
 
 

@@ -418,7 +418,8 @@ def _find_wrong_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tu
     """Yield every newest record that is missing in the database, or has other values there."""
     with open_metrics(project.locations.metrics) as connection:
         columns = ", ".join(_SAME)
-        found = connection.execute(f"SELECT experiment, corruption, severity, {columns} FROM latest_evaluations")  # noqa: S608
+        sql = f"SELECT experiment, corruption, severity, {columns} FROM evaluations WHERE is_latest"  # noqa: S608
+        found = connection.execute(sql)
         rows = {
             f"record of {name}/{corruption}-{severity}": same for name, corruption, severity, *same in found.fetchall()
         }

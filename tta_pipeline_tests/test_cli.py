@@ -3,8 +3,6 @@
 import json
 import re
 
-import pytest
-
 from tta_pipeline.cli import main
 from tta_pipeline.cli.common import wrap_text
 from tta_pipeline_tests.conftest import Project
@@ -20,7 +18,7 @@ def test_metrics_prints_the_leaderboard(sweep: Project):
 
 def test_metrics_answers_a_question(sweep: Project):
     """SQL is answered from the database."""
-    finished = sweep.run("tta-pipeline", "metrics", "--sql", "SELECT count(*) AS n FROM latest_evaluations")
+    finished = sweep.run("tta-pipeline", "metrics", "--sql", "SELECT count(*) AS n FROM evaluations WHERE is_latest")
 
     assert ["n", "15"] == finished.stdout.split()
 
@@ -66,15 +64,6 @@ def test_the_help_fits_a_screen(project: Project):
     assert max(map(len, shown)) <= 80
     listed = shown[shown.index("Data and models:") :]
     assert len(main.commands) == sum(bool(re.fullmatch(r"  [a-z-]+ {2,}[A-Z].*[.?]", line)) for line in listed)
-
-
-@pytest.mark.parametrize(("old", "new"), [("adopt", "shards adopt"), ("rebuild-metrics", "results rebuild")])
-def test_an_old_verb_is_answered_with_the_new_one(project: Project, old: str, new: str):
-    """It does nothing else."""
-    finished = project.run("tta-pipeline", old, "--help")
-
-    assert (2, "") == (finished.returncode, finished.stdout)
-    assert f"`{old}` is `{new}` now" in finished.stderr
 
 
 def test_a_number_that_no_order_takes_is_refused_with_its_option(project: Project):

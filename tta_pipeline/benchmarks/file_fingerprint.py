@@ -97,15 +97,13 @@ def decided_sha256_of(fingerprint_parts: str) -> str | None:
     *fingerprint_parts* are the parts of the fingerprint as JSON. None is returned for an evaluation without a benchmark
     file.
     """
-    try:
-        parts = from_json(fingerprint_parts)
-        decided = _hash_parts({name: parts[name] for name in PARTS})
-        cells_sha256 = str(parts.get("before", {}).get("cells_sha256", ""))
-        for key, _ in parts["data"]:
-            cells_sha256 = next_sha256(cells_sha256, str(key))
-    except (AttributeError, KeyError, TypeError, ValueError):
+    parts = from_json(fingerprint_parts)
+    if not parts.keys() >= set(PARTS):
         return None
-    return next_sha256(decided, cells_sha256)
+    cells_sha256 = parts.get("before", {}).get("cells_sha256", "")
+    for key, _ in parts["data"]:
+        cells_sha256 = next_sha256(cells_sha256, key)
+    return next_sha256(_hash_parts({name: parts[name] for name in PARTS}), cells_sha256)
 
 
 def next_sha256(so_far: str, item: str) -> str:

@@ -66,14 +66,6 @@ _SECTIONS = {
     "Machines": {"submit": submit},
     "Care": {"init": init, "doctor": doctor, "clean": clean},
 }  # fmt: skip
-_MOVED = {
-    "shard": "shards make", "verify": "shards verify", "adopt": "shards adopt", "fetch": "shards fetch",
-    "repartition": "shards split", "transform": "shards transform", "publish-data": "shards publish",
-    "loader-bench": "shards bench", "check-model": "models check",
-    "experiments": "results list", "publish-results": "results publish", "reproduce": "results reproduce",
-    "fetch-results": "results fetch", "rebuild-metrics": "results rebuild",
-}  # fmt: skip
-"""Where the verbs of version 0.2 are now."""
 
 
 class _Main(Group):
@@ -85,12 +77,6 @@ class _Main(Group):
             if "\0" in argument:
                 raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
         return super().parse_args(ctx, args)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the verb of this name; answer a verb of version 0.2 with its present name."""
-        if cmd_name in _MOVED:
-            raise click.UsageError(f"`{cmd_name}` is `{_MOVED[cmd_name]}` now")
-        return super().get_command(ctx, cmd_name)
 
 
 @click.group(

@@ -23,7 +23,7 @@ from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.neighbourhood import neighbourhood_density
 from tta_pipeline.evaluation.one_pass import Pass
-from tta_pipeline.evaluation.open_set import open_set_columns
+from tta_pipeline.evaluation.open_set import OpenSetColumns, open_set_columns
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.evaluation.scores import (
@@ -195,8 +195,10 @@ def _metrics(cell: CellOfPass, *, num_classes: int) -> dict[str, Any]:
 
 
 def _open_set(cell: CellOfPass, threshold: float | None) -> dict[str, Any]:
-    """Return the columns about the unknown images of *cell*; none in a closed stream."""
-    return {} if cell.unknown is None else dict(open_set_columns(cell.scores, cell.unknown, threshold))
+    """Return the columns about the unknown images of *cell*, each None in a closed stream."""
+    if cell.unknown is None:
+        return dict.fromkeys(OpenSetColumns.__annotations__)
+    return dict(open_set_columns(cell.scores, cell.unknown, threshold))
 
 
 def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:

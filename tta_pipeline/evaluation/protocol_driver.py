@@ -165,7 +165,7 @@ class TimedDriver(ProtocolDriver, ABC):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
-        self._source_s = state.get("source_s")  # states saved before 2026-11-23 have none
+        self._source_s = state["source_s"]
 
     def _measure_source_s(self, images: torch.Tensor) -> float:
         """Return the source model's time for a batch: the median of a few runs, in seconds."""
@@ -209,7 +209,7 @@ class RealTimeDriver(TimedDriver):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
-        self._num_missed = state.get("num_missed", 0)
+        self._num_missed = state["num_missed"]
 
 
 class BudgetDriver(TimedDriver):

@@ -16,6 +16,8 @@ from tta_pipeline.util.files import read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
 _MOST_BYTES = 2**38
+_FORMAT = 1
+"""Version of what is in the files; states of another one are left out."""
 NUM_KEPT = 2
 """Number of states kept per stream: the newest, and the one before in case the newest is damaged."""
 
@@ -75,7 +77,7 @@ class StreamStates:
             state = _read(self._path(fingerprint, number), fingerprint, tell)
             paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
             parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
-            if state is not None and len(parts) == number and all(map(_has_present_columns, parts)):
+            if state is not None and len(parts) == number:
                 return state, list(map(_from_tensors, parts))
         return None
 
@@ -121,15 +123,15 @@ def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDic
         tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier state")
         return None
     if data is None:
-        tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier state")
+        tell(f"{path} is damaged or was made by an earlier version; the stream continues from an earlier state")
         return None
     content: StateDict = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return content
 
 
 def _seal_context(path: Path, fingerprint: str) -> str:
-    """Return the text that enters a file's hash: its fingerprint; inside a segment, also its number and kind."""
-    return fingerprint if path.name == f"{fingerprint}.state" else path.name
+    """Return the text that enters a file's hash: format and fingerprint; inside a segment, also number and kind."""
+    return f"{_FORMAT} {fingerprint if path.name == f'{fingerprint}.state' else path.name}"
 
 
 def _to_tensors(part: MeasuredPass) -> StateDict:
@@ -141,11 +143,6 @@ def _to_tensors(part: MeasuredPass) -> StateDict:
         "wall_s": collected.wall_s,
         "counters": dict(part.counters),
     }
-
-
-def _has_present_columns(part: StateDict) -> bool:
-    """Return whether *part* has the scores of today: a part of an earlier version cannot be merged with new ones."""
-    return len(part["samples"]) == len(SampleScores._fields) and "class_gaps" in part
 
 
 _TIMING_FIELDS = tuple(field.name for field in fields(BatchTiming))

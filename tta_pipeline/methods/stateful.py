@@ -7,8 +7,6 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import nn
 
-from tta_pipeline.errors import AdaptationError
-
 StateDict: TypeAlias = dict[str, Any]
 """Names with values that `torch.save` writes and `torch.load(weights_only=True)` reads, like torch's state dicts."""
 
@@ -22,15 +20,6 @@ class Stateful:
     Values may be tensors of a fixed shape, numbers or None, modules, optimisers, generators, other objects of this
     class, and lists of these.
     """
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        """Refuse a class with the former name of `state_attrs`: ignored, it would lose state when a run resumes."""
-        super().__init_subclass__(**kwargs)
-        if "keeps" in vars(cls):
-            raise AdaptationError(
-                f"{cls.__module__}:{cls.__qualname__} sets keeps; expected state_attrs, which is its name now: rename "
-                "it"
-            )
 
     @classmethod
     def all_state_attrs(cls) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ WITH published AS (
 seeds AS (
     SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity, seed,
            avg(error) AS error, max(num_samples) AS num_images
-    FROM latest_evaluations WHERE benchmark = coalesce(?, benchmark) GROUP BY ALL
+    FROM evaluations WHERE is_latest AND benchmark = coalesce(?, benchmark) GROUP BY ALL
 ),
 cells AS (
     SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity,

@@ -86,7 +86,7 @@ SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS st
        sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,
        sum(compute_s) AS compute_s, sum(greatest(0, wall_s - data_wait_s - compute_s)) AS other_s,
        sum(wall_s) AS wall_s, sum(host_to_device_s) AS copy_beside_computing_s
-FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? GROUP BY ALL
+FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ? GROUP BY ALL
 ORDER BY sum(wall_s) / sum(num_samples), experiment
 """
 
@@ -105,7 +105,7 @@ FROM loader_comparison WHERE benchmark = ? AND shift_set = ?
 
 SAMPLES = """
 SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
-FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
+FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
 ORDER BY shift_position, seed
 """
 
@@ -121,7 +121,7 @@ HAVING count(*) > 0
 ENVIRONMENT = """
 SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS platform, versions->>'python' AS python,
        versions->>'torch' AS torch, versions->>'tta_pipeline' AS tta_pipeline
-FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
+FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ?
 """
 
 TRAININGS = """
@@ -130,13 +130,13 @@ SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size,
        data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e
                       WHERE e.folder = r.folder AND e.sequence = r.sequence) AS data_wait_share,
        wall_s, num_resumed, num_ranks
-FROM latest_training_runs AS r WHERE benchmark = ? AND shift_set = ? ORDER BY model
+FROM training_runs AS r WHERE is_latest AND benchmark = ? AND shift_set = ? ORDER BY model
 """
 
 LEARNING_CURVES = """
 SELECT model, epoch, train_error, validation_error, train_loss, validation_loss, lr, images_per_s, data_wait_s,
        compute_s, wall_s
-FROM training_epochs SEMI JOIN latest_training_runs USING (folder, sequence)
+FROM training_epochs SEMI JOIN (FROM training_runs WHERE is_latest) USING (folder, sequence)
 WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
@@ -155,12 +155,12 @@ FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DES
 
 TUNING_TRIALS = """
 SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall_s
-FROM tuning_trials AS t SEMI JOIN latest_tunings USING (folder, sequence)
+FROM tuning_trials AS t SEMI JOIN (FROM tunings WHERE is_latest) USING (folder, sequence)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
 
 TUNING_CRITERIA = """
 SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
-FROM tuning_criteria AS c SEMI JOIN latest_tunings USING (folder, sequence)
+FROM tuning_criteria AS c SEMI JOIN (FROM tunings WHERE is_latest) USING (folder, sequence)
 WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
 """

@@ -124,40 +124,42 @@ class Batches:
         Column(
             "Samples of the batch predicted without adaptation; NULL if there are none", sql="INTEGER[]", at_least=0
         ),
-    ] = None
+    ]
     num_resets: Annotated[
         tuple[int, ...] | None,
         Column("Resets of the method at the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
-    ] = None
+    ]
     num_unknown: Annotated[
         tuple[int, ...] | None,
         Column("Unknown samples of the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
-    ] = None
+    ]
     mean_entropy: Annotated[
         tuple[float, ...] | None,
-        Column(
-            "Mean entropy of the predictions, in nats; NULL in older records, and if a logit is not finite", at_least=0
-        ),
-    ] = None
+        Column("Mean entropy of the predictions, in nats; NULL if a logit is not finite", at_least=0),
+    ]
     mean_confidence: Annotated[
         tuple[float, ...] | None,
-        Column("Mean maximum softmax; NULL in older records, and if a logit is not finite", at_least=0, at_most=1.001),
-    ] = None
+        Column("Mean maximum softmax; NULL if a logit is not finite", at_least=0, at_most=1.001),
+    ]
     predicted_class_entropy: Annotated[
-        tuple[float, ...] | None,
-        Column("Entropy of the shares of the predicted classes, in nats; NULL in older records", at_least=0),
-    ] = None
+        tuple[float, ...],
+        Column("Entropy of the shares of the predicted classes, in nats", at_least=0),
+    ]
     source_agreement: Annotated[
         tuple[float, ...] | None,
         Column(
             "Share of predictions that the source model shares; NULL if the method has not both", at_least=0, at_most=1
         ),
-    ] = None
+    ]
 
 
 LABEL_FREE = ("mean_entropy", "mean_confidence", "predicted_class_entropy", "source_agreement")
 """Scores that need no labels; each is a field of a cell and of its batches."""
-NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
+NO_BATCHES = Batches(
+    num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=(), num_unadapted=None,
+    num_resets=None, num_unknown=None, mean_entropy=None, mean_confidence=None, predicted_class_entropy=(),
+    source_agreement=None,
+)  # fmt: skip
 """Value of `batches` in every cell of a stream except the first."""
 _BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
 
@@ -198,7 +200,7 @@ class Evaluation:
             "Number of the visit of a recurring stream, from 1; NULL in other streams",
             sql="INTEGER", above=0, shown_of_segment=True,
         ),
-    ] = None  # fmt: skip
+    ]  # fmt: skip
     shift_set: Annotated[str, Column("Name of the shift set")]
     corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
     severity: Annotated[
@@ -215,14 +217,12 @@ class Evaluation:
             sql="INTEGER",
             at_least=0,
         ),
-    ] = None
-    shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    ]
+    shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")]
     shift_group: Annotated[
         str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
-    ] = None
-    in_mean: Annotated[
-        bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
-    ] = None
+    ]
+    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")]
     seed: Annotated[
         int,
         Column(
@@ -261,7 +261,7 @@ class Evaluation:
             "a method of one's own",
             choices=(PUBLISHED, TUNED, BY_HAND),
         ),
-    ] = None
+    ]
     tuning: Annotated[
         str | None,
         Column(
@@ -269,17 +269,17 @@ class Evaluation:
             "record; NULL without tuning",
             sql="JSON",
         ),
-    ] = None
+    ]
     frozen_layers: Annotated[
         str | None,
         Column(
             "Top norm layers that the method froze: how many, the first and the last, or none if the network has no "
             "top; NULL for methods that never freeze any"
         ),
-    ] = None
+    ]
     num_adapted_parameters: Annotated[
         int | None, _count("Parameters of the network that gradient steps change; NULL for methods that take none")
-    ] = None
+    ]
     code_sha256: Annotated[
         str | None,
         Column("sha256 of the code of the method and its imports, without comments; NULL if it is in no file"),
@@ -351,45 +351,43 @@ class Evaluation:
         _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
     ]
     adaptive_ece: Annotated[
-        float | None,
-        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1; NULL in older records"),
-    ] = None
+        float,
+        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1"),
+    ]
     class_wise_ece: Annotated[
-        float | None,
-        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes; NULL likewise"),
-    ] = None
+        float,
+        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes"),
+    ]
     aurc: Annotated[
-        float | None,
-        _share("Mean over n of the error of the n surest samples, the area under risk-coverage; NULL in older records"),
-    ] = None
+        float,
+        _share("Mean over n of the error of the n surest samples, the area under risk-coverage"),
+    ]
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
     class_counts: Annotated[ClassCounts, SeparatePart()]
     num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
     mean_entropy: Annotated[
         float | None,
         Column(
-            "Mean entropy of the predictions, in nats, by no label; NULL in older records and if a logit is not finite",
+            "Mean entropy of the predictions, in nats, by no label; NULL if a logit is not finite",
             at_least=0,
         ),
-    ] = None
+    ]
     mean_confidence: Annotated[
         float | None,
         Column(
-            "Mean maximum softmax, by no label; NULL in older records, and if a logit is not finite",
+            "Mean maximum softmax, by no label; NULL if a logit is not finite",
             at_least=0, at_most=1.001,
         ),
-    ] = None  # fmt: skip
+    ]  # fmt: skip
     predicted_class_entropy: Annotated[
-        float | None,
-        Column(
-            "Entropy of the shares of the predicted classes, in nats, by no label; NULL in older records", at_least=0
-        ),
-    ] = None
+        float,
+        Column("Entropy of the shares of the predicted classes, in nats, by no label", at_least=0),
+    ]
     source_agreement: Annotated[
         float | None,
         _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
-    ] = None
-    probed: Annotated[ProbedScores | None, SeparatePart()] = None
+    ]
+    probed: Annotated[ProbedScores | None, SeparatePart()]
     """Only a trial of a tuning has some."""
     num_unknown: Annotated[
         int | None,
@@ -397,27 +395,27 @@ class Evaluation:
             "Unknown images in the stream with the cell, which enter no error; NULL in a closed stream",
             above=0, shown=True,
         ),
-    ] = None  # fmt: skip
+    ]  # fmt: skip
     auroc: Annotated[
         float | None,
         _share(
             "Probability that a known image has a higher score than an unknown one; NULL in a closed stream", shown=True
         ),
-    ] = None
+    ]
     fpr95: Annotated[
         float | None,
         _share("Share of unknown images above the threshold that keeps 95 % of the cell's known ones; NULL likewise"),
-    ] = None
+    ]
     aupr: Annotated[
         float | None, _share("Average precision of known images against unknown ones; NULL in a closed stream")
-    ] = None
+    ]
     known_threshold: Annotated[
         float | None,
         Column("Score that 95 % of the known clean images reach with the source model; NULL without clean images"),
-    ] = None
+    ]
     unknown_rejected: Annotated[
         float | None, _share("Share of unknown images below known_threshold; NULL where that is")
-    ] = None
+    ]
     h_score: Annotated[
         float | None,
         _share(
@@ -425,7 +423,7 @@ class Evaluation:
             "known_threshold; NULL where that is",
             shown=True,
         ),
-    ] = None
+    ]
     diverged: Annotated[
         bool,
         Column(
@@ -465,7 +463,7 @@ class Evaluation:
     streams_per_device: Annotated[
         int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
                            above=1, alike=True)
-    ] = None  # fmt: skip
+    ]  # fmt: skip
     batch_size: Annotated[
         int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
     ]

@@ -36,14 +36,10 @@ class ExpectedPlace(NamedTuple):
 
     def matches(self, row: Evaluation) -> bool:
         """Return whether *row*, a result of this place, has the settings in the file now (in SQL: `mark_latest`)."""
-        stated = (
-            (self.decided_sha256, decided_sha256_of(row.fingerprint_parts)),
-            (self.weights_sha256, row.weights_sha256),
-            (self.mean, row.mean),
-            (self.std, row.std),
-        )
-        return (self.shift_set, self.model) == (row.shift_set, row.model) and all(
-            asked == found for asked, found in stated if asked is not None and found is not None
+        decided_sha256 = decided_sha256_of(row.fingerprint_parts)
+        stated = ((self.weights_sha256, row.weights_sha256), (self.mean, row.mean), (self.std, row.std))
+        return (self.shift_set, self.model, self.decided_sha256) == (row.shift_set, row.model, decided_sha256) and all(
+            asked == found for asked, found in stated if asked is not None
         )
 
 

@@ -12,7 +12,7 @@ A trial is an evaluation for the choice of hyperparameters; the database has it 
 of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the order of the records of one
 cell, independently of clocks. A file is
 
-    {"sha256":"<of the bytes of the record>","record":{"version":3,"kind":...,"sequence":...,"facts":{...}}}
+    {"sha256":"<of the bytes of the record>","record":{"version":4,"kind":...,"sequence":...,"facts":{...}}}
 
 so its hash proves it. It also names what it records: a file in the place of another record is foreign. Only the present
 version is read.
@@ -43,7 +43,7 @@ from tta_pipeline.util.files import write_once
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import RESULT_KINDS
 
-RECORD_VERSION = 3
+RECORD_VERSION = 4
 KINDS = RESULT_KINDS
 KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
 """Kinds whose records become rows; the record of a tuning includes the results of its trials."""
@@ -56,6 +56,7 @@ _PACKAGES = (
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
 _BODY = len(_HEAD) + 64 + len(_MIDDLE)
 _FIELDS = {"kind", "run_id", "sequence", "started_at", "versions", "facts"}
+_MADE_EARLIER = "was made by an earlier version of tta_pipeline"
 _ADVICE = "move it out of the results folder, or restore the original file"
 
 
@@ -205,7 +206,8 @@ def read_record(path: Path) -> Record:
     try:
         return parse_record(path, read_record_bytes(path))
     except RecordError as error:
-        raise RecordError(f"{path} {error}; {_ADVICE}") from error
+        advice = "" if _MADE_EARLIER in str(error) else f"; {_ADVICE}"
+        raise RecordError(f"{path} {error}{advice}") from error
 
 
 def read_record_bytes(path: str | Path) -> bytes:
@@ -310,7 +312,6 @@ def _version(package: str) -> str:
 def _verify_hash(data: bytes) -> tuple[str, bytes]:
     """Return the verified hash of a record, and its bytes."""
     if not data.startswith(_HEAD):
-        _parse_content(data)
         raise RecordError("is not a result record: it has no hash")
     body, claimed = data[_BODY : -len(_TAIL)], data[len(_HEAD) : len(_HEAD) + 64]
     found = hashlib.sha256(body).hexdigest()
@@ -329,8 +330,8 @@ def _parse_content(body: bytes) -> dict[str, Any]:
     found = content.pop("version", None) if isinstance(content, dict) else None
     if type(found) is not int or found != RECORD_VERSION:
         raise RecordError(
-            f"is not a result record of this tta_pipeline: its version is {found!r:.20}; expected {RECORD_VERSION}: "
-            "evaluate again, or make again what it records"
+            f"{_MADE_EARLIER}: its version is {found!r:.20}; expected {RECORD_VERSION}: make it again by "
+            "`tta-pipeline run`"
         )
     fields: dict[str, Any] = content
     return fields

@@ -46,24 +46,23 @@ class TuningRun:
             "What decided, on held-out cells: labels, the lowest error; or a score without labels",
             sql="VARCHAR", choices=CRITERIA_NAMES,
         ),
-    ] = DEFAULT_CRITERION  # fmt: skip
+    ]  # fmt: skip
     chosen: Annotated[str, Column("Values that the criterion chose, by hyperparameter", sql="JSON")]
     error: Annotated[
         float, Column("Mean top-1 error of the chosen values on the held-out cells", at_least=0, at_most=1)
     ]
     trials: Annotated[tuple[Trial, ...], SeparatePart()]
-    reported_trials: Annotated[tuple[Trial, ...], SeparatePart()] = ()
+    reported_trials: Annotated[tuple[Trial, ...], SeparatePart()]
     """The same combinations on reported cells, evaluated to judge the criteria; no choice depends on them."""
 
     @classmethod
-    def from_trials(cls, trials: tuple[Trial, ...], **others: Any) -> Self:
+    def from_trials(cls, trials: tuple[Trial, ...], *, criterion: CriterionName, **others: Any) -> Self:
         """Return the tuning with *trials*, and the fields that follow from them.
 
         Raises:
             RecordError: there is no trial, or none has a score by the criterion.
         """
-        criterion = others.get("criterion", DEFAULT_CRITERION)
-        return cls(trials=trials, **_derived_fields(trials, criterion), **others)
+        return cls(trials=trials, criterion=criterion, **_derived_fields(trials, criterion), **others)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:

@@ -16,8 +16,7 @@ Value = bool | int | float | str
 class Trial:
     """One combination of the grid, evaluated on every cell of the tuning.
 
-    Scores without labels are means over evaluations; None in older records, if nothing asked for them, and if a logit
-    is not finite.
+    Scores without labels are means over evaluations; None if nothing asked for them, and if a logit is not finite.
     """
 
     trial: Annotated[str, Column("Name of the folder of the trial's evaluations")]
@@ -33,18 +32,18 @@ class Trial:
     cells: Annotated[tuple[str, ...], Column("Cell of each evaluation, as speckle_noise|5")]
     mean_entropy: Annotated[
         float | None, Column("Mean entropy of the predictions, in nats; NULL if a logit is not finite", at_least=0)
-    ] = None
+    ]
     view_agreement: Annotated[
         float | None,
         Column("Share of predictions that a shifted view shares; NULL if not asked for", at_least=0, at_most=1),
-    ] = None
+    ]
     neighbourhood_density: Annotated[
         float | None, Column("Soft neighbourhood density, in nats; NULL if not asked for", at_least=0)
-    ] = None
+    ]
     source_agreement: Annotated[
         float | None,
         Column("Share of predictions that the source model shares; NULL if not asked for", at_least=0, at_most=1),
-    ] = None
+    ]
     num_diverged: Annotated[int, Column("Evaluations with a broken model, as defined by diverged", at_least=0)]
     wall_s: Annotated[float, Column("Sum of the evaluations' wall_s", above=0)]
 

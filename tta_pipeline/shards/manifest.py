@@ -75,8 +75,8 @@ def parse_record(data: bytes, path: str | Path, kind: type[Record]) -> Record:
         problem = next((each for each in problems if each["loc"] == ("version",)), problems[0])
         field = ".".join(map(str, problem["loc"]))
         raise ManifestError(
-            f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}. Another version of tta_pipeline may have "
-            f"written it: use that one, or materialize this cell's {_asset_name(path)} again"
+            f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}: made by an earlier version, or edited; "
+            f"materialize this cell's {_asset_name(path)} again"
         ) from None
     except (RecursionError, ValueError) as error:
         raise ManifestError(f"{path} is damaged ({error}); materialize this cell's {_asset_name(path)} again") from None

@@ -65,7 +65,7 @@ def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: W
     with open_metrics(project.locations.metrics) as connection:
         rows = connection.execute(
             "SELECT corruption, severity, count(DISTINCT order_hash), count(DISTINCT error), count(*) "
-            "FROM latest_evaluations GROUP BY ALL ORDER BY ALL"
+            "FROM evaluations WHERE is_latest GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     assert [("clean", 0, 1, 1, 2), ("fog", 1, 1, 1, 2), ("fog", 5, 1, 1, 2)] == rows
     asked = [request for request in web.requests() if not request.endswith("=0-0")]

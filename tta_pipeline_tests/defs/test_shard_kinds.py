@@ -113,7 +113,7 @@ def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project,
             "SELECT DISTINCT shard_set, source_kind, write_wall_s IS NULL, num_samples FROM shard_sets ORDER BY ALL"
         ).fetchall()
         evaluated = connection.execute(
-            "SELECT experiment, corruption, severity, manifest_sha256 FROM latest_evaluations"
+            "SELECT experiment, corruption, severity, manifest_sha256 FROM evaluations WHERE is_latest"
         ).fetchall()
         shards = connection.execute("SELECT shard_set, count(*) FROM shards GROUP BY ALL ORDER BY ALL").fetchall()
     assert [("inverted", "shards", False, 8), ("shards", "shards", True, 8)] == sets

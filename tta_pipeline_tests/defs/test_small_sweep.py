@@ -41,7 +41,9 @@ def test_every_sample_of_every_cell_is_evaluated_by_every_experiment(
     sweep: Project, database: duckdb.DuckDBPyConnection
 ):
     """For each cell and the clean images, every experiment has one row with as many samples as the manifest."""
-    rows = database.execute("SELECT experiment, corruption, severity, num_samples FROM latest_evaluations").fetchall()
+    rows = database.execute(
+        "SELECT experiment, corruption, severity, num_samples FROM evaluations WHERE is_latest"
+    ).fetchall()
     manifests = {cell: ShardSet.open(sweep.locations.shards("small", cell)).manifest for cell in (*SMALL_CELLS, CLEAN)}
 
     assert {

@@ -33,8 +33,8 @@ def test_a_command_evaluates_all_streams_of_a_severity(streamed: Project):
     """Each visit has a row, with protocol, stream and position; the streams of all severities come along."""
     with open_metrics(streamed.locations.metrics) as connection:
         rows = connection.execute(
-            "SELECT experiment, protocol, stream, position, corruption, severity, num_samples FROM latest_evaluations "
-            "WHERE experiment IN ('continual', 'mixed') ORDER BY experiment, position, shift_position"
+            "SELECT experiment, protocol, stream, position, corruption, severity, num_samples FROM evaluations "
+            "WHERE is_latest AND experiment IN ('continual', 'mixed') ORDER BY experiment, position, shift_position"
         ).fetchall()
         num_gradual = connection.execute("SELECT count(*) FROM evaluations WHERE protocol = 'gradual'").fetchall()
 

@@ -148,10 +148,10 @@ def test_results_carry_what_was_chosen_and_where(evaluated: Project):
     shown = evaluated.run("tta-pipeline", "metrics", "--json")
     with open_metrics(evaluated.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
-            "SELECT tuning, config FROM latest_evaluations WHERE experiment = 'tent_tuned'"
+            "SELECT tuning, config FROM evaluations WHERE is_latest AND experiment = 'tent_tuned'"
         ).fetchall()
         tried = connection.execute("SELECT hyperparameters, is_chosen FROM tuning_trials ORDER BY error").fetchall()
-        num_chosen = connection.execute("SELECT count(*) FROM latest_tunings").fetchall()
+        num_chosen = connection.execute("SELECT count(*) FROM tunings WHERE is_latest").fetchall()
 
     origins = {row["experiment"]: row["hyperparameters"] for row in json.loads(shown.stdout)}
     assert {

@@ -113,7 +113,7 @@ EDITS: dict[str, Change] = {
 ROWS = """
 SELECT experiment, shift_set, seed, stream, position, visit, corruption, severity, shift_position, in_mean, subset,
        method, protocol, num_samples, error, ece, predictions_sha256
-FROM latest_evaluations ORDER BY ALL
+FROM evaluations WHERE is_latest ORDER BY ALL
 """
 MEANS = """
 SELECT experiment, shift_set, subset, method, protocol, num_cells, num_runs,
@@ -167,7 +167,7 @@ class Root:
         loaded = load_all_benchmarks(self.locations)
         with open_metrics(self.locations.metrics) as connection:
             if not loaded.faults and "small" in loaded.benchmarks:
-                latest = connection.execute("SELECT folder, sequence FROM latest_evaluations").fetchall()
+                latest = connection.execute("SELECT folder, sequence FROM evaluations WHERE is_latest").fetchall()
                 assert sorted(self.counting_on_disk(loaded.benchmarks["small"])) == sorted(latest)
             return connection.execute(ROWS).fetchall(), connection.execute(MEANS).fetchall()
 

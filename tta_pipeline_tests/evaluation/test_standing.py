@@ -167,7 +167,7 @@ def test_a_method_that_is_edited_while_it_runs_is_refused(data: Locations, own_m
         evaluated(short(data, method="my_method:MINE", seed=1), KEY)
 
 
-def test_a_record_of_another_version_counts_as_unfinished_and_is_named(data: Locations):
+def test_a_record_of_an_earlier_version_counts_as_unfinished_and_is_named(data: Locations):
     """One line has its version; the cell is evaluated again, and the old file stays."""
     own = short(data)
     evaluated(own, KEY)
@@ -177,7 +177,9 @@ def test_a_record_of_another_version_counts_as_unfinished_and_is_named(data: Loc
     is_finished, lines = told(own)
 
     assert not is_finished
-    assert any(str(path) in line and "its version is 2; expected 3: evaluate again" in line for line in lines)
+    assert any(
+        str(path) in line and "earlier version of tta_pipeline: its version is 2; expected 4" in line for line in lines
+    )
     evaluated(own, KEY)
     assert told(own)[0]
 

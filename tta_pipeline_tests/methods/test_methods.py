@@ -14,7 +14,6 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, PRESETS, build
 from tta_pipeline.methods.entropy.spa import NoiseShares, add_noise, mask_low_frequencies
 from tta_pipeline.methods.entry import GradientHyperparameters
-from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline_tests.methods.models import (
     MODELS,
@@ -293,11 +292,3 @@ def test_what_cannot_work_is_refused_before_any_image(arguments: dict, named: st
     """Unknown names, values out of range and models that do not suit are errors that say what would."""
     with pytest.raises(AdaptationError, match=named):
         build(**{"model": batch_norm_model(), "num_classes": NUM_CLASSES, **arguments})
-
-
-def test_a_class_with_the_former_name_of_its_state_is_refused():
-    """Ignored, `keeps` would lose state when a run resumes."""
-    with pytest.raises(
-        AdaptationError, match=r"Old sets keeps; expected state_attrs, which is its name now: rename it"
-    ):
-        type("Old", (Method,), {"keeps": ("_seen",)})

@@ -182,9 +182,8 @@ def test_a_missing_field_is_named(part: str | None):
         ({"kind": "shard_sets"}, "kind is 'shard_sets'; expected evaluations"),
         ({"sequence": 2}, "it is number 2; expected 1, as in its file name"),
         ({"sequence": True}, "it is number True; expected 1"),
-        ({"version": 4}, "its version is 4; expected 3"),
-        ({"version": 2}, "its version is 2; expected 3: evaluate again"),
-        ({"version": True}, "its version is True; expected 3"),
+        ({"version": 3}, "earlier version of tta_pipeline: its version is 3; expected 4"),
+        ({"version": True}, "its version is True; expected 4"),
         ({"more": 1}, "more is missing or unknown"),
     ],
     ids=str,
@@ -205,18 +204,6 @@ def test_a_record_cannot_shed_its_hash(locations: Locations):
 
     with pytest.raises(RecordError, match="it has no hash"):
         read_record(path)
-
-
-@pytest.mark.parametrize("facts", [{}, {"error": 0.25}], ids=str)
-def test_a_record_of_version_1_is_refused_by_name(locations: Locations, facts: dict[str, Any]):
-    """It had no hash; the line has its version and what to do, and publishing sets it aside."""
-    path = record(locations).path
-    path.write_text(json.dumps({"version": 1, "kind": "evaluations", "facts": facts}))
-
-    with pytest.raises(RecordError, match=f"{path} .*its version is 1; expected 3: evaluate again"):
-        read_record(path)
-    (line,) = publish_metrics(locations).set_aside
-    assert "its version is 1" in line
 
 
 def test_a_record_in_another_place_is_foreign(locations: Locations):
@@ -281,7 +268,7 @@ def latest(locations: Locations) -> list[tuple[Any, ...]]:
     """Publish and return sequence and error of the latest evaluations."""
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:
-        return connection.execute("SELECT sequence, error FROM latest_evaluations").fetchall()
+        return connection.execute("SELECT sequence, error FROM evaluations WHERE is_latest").fetchall()
 
 
 def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):

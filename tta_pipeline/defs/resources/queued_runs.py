@@ -233,17 +233,10 @@ def _sensor_states(instance: dg.DagsterInstance, location: str) -> "list[Instiga
 
 
 def _turn_on(instance: dg.DagsterInstance) -> None:
-    """Tell the history that the sensor is on, as `dagster sensor start` does after it has loaded everything.
-
-    A state that is neither on nor off is from when the sensor was on by default.
-    """
+    """Tell the history that the sensor is on, as `dagster sensor start` does, unless it knows that it is on or off."""
     from tta_pipeline.defs import private_dagster as private
 
-    known = _sensor_states(instance, code_location.NAME)
-    for state in known:
-        if state.status is private.InstigatorStatus.DECLARED_IN_CODE:
-            instance.update_instigator_state(state.with_status(private.InstigatorStatus.RUNNING))
-    if known:
+    if _sensor_states(instance, code_location.NAME):
         return
     sensor = code_location.repository_origin().get_instigator_origin(SENSOR)
     state = private.InstigatorState(sensor, private.InstigatorType.SENSOR, private.InstigatorStatus.RUNNING)

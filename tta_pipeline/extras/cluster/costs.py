@@ -14,8 +14,8 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
 _TIMES = """
-SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM latest_evaluations
-WHERE benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
+SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM evaluations
+WHERE is_latest AND benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
 """
 _COUNTS = (
     "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND shift_set = ? GROUP BY 1, 2"

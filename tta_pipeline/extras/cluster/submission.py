@@ -172,7 +172,8 @@ class Submission:
             return cls(**facts, pieces=pieces, number=int(folder.name), folder=folder)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SubmissionError(
-                f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
+                f"{path} cannot be read ({error!r}): made by an earlier version, or damaged; remove its folder, and "
+                "submit again"
             ) from error
 
     def _mark(self, name: str) -> None:

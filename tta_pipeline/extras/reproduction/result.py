@@ -193,7 +193,8 @@ class ExperimentResult(ConfigModel):
             ) from error
         except ValidationError as error:
             raise RecordError(
-                f"{path}: " + "; ".join(str(each) for each in mistakes(error, "")) + ": publish the results again"
+                f"{path}: {'; '.join(map(str, mistakes(error, '')))}: made by an earlier version, or edited; make it "
+                "again by `tta-pipeline results publish`"
             ) from error
 
 

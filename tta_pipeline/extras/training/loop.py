@@ -335,7 +335,7 @@ class Training:
         state = self._checkpoints.newest(self._say)
         if state is None:
             return
-        place, num_readers = state["place"], state.get("num_readers")
+        place, num_readers = state["place"], state["num_readers"]
         if place["batch"] and num_readers != self._images.num_readers:
             raise EvaluationError(
                 f"found a checkpoint in the middle of an epoch that webdataset read with {num_readers} processes; "

@@ -159,6 +159,7 @@ class Search:
             grid=as_json(self.values),
             num_combinations=num_combinations(self.values),
             budget=self._budget,
+            reported_trials=(),
         )
 
     def _publish(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:

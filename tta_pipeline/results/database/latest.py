@@ -1,4 +1,4 @@
-"""Mark the evaluation of each cell that counts: the newest one that the present benchmark file asks for."""
+"""Mark the records that count: of each cell the newest evaluation that the present benchmark file asks for."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ SELECT
     e.is_in_file AS was_in_file, e.is_latest AS was_latest,
     CASE WHEN g.benchmark IS NOT NULL THEN
         a.folder IS NOT NULL AND a.shift_set = e.shift_set AND a.model = e.model
-        AND coalesce(e.decided_sha256 = a.decided_sha256, TRUE)
+        AND e.decided_sha256 = a.decided_sha256
         AND coalesce(e.weights_sha256 = a.weights_sha256, TRUE)
         AND coalesce(e.mean = a.mean, TRUE) AND coalesce(e.std = a.std, TRUE)
     END AS is_in_file
@@ -56,6 +56,19 @@ SELECT row, is_in_file, is_latest FROM (
 )
 WHERE is_in_file IS DISTINCT FROM was_in_file OR is_latest <> was_latest
 """  # noqa: S608
+_NEWEST_OF = {"training_runs": "model", "tunings": "experiment"}
+"""Tables of which the newest record counts, each with the column that names what it is of."""
+_MARK_NEWEST = """
+UPDATE {table} SET is_latest = marked.is_latest FROM (
+    SELECT
+        t.rowid AS row,
+        sequence = max(sequence) OVER (PARTITION BY benchmark, shift_set, {column})
+            AND sequence > coalesce(aside.last, 0) AS is_latest
+    FROM {table} AS t
+    LEFT JOIN (SELECT folder, max(sequence) AS last FROM set_aside GROUP BY folder) AS aside USING (folder)
+) AS marked
+WHERE marked.row = {table}.rowid AND marked.is_latest <> {table}.is_latest
+"""
 _MARK = """
 UPDATE evaluations SET is_in_file = marked.is_in_file, is_latest = marked.is_latest
 FROM marked WHERE marked.row = evaluations.rowid
@@ -65,9 +78,9 @@ FROM marked WHERE marked.row = evaluations.rowid
 def mark_latest(
     connection: duckdb.DuckDBPyConnection, asked: ExpectedResults, *, folders: Iterable[str] | None = None
 ) -> None:
-    """Mark the evaluations that the present files ask for, and the newest of them for each cell.
+    """Mark the evaluations that the present files ask for, the newest of them for each cell, and other newest records.
 
-    If a newer record of a folder is set aside, none of its evaluations is the latest: an older one never replaces it.
+    If a newer record of a folder is set aside, no other record of it is the latest: an older one never replaces it.
 
     Args:
         connection: The database.
@@ -86,6 +99,8 @@ def mark_latest(
     with _registered(connection, known_groups=pa.table(columns), asked_places=_places_table(asked)):
         connection.execute(_MARKED)
     connection.execute(_MARK)
+    for table, column in _NEWEST_OF.items():
+        connection.execute(_MARK_NEWEST.format(table=table, column=column))
     connection.execute("DELETE FROM asked")
     connection.execute("INSERT INTO asked VALUES (?)", [asked.sha256])
 

@@ -40,7 +40,7 @@ _FRAME = (
     _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
     _ExtraColumn("decided_sha256", "VARCHAR", "",
            "Hash of the benchmark file's decisions: method, settings, image size, and the cells of the stream up to "
-           "this one; NULL if the record does not have them"),
+           "this one; NULL for evaluations without a file"),
     _ExtraColumn("is_in_file", "BOOLEAN", "",
            "Whether the present benchmark file asks for it, with this place and these settings; NULL if the file is "
            "missing or cannot be read, and for evaluations without a file"),
@@ -84,6 +84,10 @@ def _of_runs(what: str, did: str) -> tuple[_ExtraColumn, ...]:
             f"Number of the record in its folder; the highest is the latest {what}",
         ),
         _ExtraColumn("run_id", "VARCHAR", "NOT NULL", f"Dagster run that {did}"),
+        _ExtraColumn(
+            "is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
+            f"Whether it is the latest {what}, and no later record of its folder is set aside; decided at publication",
+        ),
     )  # fmt: skip
 
 
@@ -225,13 +229,12 @@ def quoted(text: str) -> str:
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Give each uncommented column of a view the comment of a table's column with that name.
 
-    The table is the one whose latest rows the view shows, or else the first of `evaluations`, `shard_sets`,
-    `training_runs` and `tunings` with such a column.
+    The table is the first of `evaluations`, `shard_sets`, `training_runs` and `tunings` with such a column.
     """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
         """
         SELECT c.table_name, c.column_name,
-               any_value(t.comment ORDER BY c.table_name <> 'latest_' || t.table_name, t.table_name)
+               any_value(t.comment ORDER BY t.table_name)
         FROM duckdb_columns() AS c
         JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
         JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND

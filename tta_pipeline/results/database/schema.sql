@@ -205,7 +205,7 @@ CREATE TABLE batch_results (
     num_unknown INTEGER[] CHECK (len(num_unknown) = len(num_samples)),
     mean_entropy DOUBLE[] CHECK (len(mean_entropy) = len(num_samples)),
     mean_confidence DOUBLE[] CHECK (len(mean_confidence) = len(num_samples)),
-    predicted_class_entropy DOUBLE[] CHECK (len(predicted_class_entropy) = len(num_samples)),
+    predicted_class_entropy DOUBLE[] NOT NULL CHECK (len(predicted_class_entropy) = len(num_samples)),
     source_agreement DOUBLE[] CHECK (len(source_agreement) = len(num_samples))
 );
 COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
@@ -219,9 +219,9 @@ COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batc
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, which count as neither correct nor wrong; NULL if there are none';
-COMMENT ON COLUMN batch_results.mean_entropy IS 'Mean entropy of the predictions of each batch, in nats; NULL in older records, and if a logit is not finite';
-COMMENT ON COLUMN batch_results.mean_confidence IS 'Mean maximum softmax of each batch; NULL in older records, and if a logit is not finite';
-COMMENT ON COLUMN batch_results.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of each batch, in nats; NULL in older records';
+COMMENT ON COLUMN batch_results.mean_entropy IS 'Mean entropy of the predictions of each batch, in nats; NULL if a logit is not finite';
+COMMENT ON COLUMN batch_results.mean_confidence IS 'Mean maximum softmax of each batch; NULL if a logit is not finite';
+COMMENT ON COLUMN batch_results.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of each batch, in nats';
 COMMENT ON COLUMN batch_results.source_agreement IS 'Share of the predictions of each batch that the source model shares; NULL if the method has not both';
 
 CREATE TABLE loader_benchmarks (

@@ -1,23 +1,6 @@
 -- Common queries. Rows of different subsets are never combined; several seeds are runs of one experiment. A column
 -- without a comment here gets the comment of the table's column with the same name.
 
-CREATE VIEW latest_evaluations AS
-SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
-COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed, without evaluations that the present benchmark file no longer asks for';
-
--- DuckDB 1.5 cannot read single columns of these views if they have ANTI JOIN.
-CREATE VIEW latest_training_runs AS
-SELECT * FROM training_runs
-WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = training_runs.folder AND later.sequence > training_runs.sequence)
-QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, model ORDER BY sequence DESC) = 1;
-COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of the model is set aside';
-
-CREATE VIEW latest_tunings AS
-SELECT * FROM tunings
-WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = tunings.folder AND later.sequence > tunings.sequence)
-QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, experiment ORDER BY sequence DESC) = 1;
-COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of the experiment is set aside';
-
 CREATE VIEW shifts AS
 SELECT NULL AS benchmark, * FROM published_shifts
 UNION ALL
@@ -44,7 +27,8 @@ WITH seeds AS (
         min(shift_position) AS shift_position,
         avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s,
         bool_or(generated) AS generated
-    FROM latest_evaluations
+    FROM evaluations
+    WHERE is_latest
     GROUP BY ALL
 )
 SELECT
@@ -77,8 +61,8 @@ WITH seeds AS (
         avg(ece) AS ece,
         bool_or(generated) AS generated,
         bool_or(weights = 'untrained') AS untrained
-    FROM latest_evaluations
-    WHERE corruption <> 'clean'
+    FROM evaluations
+    WHERE is_latest AND corruption <> 'clean'
     GROUP BY ALL
 ),
 whole_seeds AS (
@@ -138,10 +122,11 @@ WITH sums AS (
         sum(n.error) AS normaliser_errors,
         bool_and(e.in_mean) AS in_mean,
         bool_or(e.generated) AS generated
-    FROM latest_evaluations AS e
+    FROM evaluations AS e
     LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
         n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
         AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
+    WHERE e.is_latest
     GROUP BY ALL
 ),
 ratios AS (
@@ -192,7 +177,7 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 CREATE VIEW experiment_seeds AS
 WITH cells AS (
     -- Evaluations without a benchmark file have no in_mean.
-    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM latest_evaluations
+    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM evaluations WHERE is_latest
 )
 SELECT
     benchmark, shift_set, experiment, subset, model, method, protocol, seed,
@@ -297,7 +282,7 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
     'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
-COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
+COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; set by hand: anything else, in any cell; NULL where an evaluation does not know';
 COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
@@ -311,15 +296,15 @@ WITH seeds AS (
         avg(error) AS mean_error,
         bool_or(generated) AS generated,
         bool_or(weights = 'untrained') AS untrained
-    FROM latest_evaluations
-    WHERE in_mean
+    FROM evaluations
+    WHERE is_latest AND in_mean
     GROUP BY ALL
 ),
 sizes AS (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL),
 clean AS (
     SELECT benchmark, experiment, subset, avg(error) AS clean_error
-    FROM latest_evaluations
-    WHERE corruption = 'clean'
+    FROM evaluations
+    WHERE is_latest AND corruption = 'clean'
     GROUP BY ALL
 )
 SELECT
@@ -360,8 +345,8 @@ WITH seeds AS (
         sum(num_forwards) AS num_forwards,
         sum(num_backwards) AS num_backwards,
         bool_or(generated) AS generated
-    FROM latest_evaluations
-    WHERE in_mean AND shift_group IS NOT NULL
+    FROM evaluations
+    WHERE is_latest AND in_mean AND shift_group IS NOT NULL
     GROUP BY ALL
 ),
 cells AS (
@@ -445,14 +430,14 @@ COMMENT ON COLUMN group_means.published_in IS 'Publication of published_error';
 CREATE VIEW forgetting AS
 WITH unadapted AS (
     SELECT benchmark, shift_set, subset, weights_sha256, avg(error) AS unadapted_error
-    FROM latest_evaluations
-    WHERE method = 'source' AND corruption = 'clean'
+    FROM evaluations
+    WHERE is_latest AND method = 'source' AND corruption = 'clean'
     GROUP BY ALL
 ),
 segments AS (
     SELECT benchmark, shift_set, experiment, subset, method, stream, position, weights_sha256, error, generated
-    FROM latest_evaluations
-    WHERE corruption = 'clean' AND position > 0 -- a stream that returned to clean images
+    FROM evaluations
+    WHERE is_latest AND corruption = 'clean' AND position > 0 -- a stream that returned to clean images
 )
 SELECT
     benchmark, shift_set, experiment, subset, method, stream, position,
@@ -480,7 +465,8 @@ SELECT
     unnest(bin_counts) AS num_samples,
     unnest(bin_confidence_sums) AS confidence_sum,
     unnest(bin_correct_counts) AS num_correct
-FROM latest_evaluations;
+FROM evaluations
+WHERE is_latest;
 COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each latest evaluation; sums over any cells give the exact calibration of their union';
 COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
 COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
@@ -494,7 +480,8 @@ SELECT
     unnest(c.num_samples) AS num_samples,
     unnest(c.num_correct) AS num_correct
 FROM class_results AS c
-JOIN latest_evaluations AS e USING (folder, sequence);
+JOIN evaluations AS e USING (folder, sequence)
+WHERE e.is_latest;
 COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
 COMMENT ON COLUMN class_errors.label IS 'Position of the class in the class map, from 0';
 COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
@@ -538,12 +525,13 @@ WITH clean AS (
     SELECT
         benchmark, shift_set, subset, weights_sha256,
         avg(error) AS clean_error, avg(mean_confidence) AS clean_confidence
-    FROM latest_evaluations
-    WHERE method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
+    FROM evaluations
+    WHERE is_latest AND method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
     GROUP BY ALL
 ),
 bins AS (
-    SELECT folder, sequence, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences FROM latest_evaluations
+    SELECT folder, sequence, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences
+    FROM evaluations WHERE is_latest
 ),
 chance AS ( -- in a bin, the sum of c (1 - c) is at most that of equal confidences
     SELECT folder, sequence, sum(confidences * greatest(0, 1 - confidences / size)) AS variance
@@ -556,10 +544,10 @@ estimates AS (
         clean_error IS NOT NULL AS is_calibrated,
         least(1, greatest(0, coalesce(clean_error + clean_confidence, 1) - mean_confidence)) AS estimate,
         1.96 * sqrt(variance) / num_samples AS half_width
-    FROM latest_evaluations AS e
+    FROM evaluations AS e
     JOIN chance USING (folder, sequence)
     LEFT JOIN clean USING (benchmark, shift_set, subset, weights_sha256)
-    WHERE mean_confidence IS NOT NULL
+    WHERE is_latest AND mean_confidence IS NOT NULL
 )
 SELECT
     benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
@@ -583,7 +571,8 @@ WITH streams AS (
         json_merge_patch(fingerprint_parts->'$.settings', '{"protocol": null}')::VARCHAR AS other_settings,
         -- An order is told apart by its fields, since protocols of one name can differ in them.
         json_merge_patch(coalesce(fingerprint_parts->'$.settings.protocol', '{}'), '{"unknown": null}')::VARCHAR AS closed_protocol
-    FROM latest_evaluations
+    FROM evaluations
+    WHERE is_latest
 ),
 closed AS (
     SELECT
@@ -660,8 +649,8 @@ WITH seeds AS (
         benchmark, shift_set, experiment, subset, stream, visit, seed,
         count(*) AS num_cells, avg(error) AS error, avg(error) FILTER (corruption = 'clean') AS clean_error,
         bool_or(diverged) AS diverged, bool_or(generated) AS generated
-    FROM latest_evaluations
-    WHERE visit IS NOT NULL
+    FROM evaluations
+    WHERE is_latest AND visit IS NOT NULL
     GROUP BY ALL
 )
 SELECT
@@ -688,14 +677,15 @@ WITH unadapted AS (
     SELECT
         benchmark, shift_set, subset, weights_sha256, corruption, severity,
         sum(num_correct) / sum(num_samples) AS source_accuracy
-    FROM latest_evaluations
-    WHERE method = 'source'
+    FROM evaluations
+    WHERE is_latest AND method = 'source'
     GROUP BY ALL
 ),
 expected AS (
     SELECT e.folder, e.sequence, u.source_accuracy
-    FROM latest_evaluations AS e
+    FROM evaluations AS e
     JOIN unadapted AS u USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
+    WHERE e.is_latest
 ),
 -- A segment that mixes cells stores its batches with one cell, so the expected accuracy is over all of its cells.
 segments AS (
@@ -711,8 +701,9 @@ segments AS (
         any_value(weights_sha256) AS weights_sha256,
         any_value(order_hash) AS order_hash,
         min(manifest_sha256) AS manifest_sha256
-    FROM latest_evaluations
+    FROM evaluations
     LEFT JOIN expected USING (folder, sequence)
+    WHERE is_latest
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
 ),
 begun AS (
@@ -731,7 +722,8 @@ listed AS (
         unnest(b.num_correct) AS correct,
         coalesce(unnest(b.num_resets), 0) AS resets
     FROM batch_results AS b
-    JOIN latest_evaluations USING (folder, sequence)
+    JOIN evaluations USING (folder, sequence)
+    WHERE is_latest
 ),
 placed AS (
     SELECT
@@ -828,7 +820,7 @@ CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
 WITH delays AS (
     SELECT * REPLACE (num_samples - num_unknown AS num_samples), greatest(0, compute_s - budget_s) AS overhead_s
     FROM evaluation_batches
-    SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+    SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
 ),
 valued AS (
     SELECT
@@ -862,7 +854,7 @@ SELECT
     sum(num_correct) FILTER (num_unadapted = 0) / nullif(sum(num_samples) FILTER (num_unadapted = 0), 0) AS served_accuracy,
     coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
 FROM (SELECT * REPLACE (num_samples - num_unknown AS num_samples) FROM evaluation_batches)
-SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
@@ -917,7 +909,7 @@ SELECT
     a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
     a.device AS device_a, b.device AS device_b,
-    coalesce(a.conditions = b.conditions, FALSE) AS same_conditions,
+    a.conditions = b.conditions AS same_conditions,
     a.generated OR b.generated AS generated,
     a.fingerprint = b.fingerprint AS same_settings,
     a.predictions_sha256 = b.predictions_sha256 AS same_predictions
@@ -949,7 +941,8 @@ WITH stages AS (
         {'stage': 'compute', 's': compute_s, 'position': 7},
         {'stage': 'other', 's': greatest(0, wall_s - data_wait_s - compute_s), 'position': 8}
     ], recursive := TRUE)
-    FROM latest_evaluations
+    FROM evaluations
+    WHERE is_latest
     UNION ALL
     SELECT benchmark, shift_set, NULL, NULL, unnest([
         {'stage': 'write shards', 's': write_wall_s, 'position': 1},
@@ -975,17 +968,6 @@ COMMENT ON COLUMN stage_timings.num_cells IS 'Number of cells with known time, c
 COMMENT ON COLUMN stage_timings.total_s IS 'Seconds, over these cells';
 COMMENT ON COLUMN stage_timings.share IS 'Share of the time of all stages of this experiment, or of the shards';
 
-CREATE VIEW slowest_cells AS
-SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, run_id, device, batch_size, num_samples, wall_s,
-    images_per_s, data_wait_s / wall_s AS data_wait_share,
-    wall_s / sum(wall_s) OVER (PARTITION BY benchmark, shift_set, experiment, subset, seed) AS share
-FROM latest_evaluations
-ORDER BY wall_s DESC;
-COMMENT ON VIEW slowest_cells IS 'The latest evaluations, slowest first';
-COMMENT ON COLUMN slowest_cells.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN slowest_cells.share IS 'Share of the time of all cells of this experiment and seed';
-
 CREATE VIEW loader_comparison AS
 WITH known AS (
     SELECT
@@ -993,8 +975,8 @@ WITH known AS (
         replace(conditions, 'loader ' || loader, '') AS other_conditions,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null, "before": null}') AS setting
-    FROM latest_evaluations
-    WHERE copied_from IS NULL AND loader <> 'features'
+    FROM evaluations
+    WHERE is_latest AND copied_from IS NULL AND loader <> 'features'
 ),
 shared AS (
     SELECT
@@ -1017,7 +999,8 @@ trainings AS (
             -- Settings hold the recipe; the other columns are the data and the machine.
             md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
                 num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS everything_else
-        FROM latest_training_runs
+        FROM training_runs
+        WHERE is_latest
     )
     QUALIFY count(DISTINCT loader) OVER (PARTITION BY everything_else) > 1
 ),

@@ -78,25 +78,17 @@ def type_switch(project: SubmittingProject, *, on: bool) -> None:
 
 def note_switch(project: SubmittingProject, *, on: bool) -> None:
     """Put into the history what Dagster's command puts there."""
-    note_state(project, InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED, is_new=False)
-
-
-def note_state(project: SubmittingProject, status: InstigatorStatus, *, is_new: bool) -> None:
-    """Put a state of the sensor into the history."""
+    status = InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED
     code = RegisteredCodeLocationOrigin("tta_pipeline.definitions")
     sensor = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin(SENSOR)
     state = InstigatorState(sensor, InstigatorType.SENSOR, status)
     with project.instance() as instance:
-        (instance.add_instigator_state if is_new else instance.update_instigator_state)(state)
+        instance.update_instigator_state(state)
 
 
 @pytest.mark.parametrize("switch", [note_switch, pytest.param(type_switch, marks=pytest.mark.slow)])
 def test_what_holds_up_a_submission_is_named(project: SubmittingProject, tmp_path: Path, switch: Callable[..., None]):
-    """A sensor that is off, and another Dagster, when the user submits, asks, or submits again; with what to do.
-
-    A history from before the sensor was off at first has a state that is neither on nor off: it goes on.
-    """
-    note_state(project, InstigatorStatus.DECLARED_IN_CODE, is_new=True)
+    """A sensor that is off, and another Dagster, when the user submits, asks, or submits again; with what to do."""
     project.submit("--experiment", "source", "--device", "cpu")
     with project.instance() as instance:
         (state,) = instance.all_instigator_state()

@@ -1,10 +1,12 @@
 """A small benchmark with held-out shifts, and choices made by hand."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
 from tta_pipeline.results.records import Record, publish_record, utc_now
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
@@ -37,18 +39,22 @@ def trial(values: str, errors: Mapping[str, float]) -> Trial:
         error=sum(errors.values()) / len(errors),
         errors=tuple(errors.values()),
         cells=tuple(errors),
+        mean_entropy=None,
+        view_agreement=None,
+        neighbourhood_density=None,
+        source_agreement=None,
         num_diverged=0,
         wall_s=1.0,
     )
 
 
-def choice(*trials: Trial, **changes: object) -> TuningRun:
+def choice(*trials: Trial, **changes: Any) -> TuningRun:
     """Return the tuning of *trials* of the small benchmark's experiment tent."""
-    others = {
+    others: dict[str, Any] = {
         "benchmark": "small", "shift_set": "imagenet_c", "experiment": "tent", "model": "cnn", "method": "tent",
         "protocol": "reset_each_shift", "subset": "all", "held_out": HELD_OUT,
         "reported": ("gaussian_noise", "contrast"), "grid": '{"lr": [0.001, 0.02]}', "num_combinations": 2,
-        "budget": 20,
+        "budget": 20, "criterion": DEFAULT_CRITERION, "reported_trials": (),
     }  # fmt: skip
     return TuningRun.from_trials(trials, **{**others, **changes})
 

@@ -368,10 +368,11 @@ def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(one: Made):
     assert '<h2 id="set-aside">' in one.page
     assert str(one.damaged) in one.page
     with open_metrics(one.locations.metrics) as connection:
-        found = (
-            "SELECT corruption, severity FROM latest_evaluations WHERE experiment = 'norm' AND corruption <> 'clean'"
+        found = connection.execute(
+            "SELECT corruption, severity FROM evaluations "
+            "WHERE is_latest AND experiment = 'norm' AND corruption <> 'clean'"
         )
-        assert [("contrast", 5)] == connection.execute(found).fetchall()
+        assert [("contrast", 5)] == found.fetchall()
 
 
 def test_a_report_of_one_experiment_says_only_what_there_is(one: Made):

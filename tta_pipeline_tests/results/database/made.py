@@ -42,6 +42,8 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     if "num_unknown" in changes:
         halves["num_unknown"] = [changes["num_unknown"], 0]
     batches = changes.pop("batches", {**_BATCHES, **halves})
+    entropies = [1.0] * len(batches["num_samples"])
+    batches = {**_NO_MORE_OF_BATCHES, "predicted_class_entropy": entropies, **batches}
     return {
         **json.loads(_evaluated()),
         **_SUBJECT,
@@ -65,6 +67,9 @@ _SUBJECT = {
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
 }  # fmt: skip
 """Facts of the subject and the machine on which tests rely."""
+_NO_MORE_OF_BATCHES = dict.fromkeys(
+    ("num_unadapted", "num_resets", "num_unknown", "mean_entropy", "mean_confidence", "source_agreement")
+)
 _BATCHES = {"data_wait_s": [0.1, 0.1], "host_to_device_s": [0.0, 0.0], "compute_s": [0.5, 0.3]}
 _FACTS = "TTA_PIPELINE_TESTS_MADE"
 

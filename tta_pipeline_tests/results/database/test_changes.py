@@ -42,7 +42,9 @@ def locations(published: Locations, tmp_path: Path) -> Locations:
 def errors(locations: Locations) -> list[tuple[int, float]]:
     """Return severity and error of the latest evaluations in the database."""
     with open_metrics(locations.metrics) as connection:
-        return connection.execute("SELECT severity, error FROM latest_evaluations ORDER BY severity").fetchall()
+        return connection.execute(
+            "SELECT severity, error FROM evaluations WHERE is_latest ORDER BY severity"
+        ).fetchall()
 
 
 def verb(locations: Locations, *command: str) -> Result:
@@ -230,7 +232,7 @@ def test_damaged_records_never_block_the_others(locations: Locations):
         damage(paths[severity])
 
     rebuilt = verb(locations, "results", "rebuild")
-    asked = verb(locations, "metrics", "--sql", "SELECT severity FROM latest_evaluations ORDER BY 1")
+    asked = verb(locations, "metrics", "--sql", "SELECT severity FROM evaluations WHERE is_latest ORDER BY 1")
 
     assert [1, 1] == [rebuilt.exit_code, asked.exit_code]
     assert "3 records" in rebuilt.stdout

@@ -87,8 +87,8 @@ def test_the_latest_evaluation_counts(locations: Locations):
 
     with open_metrics(locations.metrics) as connection:
         found = connection.execute(
-            "SELECT run_id, error FROM latest_evaluations "
-            "WHERE experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+            "SELECT run_id, error FROM evaluations "
+            "WHERE is_latest AND experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
         ).fetchall()
     assert [("another", 0.5)] == found
 

@@ -30,9 +30,11 @@ def record_segment(
         "experiment": "tent", "method": "tent", "stream": "5", "position": position, "compute_s": sum(times),
         "num_batches": len(correct), "data_wait_s": 0.0,
         "batches": {
+            **facts["batches"],
             "num_samples": [500] * len(correct), "num_correct": list(correct), "compute_s": times,
             "data_wait_s": [0.0] * len(correct), "host_to_device_s": [0.0] * len(correct),
             "num_unadapted": unadapted, "num_resets": resets,
+            "predicted_class_entropy": [1.0] * len(correct),
         },
         "num_resets": sum(resets or ()),
         **changes,

@@ -30,7 +30,7 @@ def test_the_newest_training_of_each_model_is_the_latest(locations: Locations, a
         record_training(locations, training_run(error))
     record_training(locations, training_run(0.125, model="other"))
 
-    found = ask("SELECT model, sequence, validation_error FROM latest_training_runs ORDER BY model")
+    found = ask("SELECT model, sequence, validation_error FROM training_runs WHERE is_latest ORDER BY model")
 
     assert [("cnn", 2, 0.25), ("other", 1, 0.125)] == found
 
@@ -41,7 +41,7 @@ def test_an_older_training_does_not_stand_for_a_damaged_one(locations: Locations
         damaged = record_training(locations, training_run(error)).path
     damaged.write_bytes(damaged.read_bytes()[:-9])
 
-    assert [] == ask("FROM latest_training_runs")
+    assert [] == ask("FROM training_runs WHERE is_latest")
     assert [(1,)] == ask("SELECT sequence FROM training_runs")
 
 

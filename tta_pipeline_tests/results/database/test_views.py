@@ -106,11 +106,11 @@ def test_the_newest_evaluation_is_the_latest(locations: Locations, ask: Ask):
     """Published one by one or at once, exactly one evaluation of a cell is marked, the one recorded last."""
     record(locations, error=0.25)
     record(locations, error=0.5)
-    assert [(2, 0.5)] == ask("SELECT sequence, error FROM latest_evaluations")
+    assert [(2, 0.5)] == ask("SELECT sequence, error FROM evaluations WHERE is_latest")
 
     record(locations, error=0.75)
     record(locations, seed=1, error=0.125)
-    assert [(3, 0.75), (4, 0.125)] == ask("SELECT sequence, error FROM latest_evaluations ORDER BY 1")
+    assert [(3, 0.75), (4, 0.125)] == ask("SELECT sequence, error FROM evaluations WHERE is_latest ORDER BY 1")
 
 
 def robustbench() -> list[tuple[str, int, dict[str, float]]]:
@@ -405,14 +405,6 @@ def test_the_stages_make_up_the_whole(locations: Locations, ask: Ask):
     assert ["stage shards", "scan metadata", "set up", "wait for data", "compute", "other"] == [row[0] for row in rows]
     assert 1.25 + 0.1 + 0.2 == pytest.approx(sum(row[1] for row in rows))
     assert 1 == pytest.approx(sum(row[2] for row in rows))
-
-
-def test_the_slowest_cells_come_first(locations: Locations, ask: Ask):
-    """With their share of the experiment's time."""
-    record(locations, severity=1, wall_s=1.0)
-    record(locations, severity=5, wall_s=3.0)
-
-    assert [(5, 0.75), (1, 0.25)] == ask("SELECT severity, share FROM slowest_cells")
 
 
 def test_shifts_have_the_order_and_the_families_of_their_set(ask: Ask):
