@@ -17,7 +17,6 @@
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
      ├── QuestionError              a question to the database is not a query, or has no answer
-     ├── LockError                  something that cannot be locked lies where a lock should be
      ├── WorkerError                a worker process was ended from outside
      ├── StoppedError               a scheduler asked this process to end, and it did so between two cells
      └── SubmissionError            work cannot be given to a cluster, or the cluster does not answer
@@ -93,10 +92,6 @@ class ReportError(PipelineError):
 
 class QuestionError(PipelineError):
     """A question to the database is not a query, or has no answer."""
-
-
-class LockError(PipelineError):
-    """Something that cannot be locked lies where a lock should be."""
 
 
 class WorkerError(PipelineError):

@@ -3,14 +3,24 @@
 import errno
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.util import files
-from tta_pipeline.util.files import advice, published_folder, read_file, remove_abandoned, write_atomically, write_once
+from tta_pipeline.util.files import (
+    advice,
+    hash_file,
+    published_folder,
+    read_if_sha256_matches,
+    read_sealed,
+    remove_abandoned,
+    seal,
+    unseal,
+    write_atomically,
+    write_once,
+)
 from tta_pipeline_tests.conftest import start_python
 
 WRITER = """
@@ -29,31 +39,19 @@ def hidden(parent: Path) -> list[str]:
     return [path.name for path in parent.iterdir() if path.name.startswith(".")]
 
 
-def test_a_regular_file_is_read_up_to_a_limit(tmp_path: Path):
-    """A file and a link to it are read whole; one that holds a byte more than it may is refused."""
-    (tmp_path / "a").write_bytes(b"four")
-    (tmp_path / "link").symlink_to("a")
+def test_only_proven_bytes_are_read(tmp_path: Path):
+    """Another hash, a changed byte and another thing that it is bound to are told from what was written."""
+    path = tmp_path / "a"
+    write_atomically(path, seal(b"state", "one"))
 
-    assert b"four" == read_file(tmp_path / "link", limit_bytes=4)
-    with pytest.raises(OSError, match="more than 3 bytes"):
-        read_file(tmp_path / "a", limit_bytes=3)
-
-
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path):
-    """A folder, a pipe that nobody writes to, a device and a socket are refused in words; nothing waits for them."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "socket"))
-
-        with pytest.raises(OSError, match="it is a pipe; expected a file"):
-            read_file(tmp_path / "pipe", limit_bytes=10)
-        with pytest.raises(IsADirectoryError, match="it is a folder"):
-            read_file(tmp_path / "folder", limit_bytes=10)
-        with pytest.raises(OSError, match="it is a device"):
-            read_file(Path("/dev/zero"), limit_bytes=10)
-        with pytest.raises(OSError, match="socket"):
-            read_file(tmp_path / "socket", limit_bytes=10)
+    assert b"state" == read_sealed(path, "one") == unseal(path.read_bytes(), "one")
+    assert read_sealed(path, "other") is None
+    assert path.read_bytes() == read_if_sha256_matches(path, hash_file(path))
+    assert read_if_sha256_matches(path, "0" * 64) is None
+    for damaged in (b"", path.read_bytes()[:-1], path.read_bytes()[:-1] + b"X"):
+        path.write_bytes(damaged)
+        assert read_sealed(path, "one") is None
+        assert unseal(damaged, "one") is None
 
 
 @pytest.mark.parametrize(

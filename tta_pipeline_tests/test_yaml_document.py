@@ -1,20 +1,13 @@
-"""The YAML of a benchmark file: none hangs or overwhelms its reader, and no value is another than what stands there."""
+"""The YAML of a benchmark file: no value is another than what stands there, and nothing in it is executed."""
 
-import os
-import string
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.yaml_document import MAX_DOCUMENT_BYTES, read_document
+from tta_pipeline.util.yaml_document import read_document
 from tta_pipeline_tests.conftest import SMALL
-
-TEN = string.ascii_lowercase[:10]
-BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in pairwise(TEN))
-MERGES = "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {{<<: [{','.join([f'*{a}'] * 10)}]}}\n" for a, b in pairwise(TEN))
 
 
 def refusal(folder: Path, content: str | bytes) -> str:
@@ -34,18 +27,8 @@ def refusal(folder: Path, content: str | bytes) -> str:
         ("title: x\nsource: {1: 2}\n", "line 2 has '1' as a name"),
         ("~: 2\n", "line 1 has '~' as a name"),
         ("? [a, b]\n: 2\n", "line 1 has a list or a mapping as a name"),
-        ("a: " + "[" * 100_000, "20 levels"),
-        ("".join(f"{' ' * depth}a:\n" for depth in range(500)), "20 levels"),
-        (BOMB, "50,000 values"),
-        (MERGES, "50,000 values"),
-        ("\n".join(f"k{number}: 1" for number in range(60_000)), "50,000 values"),
-        ("a: &a [*a]", "contains itself"),
-        ("a: &a {<<: *a}", "contains itself"),
-        ("a: *b", "names nothing"),
-        ("a: !!python/object/apply:os.getcwd []", "has the tag tag:yaml.org,2002:python/object"),
-        ("a: !!timestamp x", "has the tag"),
-        ('a: "x\\0"', "character of code 0"),
-        ("a: " + "9" * 5_000, "4300 digits"),
+        ("a: *b", "undefined alias"),
+        ("a: !!python/object/apply:os.getcwd []", "tag:yaml.org,2002:python/object"),
         ("a:\n\tb: 1", "cannot start any token"),
         ("a: 1\n---\nb: 2", "another document"),
         ("a: {<<: 3}", "expected a mapping"),
@@ -53,25 +36,23 @@ def refusal(folder: Path, content: str | bytes) -> str:
         ("[1, 2]", "holds a list"),
         (b"a: \xff", "utf-8"),
         (SMALL.encode("utf-16"), "utf-8"),
-        ("a: " + "x" * MAX_DOCUMENT_BYTES, "more than 1,000,000 bytes"),
     ],
 )
 def test_what_is_no_plain_yaml_is_refused_in_one_line(tmp_path: Path, content: str | bytes, named: str):
-    """Integers as names, depth, bombs of aliases and of merges, tags, and files that are no text."""
+    """Integers as names, tags that would run code, and files that are no text."""
     said = refusal(tmp_path, content)
 
     assert named in said
     assert len(said.splitlines()) == 1
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path):
-    """A folder, a pipe that nobody writes to, and a link to nowhere."""
+def test_what_is_no_file_is_named(tmp_path: Path):
+    """A folder, and a link to nowhere."""
     (tmp_path / "folder.yaml").mkdir()
-    os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "link.yaml").symlink_to("nowhere")
 
-    for name, found in (("folder", "it is a folder"), ("pipe", "it is a pipe"), ("link", "No such file")):
-        with pytest.raises(BenchmarkFileError, match=found):
+    for name in ("folder", "link"):
+        with pytest.raises(BenchmarkFileError, match=f"{name}.yaml"):
             load_benchmark(tmp_path / f"{name}.yaml")
 
 

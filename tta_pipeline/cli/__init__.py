@@ -68,19 +68,8 @@ _SECTIONS = {
 }  # fmt: skip
 
 
-class _Main(Group):
-    """All verbs. No argument may hold a NUL: system calls behind the verbs would raise errors that nobody catches."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an argument that holds a NUL."""
-        for argument in args:
-            if "\0" in argument:
-                raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
-        return super().parse_args(ctx, args)
-
-
 @click.group(
-    cls=_Main,
+    cls=Group,
     sections=_SECTIONS,
     examples=["tta-pipeline download imagenet_c archives"],
     context_settings={"help_option_names": ["-h", "--help"]},

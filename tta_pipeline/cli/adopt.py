@@ -9,7 +9,6 @@ import click
 from tta_pipeline.cli.common import (
     plain_errors,
     read_class_map,
-    require_no_pipes,
     require_urls,
     shard_set_facts,
     with_reporter,
@@ -125,4 +124,3 @@ def _require_folder(location: str, into: Path | None) -> None:
         raise click.UsageError("--into is for shards at a URL; manifests of a folder are written into it")
     if not Path(location).is_dir():
         raise click.UsageError(f"found no folder {location}; expected a folder of shards, or a URL")
-    require_no_pipes(location)

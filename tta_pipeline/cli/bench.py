@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from tta_pipeline.cli.common import ignore_line, plain_errors, print_table, require_no_pipes, require_urls, say
+from tta_pipeline.cli.common import ignore_line, plain_errors, print_table, require_urls, say
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
@@ -77,7 +77,6 @@ def bench(
         raise click.UsageError(str(error)) from None
     if location is not None:
         require_urls([location])
-        require_no_pipes(location)
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")

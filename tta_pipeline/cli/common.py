@@ -119,14 +119,6 @@ def print_table(table: "Table") -> None:
     click.echo(as_terminal(table, width=text_width(), is_styled=sys.stdout.isatty()))
 
 
-def require_no_pipes(*locations: str | Path) -> None:
-    """Refuse folders of shards that hold a FIFO: reading it would block for ever."""
-    for location in map(Path, locations):
-        for path in (location, *(location.rglob("*") if location.is_dir() else ())):
-            if path.is_fifo():
-                raise click.UsageError(f"{path} is a FIFO; expected shards and their manifests: remove it")
-
-
 def require_urls(locations: Sequence[str]) -> None:
     """Refuse locations that look like a URL but are malformed."""
     for location in locations:

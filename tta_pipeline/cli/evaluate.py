@@ -11,7 +11,6 @@ from tta_pipeline.cli.common import (
     ignore_line,
     parse_settings,
     plain_errors,
-    require_no_pipes,
     require_urls,
     say,
     with_device,
@@ -101,7 +100,6 @@ def evaluate(
     if experiment is not None and not is_benchmark_name(experiment):
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
     require_urls([location])
-    require_no_pipes(location)
     shards, started_at = open_shards(location), utc_now()
     num_classes = len(shards.classes)
     torch.manual_seed(seed)

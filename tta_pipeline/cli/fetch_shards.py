@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import plain_errors, require_urls, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def fetch_shards(locations: tuple[str, ...], output: Path, *, reporter: "Console
 
     require_urls(locations)
     found = [location for pattern in locations for location in expand_braces(pattern)]
-    require_no_pipes(*found)
     for number, location in enumerate(found, start=1):
         shard_set, was_copied = fetch_shard_set(location, output, reporter)
         size_mb = shard_set.manifest.shard_bytes / 1e6

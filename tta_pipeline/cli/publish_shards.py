@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, say, with_reporter
+from tta_pipeline.cli.common import plain_errors, say, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 
@@ -73,7 +73,6 @@ def publish_shards(
     require_absent(target)
     locations = Locations.from_environment()
     if shards is not None:
-        require_no_pipes(shards)
         found = find_shift_set(shift_set, locations.benchmark_files) if shift_set else None
         cells = find_cells_below(shards, keys, reporter)
     else:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def split(folder: Path, output: Path, *, reporter: "ConsoleReporter", num_parts:
     """
     from tta_pipeline.shards.splitting import split_shard_set
 
-    require_no_pipes(folder)
     for number, total, published in split_shard_set(folder, output, num_parts, reporter):
         line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
         reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
@@ -47,7 +47,6 @@ def transform(
     """
     from tta_pipeline.shards.transformation import transform_shard_sets
 
-    require_no_pipes(folder)
     settings = _transform_settings({**options, "format": storage})
     every = transform_shard_sets(folder, output, settings, jobs=jobs, progress=reporter)
     for number, total, transformed in every:

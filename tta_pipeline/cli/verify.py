@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, with_reporter
+from tta_pipeline.cli.common import plain_errors, with_reporter
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
 
     from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
 
-    require_no_pipes(*folders)
     found = find_shard_sets(folders)
     num_problems = 0
     for number, verdict in enumerate(verify_shard_sets(found, reporter), start=1):

@@ -1,7 +1,7 @@
 """Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, reading ranges, and writing objects.
 
 A URL names a file without chain, pipe or shell, and contains no secret. The Hub's token and address come from HF_TOKEN
-and HF_ENDPOINT; for other keys and for redirects see `server_requests`. Every read has a limit.
+and HF_ENDPOINT; for other keys see `server_requests`.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from tta_pipeline.data.redirects import redirect_problem
 from tta_pipeline.data.server_requests import (
     FileFacts,
     NoAnswerError,
@@ -31,8 +30,8 @@ from tta_pipeline.util.braces import expand
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
-MAX_WHOLE_FILE_BYTES = 2**32
-"""Most bytes of a file that is read whole; the index of a shard set with ten million samples has 1.5e9."""
+_MOST_WHOLE_BYTES = 2**32
+"""Most bytes of a web server's answer that is read whole; the index of ten million samples has 1.5e9."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
 _REFUSED_OF_HUB = re.compile(_REFUSED.pattern.replace("@", ""))  # hf://datasets/owner/name@revision
@@ -47,10 +46,6 @@ Result = TypeVar("Result")
 
 class NoSuchFileError(StreamError):
     """A server says that it has no such file."""
-
-
-class TooLargeError(StreamError):
-    """A file is larger than what is read whole."""
 
 
 def scheme_of(location: str) -> str:
@@ -129,28 +124,21 @@ async def read_range(url: str, start: int, end: int, *, facts: FileFacts | None 
     return data
 
 
-async def read_whole(url: str, *, limit_bytes: int) -> bytes:
+async def read_whole(url: str) -> bytes:
     """Return the content of the file at *url*; retry a few times after temporary failures.
 
     Raises:
         NoSuchFileError: the server has no such file.
-        TooLargeError: the file has more than *limit_bytes*.
         StreamError: the file cannot be read.
     """
 
     async def ask() -> bytes:
         if _is_bucket(url):
-            data = await _read_object(url, 0, limit_bytes + 1)
-            if len(data) > limit_bytes:
-                raise too_large
-            return data
+            return await _read_object(url, 0, None)
         async with _open_web_answer(url) as answer:
-            if (answer.length or 0) > limit_bytes:
-                raise too_large
-            return await answer.read(limit_bytes)
+            return await answer.read(_MOST_WHOLE_BYTES)
 
-    too_large = TooLargeError(f"{url}: found more than {limit_bytes} bytes; expected a smaller file: check the address")
-    return await _ask(url, ask, expected=f"an object of at most {limit_bytes} bytes")
+    return await _ask(url, ask, expected="a file")
 
 
 async def read_in_pieces(
@@ -304,7 +292,7 @@ def _open_web_answer(url: str, start: int = 0, end: int | None = None) -> Abstra
     """Ask a web server or the Hub for the file at *url*, or its bytes from *start* to *end*."""
     headers = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
     if urlsplit(url).scheme == "hf":
-        return open_web_answer(_hub_address(url), headers | _hub_headers(), is_hub=True)
+        return open_web_answer(_hub_address(url), headers | _hub_headers())
     return open_web_answer(_quote_path(url), headers)
 
 
@@ -312,10 +300,10 @@ async def _list_hub(url: str) -> list[str]:
     """Return the paths of the files in a folder of the Hub, which lists a thousand on a page."""
     address, paths = _hub_address(url, listing=True), list[str]()
     while address and len(paths) < _MOST_LISTED:
-        async with open_web_answer(address, _hub_headers(), is_hub=True) as answer:
+        async with open_web_answer(address, _hub_headers()) as answer:
             data, following = await answer.read(_MOST_LISTING_BYTES), answer.next_page
-        if following and (problem := redirect_problem(address, following, is_hub=True)):
-            raise StreamError(f"{url}: found {problem}")
+        if following and urlsplit(following)[:2] != urlsplit(address)[:2]:  # it would get the token
+            raise StreamError(f"{url}: found the next page at {following}; expected it at the same server")
         paths += [entry["path"] for entry in json.loads(data) if entry["type"] == "file"]
         address = following
     return paths
@@ -329,11 +317,8 @@ def _bucket(url: str) -> Any:
     return open_file_system(urlsplit(url).scheme)
 
 
-async def _read_object(url: str, start: int, end: int) -> bytes:
-    """Return the bytes of an object from *start* to *end*, fewer if it ends earlier.
-
-    A range also limits what is read of an object that is larger than expected.
-    """
+async def _read_object(url: str, start: int, end: int | None) -> bytes:
+    """Return the bytes of an object from *start* to *end*, or to its end; fewer if it ends earlier."""
     try:
         data: bytes = await _bucket(url)._cat_file(url, start=start, end=end)  # noqa: SLF001 - so fsspec names coroutines
     except (FileNotFoundError, PermissionError):

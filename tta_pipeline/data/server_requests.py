@@ -1,9 +1,9 @@
-"""Requests to servers: patient, bounded, and only to hosts that the user has named.
+"""Requests to servers: patient and bounded.
 
 Every byte that arrives from a server comes through here: ranges of shards, records in a bucket, published archives. A
 URL is opened only by the library of its scheme. Keys, profiles and endpoints come from the usual places of these
-libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings. Redirects to another host are not followed; see
-`redirects`.
+libraries: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings. Redirects are followed; aiohttp sends no
+credentials to another host.
 """
 
 import asyncio
@@ -12,11 +12,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urljoin
 
-from tta_pipeline.data.redirects import redirect_problem
 from tta_pipeline.errors import PipelineError, StreamError
 
 _PAUSES_S = (0.0, 0.2, 1.0, 3.0)
@@ -30,7 +27,6 @@ _BUSY = (408, 425, 429)
 """Status codes below 500 that ask the client to retry."""
 _PARTIAL, _MISSING, _NO_SUCH_RANGE = 206, 404, 416
 _NUM_AT_ONCE = 16
-_IS_HUB = "is_hub"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(?:(\d+)|\*)")
 _file_systems: set[tuple[int, Any]] = set()
 """Every file system that was opened, with the number of its process."""
@@ -168,23 +164,19 @@ class WebAnswer:
 
 
 @asynccontextmanager
-async def open_web_answer(
-    address: str, headers: Mapping[str, str], *, is_hub: bool = False
-) -> AsyncIterator[WebAnswer]:
+async def open_web_answer(address: str, headers: Mapping[str, str]) -> AsyncIterator[WebAnswer]:
     """Ask the web server for *address* and yield its answer.
 
     Args:
         address: An http or https URL, quoted.
         headers: Headers of the request, such as the range.
-        is_hub: Whether *address* belongs to the Hugging Face Hub, whatever its host is.
 
     Raises:
-        StreamError: the server redirects to a host that the user has not named.
         aiohttp.ClientError, TimeoutError: the server refuses or does not answer.
     """
     asked = {"Accept-Encoding": "identity", "User-Agent": "tta-pipeline", **headers}
     session = await open_file_system("https").set_session()
-    async with session.get(address, headers=asked, trace_request_ctx={_IS_HUB: is_hub}) as response:
+    async with session.get(address, headers=asked) as response:
         response.raise_for_status()
         yield WebAnswer(response)
 
@@ -226,29 +218,7 @@ def _web_settings() -> dict[str, Any]:
 
     timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
     # A file is compared and written as it is, even if a server states that its content is compressed.
-    settings = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
-    return {"client_kwargs": {**settings, "trace_configs": _redirect_hooks()}}
-
-
-@cache
-def _redirect_hooks() -> list[Any]:
-    """Return the aiohttp hook that checks redirects; always the same list, since fsspec caches clients by it."""
-    from aiohttp import TraceConfig
-
-    watched = TraceConfig()
-    watched.on_request_redirect.append(_refuse_foreign_redirect)
-    return [watched]
-
-
-async def _refuse_foreign_redirect(session: Any, context: Any, redirect: Any) -> None:
-    """Refuse a redirect to another host before anything is sent there."""
-    del session
-    here, headers = str(redirect.url), redirect.response.headers
-    there = urljoin(here, headers.get("Location") or headers.get("URI") or "")
-    asked = context.trace_request_ctx or {}
-    if problem := redirect_problem(here, there, is_hub=asked.get(_IS_HUB, False)):
-        redirect.response.close()
-        raise StreamError(f"{here.partition('?')[0]}: found {problem}")
+    return {"client_kwargs": {"timeout": timeout, "trust_env": True, "auto_decompress": False}}
 
 
 def _describe(error: Exception) -> NoAnswerError:

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from tta_pipeline.errors import AdaptationError, LockError
+from tta_pipeline.errors import AdaptationError
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
@@ -72,7 +72,7 @@ class FeatureCacheEntry:
     def write(self, features: torch.Tensor) -> None:
         """Write *features*, (N, D) or (N V, D), if there is room; failures are ignored, since the cache is optional."""
         name = self._name
-        with suppress(OSError, LockError):
+        with suppress(OSError):
             self.cells.files.write(name, seal(save({"features": features.contiguous()}), name))
 
 

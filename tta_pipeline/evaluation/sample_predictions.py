@@ -17,13 +17,9 @@ import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.parquet_files import read_bounded_table
-from tta_pipeline.shards.sample_index import SampleIndex
+from tta_pipeline.shards.sample_index import SampleIndex, read_table
 from tta_pipeline.util.files import hash_file, read_if_sha256_matches
 
-_MOST_BYTES = 2**32
-_ROW_BYTES = 64
-"""Most bytes of a row: 12, plus Parquet's overhead for files with few rows."""
 _SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
 
 
@@ -88,7 +84,7 @@ class SamplePredictions:
             RecordError: the file is missing, or its bytes were changed.
         """
         try:
-            data = read_if_sha256_matches(path, sha256, limit_bytes=_MOST_BYTES)
+            data = read_if_sha256_matches(path, sha256)
             found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
@@ -101,7 +97,7 @@ class SamplePredictions:
                 "written; restore the original, or evaluate the cell again with `remeasure`"
             )
         try:
-            table = read_bounded_table(data, num_rows=None, row_bytes=_ROW_BYTES)
+            table = read_table(data)
         except (pa.ArrowException, ValueError) as error:
             raise RecordError(f"{path} is damaged ({error}); evaluate the cell again with `remeasure`") from error
         return cls(

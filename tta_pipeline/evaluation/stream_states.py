@@ -15,7 +15,6 @@ from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.util.files import read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
-_MOST_BYTES = 2**38
 _FORMAT = 1
 """Version of what is in the files; states of another one are left out."""
 NUM_KEPT = 2
@@ -116,7 +115,7 @@ def _write(path: Path, fingerprint: str, content: StateDict) -> None:
 def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDict | None:
     """Return the content of *path*, with tensors on the host; None if the file is missing or damaged."""
     try:
-        data = read_sealed(path, _seal_context(path, fingerprint), limit_bytes=_MOST_BYTES)
+        data = read_sealed(path, _seal_context(path, fingerprint))
     except FileNotFoundError:
         return None
     except OSError as error:

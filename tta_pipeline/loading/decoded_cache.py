@@ -34,7 +34,7 @@ from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import SEAL_BYTES, fsync_path, open_file, seal, unseal
+from tta_pipeline.util.files import SEAL_BYTES, fsync_path, seal, unseal
 
 OWN_FOLDER = "tta_pipeline-decoded"
 _PIXELS = re.compile(r"[0-9a-f]{64}-([0-9]+)\.pixels")
@@ -125,7 +125,7 @@ class _CacheEntry(NamedTuple):
     def read_checksums(self, files: LocalCache) -> Digests | None:
         """Return the checksums of the samples in the file, or None if it is not a whole file of this kind."""
         try:
-            with open_file(files.folder / self.name) as file:
+            with (files.folder / self.name).open("rb") as file:
                 if os.fstat(file.fileno()).st_size != self.file_bytes:
                     return None
                 file.seek(self.pixel_bytes)

@@ -98,7 +98,7 @@ class LocalCache:
         path = self.folder / name
         with ExitStack() as holding:
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None
             holding.callback(os.close, descriptor)
@@ -141,7 +141,7 @@ class LocalCache:
         """
         with ExitStack() as stack, suppress(OSError):
             if self.lease(name, stack) is not None:
-                data = read_sealed(self.folder / name, name, limit_bytes=self.limit_bytes)
+                data = read_sealed(self.folder / name, name)
                 if data is None:
                     self.discard(name)
                 return data
@@ -151,7 +151,7 @@ class LocalCache:
         """Write the file *name*; return whether this call did so (see `begin`).
 
         Raises:
-            LockError, OSError: the folder or the file cannot be written.
+            OSError: the folder or the file cannot be written.
         """
         with ExitStack() as stack:
             draft = self.begin(name, len(data), stack, makes_room=makes_room)
@@ -186,12 +186,12 @@ class LocalCache:
             None if there is no room, if the entry is there already, or if another process makes it.
 
         Raises:
-            LockError, OSError: the folder cannot be written.
+            OSError: the folder cannot be written.
         """
         path = self.folder / f"unfinished-{size_bytes}-{name}"
         while True:
             with self.alone():
-                if os.path.lexists(self.folder / name):
+                if self.has(name):
                     return None
                 if self._remove_unused(path):
                     if makes_room and not self._make_room(size_bytes):
@@ -210,7 +210,7 @@ class LocalCache:
         """Remove a damaged entry; a folder that a process reads stays.
 
         Raises:
-            LockError, OSError: the folder cannot be written.
+            OSError: the folder cannot be written.
         """
         path = self.folder / name
         with self.alone():
@@ -225,7 +225,7 @@ class LocalCache:
         Entries in use stay; what a killed process was making goes. A full disk gives less room than the limit.
 
         Raises:
-            LockError, OSError: the folder cannot be written.
+            OSError: the folder cannot be written.
         """
         with self.alone():
             return self._make_room(size_bytes)
@@ -261,7 +261,7 @@ class LocalCache:
         """Hold the lock of the folder: entries get and lose their names only under it.
 
         Raises:
-            LockError, OSError: the lock cannot be opened.
+            OSError: the lock cannot be opened.
         """
         if not self.folder.is_dir():
             make_cache_folder(self.folder)
@@ -308,14 +308,13 @@ class LocalCache:
             if not unfinished and not _NAME.fullmatch(path.name):
                 continue
             with suppress(FileNotFoundError):
-                facts = path.lstat()
-                if stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode):
-                    size_bytes = int(unfinished[1]) if unfinished else _entry_bytes(path, facts)
-                    yield _Found(path, facts.st_mtime_ns, size_bytes, unfinished is not None)
+                facts = path.stat()
+                size_bytes = int(unfinished[1]) if unfinished else _entry_bytes(path, facts)
+                yield _Found(path, facts.st_mtime_ns, size_bytes, unfinished is not None)
 
     def _remove_unused(self, path: Path) -> bool:
         """Remove *path* unless a process reads or makes it; return whether it is gone. The caller holds the lock."""
-        if not os.path.lexists(path):
+        if not path.exists():
             return True
         with _held_if_unused(path) as is_held:
             if is_held and path.is_dir():
@@ -338,7 +337,7 @@ def _open_draft(path: Path, stack: ExitStack, *, is_folder: bool) -> int:
     if is_folder:
         path.mkdir(mode=0o700)
     flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
     stack.callback(os.close, descriptor)
     stack.callback(_remove_draft, path, descriptor)
     _lock(descriptor, fcntl.LOCK_EX)
@@ -361,7 +360,7 @@ def _held_if_unused(path: Path) -> Iterator[bool]:
     Where nothing can be locked, finished files count as unused, since whoever has one open can read on.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         yield False
         return
@@ -382,7 +381,7 @@ def _try_lock(descriptor: int, *, is_free_without: bool) -> bool:
 def _wait_for_lock(path: Path) -> None:
     """Wait until nobody makes *path* any more."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         finally:

@@ -17,8 +17,6 @@ from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MAX_FILE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ class _Images(Dataset[torch.Tensor | str]):
     def __getitem__(self, position: int) -> torch.Tensor | str:
         path = self._paths[position]
         try:
-            data = read_file(Path(path), limit_bytes=MAX_FILE_BYTES)
+            data = Path(path).read_bytes()
         except OSError as error:
             return f"{path} cannot be read ({error.strerror}); expected an image of the source"
         return decode_or_explain(data, image_size=self._image_size, place=path)

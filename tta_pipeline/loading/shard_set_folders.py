@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from tta_pipeline.data.remote_files import (
-    MAX_WHOLE_FILE_BYTES,
     REMOTE_SCHEMES,
     read_range,
     read_whole,
@@ -15,9 +14,8 @@ from tta_pipeline.data.remote_files import (
 )
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.shards.manifest import MANIFEST_FILE, MAX_RECORD_BYTES, parse_record, read_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, parse_record, read_record
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.files import open_file, read_file
 
 SCHEMES = (*REMOTE_SCHEMES, "file")
 
@@ -58,8 +56,8 @@ class LocalFolder:
     def _read(self, name: str, start: int, end: int | None) -> bytes:
         try:
             if end is None:
-                return read_file(self.path / name, limit_bytes=MAX_WHOLE_FILE_BYTES)
-            with open_file(self.path / name) as file:
+                return (self.path / name).read_bytes()
+            with (self.path / name).open("rb") as file:
                 file.seek(start)
                 data = file.read(end - start)
         except OSError as error:
@@ -90,7 +88,7 @@ class RemoteFolder:
             StreamError: the manifest cannot be fetched, or is damaged.
         """
         url = f"{self.url}/{MANIFEST_FILE}"
-        data = run_and_wait(read_whole(url, limit_bytes=MAX_RECORD_BYTES))
+        data = run_and_wait(read_whole(url))
         try:
             return parse_record(data, url, Manifest)
         except ManifestError as error:
@@ -110,7 +108,7 @@ class RemoteFolder:
         Raises:
             StreamError: it cannot be read.
         """
-        return await read_whole(f"{self.url}/{name}", limit_bytes=MAX_WHOLE_FILE_BYTES)
+        return await read_whole(f"{self.url}/{name}")
 
 
 Folder = LocalFolder | RemoteFolder

@@ -12,7 +12,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
 from tta_pipeline.shards.adopt_remote import PinClasses, adopt_remote
 from tta_pipeline.shards.expected_shard_set import cell_from_path
-from tta_pipeline.shards.manifest import MAX_RECORD_BYTES, parse_record
+from tta_pipeline.shards.manifest import parse_record
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
@@ -90,7 +90,7 @@ def adopt_url(
 def _read_own_manifest(remote: RemoteCell) -> Manifest | None:
     if remote.manifest is None:
         return None
-    data = run_and_wait(read_whole(remote.manifest, limit_bytes=MAX_RECORD_BYTES))
+    data = run_and_wait(read_whole(remote.manifest))
     return parse_record(data, remote.manifest, Manifest)
 
 

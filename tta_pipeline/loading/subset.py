@@ -10,9 +10,7 @@ from tta_pipeline.loading.stream_order import shuffled_order
 from tta_pipeline.shards.ordering import Indices, permuted
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.limits import MAX_LIST_BYTES
 from tta_pipeline.util.short_lists import first_few
 
 _MAX_NAMED = 5
@@ -86,7 +84,7 @@ def read_listed_names(path: Path) -> tuple[str, ...]:
         StreamError: the file cannot be read, is empty, or has a name twice.
     """
     try:
-        lines = read_file(path, limit_bytes=MAX_LIST_BYTES).decode().splitlines()
+        lines = path.read_bytes().decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
     names = tuple(line.strip() for line in lines if line.strip())

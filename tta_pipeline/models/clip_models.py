@@ -22,10 +22,8 @@ from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
 from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.nearest_names import name_choices
 
-_MOST_CONFIG_BYTES = 2**20
 _CONTEXT = "a photo of a"
 """Words before the class's name in a prompt to tune, as in TPT's and CoOp's code."""
 
@@ -166,7 +164,7 @@ def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str
         return architecture, {}
     own = open_clip.get_model_config(path.stem)
     try:
-        config = read_file(path, limit_bytes=_MOST_CONFIG_BYTES)
+        config = path.read_bytes()
         if own is not None and own != json.loads(config):
             raise EvaluationError(
                 f"{path} describes another network than open_clip's {path.stem}; expected a name of its own: rename it"

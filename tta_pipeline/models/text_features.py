@@ -14,11 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from tta_pipeline.models.weights import state_sha256
-from tta_pipeline.util.files import open_file, require_size, write_atomically
+from tta_pipeline.util.files import write_atomically
 
 _NAME = "features"
-_MAX_BYTES = 2**30
-"""Largest size of a file of features in bytes; 21,841 classes with 1,280 numbers each take 0.1 GB."""
 
 
 def load_or_compute(
@@ -43,8 +41,6 @@ def load_or_compute(
 def _read(path: Path) -> torch.Tensor | None:
     """Return the features in *path*; None if there is no file, or it is damaged."""
     try:
-        with open_file(path) as file:
-            require_size(file, path, _MAX_BYTES)
         with safe_open(path, framework="pt") as file:
             features, metadata = file.get_tensor(_NAME).clone(), file.metadata() or {}
     except (OSError, SafetensorError):

@@ -17,14 +17,10 @@ from tta_pipeline.models.networks import architecture_of, network_identity, star
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.files import read_file, read_if_sha256_matches, write_atomically
+from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
 
 TRAINING_VERSION = "3"
 """Version of the training code; no other part of a fingerprint covers this code."""
-
-_MOST_FACTS_BYTES = 2**26
-_MOST_BYTES = 2**36
-"""Largest size of the weights in bytes; they are hashed before they take memory."""
 
 
 class SourceModelFacts(ConfigModel):
@@ -137,13 +133,13 @@ def _read(path: Path) -> tuple[SourceModelFacts, dict[str, torch.Tensor]]:
 def _read_if_intact(path: Path) -> tuple[SourceModelFacts, bytes] | None:
     """Return the facts and weights of the model at *path*; None if either is missing or changed."""
     try:
-        content = json.loads(read_file(_facts_path(path), limit_bytes=_MOST_FACTS_BYTES))
+        content = json.loads(_facts_path(path).read_bytes())
         sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
         if sha256 != _content_sha256(content):
             return None
         facts = SourceModelFacts.model_validate(content)
-        weights = read_if_sha256_matches(path, facts.weights_sha256, limit_bytes=_MOST_BYTES)
-    except (OSError, ValueError, RecursionError):
+        weights = read_if_sha256_matches(path, facts.weights_sha256)
+    except (OSError, ValueError):
         return None
     return (facts, weights) if weights is not None else None
 

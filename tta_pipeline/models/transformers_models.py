@@ -19,12 +19,10 @@ from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, require_file, state_sha256
 from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
-from tta_pipeline.util.files import read_file
 
 _KNOWN = ("CLIPModel", "SiglipModel")
 _WEIGHTS = "model.safetensors"
 _CONFIG = "config.json"
-_MOST_CONFIG_BYTES = 2**20
 _TEXTS_AT_ONCE = 256
 
 
@@ -124,7 +122,7 @@ def _origin(spec: TransformersModel) -> dict[str, str]:
     """Return what decides the network beside its weights: the commit, or the hash of its configuration."""
     if spec.folder is None:
         return {"hf": f"{spec.hf}@{spec.revision}"}
-    config = read_file(spec.folder.expanduser() / _CONFIG, limit_bytes=_MOST_CONFIG_BYTES)
+    config = (spec.folder.expanduser() / _CONFIG).read_bytes()
     return {"config_sha256": hashlib.sha256(config).hexdigest()}
 
 

@@ -24,7 +24,6 @@ _GAP = 2
 _WIDE = 10_000  # wide enough that no line is wrapped
 _NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
 """Columns of names that have underscores in place of spaces."""
-_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_terminal(table: Table, *, width: int | None = None, is_styled: bool = False) -> str:
@@ -125,18 +124,13 @@ def as_json(table: Table) -> str:
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
-    """Write CSV to *file*: numbers in full, missing values empty, and no text that a spreadsheet takes for a formula.
-
-    A spreadsheet evaluates a cell that begins with one of = + - @, a tab or an end of line, so an apostrophe is put in
-    front of such text. Numbers stay unchanged.
-    """
+    """Write CSV to *file*: numbers in full, missing values empty."""
     writer = csv.writer(file, lineterminator="\n")
     # A carriage return ends a row for CSV readers, and Python's writer does not quote it by default.
     quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     for row in chain([columns], rows):
-        cells = [_escape_formula(value) if isinstance(value, str) else value for value in row]
-        has_returns = any(isinstance(value, str) and "\r" in value for value in cells)
-        (quoting if has_returns else writer).writerow(cells)
+        has_returns = any(isinstance(value, str) and "\r" in value for value in row)
+        (quoting if has_returns else writer).writerow(row)
 
 
 def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
@@ -195,10 +189,6 @@ def _write_to_string(write: Write, table: Table) -> str:
     buffer = io.StringIO()
     write(table.columns, table.rows, buffer)
     return buffer.getvalue().rstrip("\n")
-
-
-def _escape_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(_BEGINS_A_FORMULA) else text
 
 
 def _is_numeric(table: Table, name: str) -> bool:

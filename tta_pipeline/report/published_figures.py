@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import QuestionError
-from tta_pipeline.util.files import read_file
 
 COLUMNS = ("experiment", "corruption", "severity", "error", "source")
-_MOST_BYTES = 64 * 2**20
-"""RobustBench's table for ImageNet-C has 7 kB."""
 ROBUSTBENCH = "RobustBench's layout: accuracies by corruption and severity"
 AGREEMENT = """
 WITH published AS (
@@ -62,7 +59,7 @@ def read_published(path: Path) -> list[PublishedError]:
         QuestionError: the file has neither layout, or a value is no number in its range.
     """
     try:
-        rows = [row for row in csv.reader(read_file(path, limit_bytes=_MOST_BYTES).decode().splitlines()) if row]
+        rows = [row for row in csv.reader(path.read_bytes().decode().splitlines()) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise QuestionError(f"--published {path} cannot be read: {error}; expected a CSV file") from error
     if len(rows) > 1 and not rows[0][0] and not rows[1][0]:

@@ -19,8 +19,6 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tta_pipeline.data.remote_files import (
-    MAX_WHOLE_FILE_BYTES,
-    TooLargeError,
     list_recursively,
     read_whole,
     validate_url,
@@ -30,7 +28,6 @@ from tta_pipeline.data.server_requests import gather_bounded, run_and_wait
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import (
     KINDS,
-    MAX_RECORD_BYTES,
     Record,
     parse_record,
     publish_record,
@@ -40,7 +37,7 @@ from tta_pipeline.results.records import (
     record_numbers,
     record_paths,
 )
-from tta_pipeline.util.files import locked, read_file, write_once
+from tta_pipeline.util.files import locked, write_once
 from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
@@ -112,7 +109,7 @@ class Sender:
         folder = PurePosixPath(path.parent.relative_to(self.root))
         kept = _predictions_path(folder, record)
         if kept and str(kept) not in there and (self.root / kept).exists():
-            predictions = read_file(self.root / kept, limit_bytes=MAX_WHOLE_FILE_BYTES)
+            predictions = (self.root / kept).read_bytes()
             run_and_wait(write_file(f"{url}/{kept}", predictions))
         run_and_wait(write_file(f"{url}/{_Object(folder, record.sequence, identity).path}", data))
         identities.add(identity)
@@ -205,11 +202,8 @@ def _group_by_folder(objects: Sequence[_Object]) -> Iterator[list[_Object]]:
 
 def _read_objects(root: Path, url: str, objects: Sequence[_Object], set_aside: list[str]) -> Iterator[Record]:
     """Yield the records in *objects* that their hash proves; append the others, with the reason, to *set_aside*."""
-    answers = run_and_wait(gather_bounded([_read_record_object(f"{url}/{each.path}") for each in objects]))
+    answers = run_and_wait(gather_bounded([read_whole(f"{url}/{each.path}") for each in objects]))
     for each, data in zip(objects, answers, strict=True):
-        if data is None:
-            set_aside.append(f"{url}/{each.path} has more than {MAX_RECORD_BYTES:,} bytes; {_ADVICE}")
-            continue
         try:
             record = parse_record(root / each.folder / record_file_name(each.number), data)
         except RecordError as error:
@@ -221,14 +215,6 @@ def _read_objects(root: Path, url: str, objects: Sequence[_Object], set_aside: l
             set_aside.append(f"{url}/{each.path} is foreign: its identity is {found}; {_ADVICE}")
 
 
-async def _read_record_object(url: str) -> bytes | None:
-    """Return the content of the record at *url*; None if it is larger than any record."""
-    try:
-        return await read_whole(url, limit_bytes=MAX_RECORD_BYTES)
-    except TooLargeError:
-        return None
-
-
 def _store_record(root: Path, url: str, record: Record) -> None:
     """Write *record* with the next free number, after its predictions."""
     folder = _folder_of(root, record)
@@ -236,7 +222,7 @@ def _store_record(root: Path, url: str, record: Record) -> None:
     if kept and not (root / kept).exists():
         names = run_and_wait(list_recursively(f"{url}/{kept.parent}"))
         if kept.name in names:
-            data = run_and_wait(read_whole(f"{url}/{kept}", limit_bytes=MAX_WHOLE_FILE_BYTES))
+            data = run_and_wait(read_whole(f"{url}/{kept}"))
             if hashlib.sha256(data).hexdigest() == kept.stem:  # else the evaluation's check reports it as missing
                 write_once(root / kept, data)
     results, kind, name = _split_folder(folder)

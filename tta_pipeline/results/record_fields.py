@@ -64,7 +64,7 @@ class Column:
             return core_schema.int_schema(strict=True, ge=low, gt=above, le=high)
         if self.choices:
             return core_schema.literal_schema(list(self.choices))
-        return core_schema.str_schema(strict=True, pattern=r"^[^\x00]*$")  # the database accepts no zero byte
+        return core_schema.str_schema(strict=True)
 
 
 class InlinePart(NamedTuple):

@@ -22,7 +22,6 @@ import hashlib
 import json
 import os
 import platform
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -48,7 +47,6 @@ KINDS = RESULT_KINDS
 KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
 """Kinds whose records become rows; the record of a tuning includes the results of its trials."""
 _KINDS_OF_EVALUATIONS = ("evaluations", "trials")
-MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "numpy", "pillow", "simplejpeg",
     "dagster", "duckdb",
@@ -211,25 +209,13 @@ def read_record(path: Path) -> Record:
 
 
 def read_record_bytes(path: str | Path) -> bytes:
-    """Return the content of an untrusted file; refuse a FIFO or a huge file.
+    """Return the content of the file of a record.
 
     Raises:
-        RecordError: not a regular file of at most 64 MiB, or it cannot be read; the message does not have its path.
+        RecordError: it cannot be read; the message does not have its path.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise RecordError("is not a regular file; expected a result record")
-            if status.st_size > MAX_RECORD_BYTES:
-                raise RecordError(f"has {status.st_size:,} bytes; expected at most {MAX_RECORD_BYTES:,}")
-            data = os.read(descriptor, status.st_size + 1)
-            while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
-                data += more
-            return data
-        finally:
-            os.close(descriptor)
+        return Path(path).read_bytes()
     except OSError as error:
         raise RecordError(f"cannot be read ({error.strerror})") from error
 
@@ -347,8 +333,8 @@ def _require_common_fields(content: Mapping[str, Any], path: Path) -> None:
     for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
         if type(content[name]) is not kind:
             raise RecordError(f"is not a result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
-    if "\0" in content["run_id"] or any(type(value) is not str for value in content["versions"].values()):
-        raise RecordError("is not a result record: run_id or a version is not text")
+    if any(type(value) is not str for value in content["versions"].values()):
+        raise RecordError("is not a result record: a version is not text")
     try:
         datetime.fromisoformat(content["started_at"])
     except ValueError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.remote_files import MAX_WHOLE_FILE_BYTES, read_in_pieces, read_range, read_whole
+from tta_pipeline.data.remote_files import read_in_pieces, read_range, read_whole
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
@@ -124,7 +124,7 @@ def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
     with TemporaryDirectory(prefix="tta_pipeline-manifest-") as name:
         folder = Path(name)
         for file in (MANIFEST_FILE, SAMPLES_FILE):
-            (folder / file).write_bytes(run_and_wait(read_whole(f"{place}/{file}", limit_bytes=MAX_WHOLE_FILE_BYTES)))
+            (folder / file).write_bytes(run_and_wait(read_whole(f"{place}/{file}")))
         try:
             found = ShardSet.open(folder)
         except ManifestError as error:

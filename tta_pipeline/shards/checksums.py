@@ -17,8 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_digest
 
-from tta_pipeline.util.files import read_file
-
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -89,7 +87,7 @@ def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Diges
     """Return the checksums in *folder*, or None if there is no intact file for that sample index."""
     path = folder / CHECKSUMS_FILE
     try:
-        data = read_file(path, limit_bytes=checksum_file_bytes(num_samples))
+        data = path.read_bytes()
     except OSError:
         return None
     return decode_checksums(data, samples_sha256, num_samples)

@@ -10,7 +10,6 @@
   remote.json           in place of the shards: their URLs, and the server's facts about each
 """
 
-import errno
 import json
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -21,13 +20,10 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.files import read_file
 
 MANIFEST_FILE = "manifest.json"
 
 WRITER_FILE = "writer.json"
-
-MAX_RECORD_BYTES = 64 * 2**20
 
 Record = TypeVar("Record", bound=ConfigModel)
 
@@ -48,11 +44,10 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     """Read `writer.json` or `manifest.json`.
 
     Raises:
-        ManifestError: the file is missing, larger than 64 MiB, not JSON, or not of this kind and version.
+        ManifestError: the file is missing, not JSON, or not of this kind and version.
     """
     try:
-        require_file(path)
-        data = read_file(path, limit_bytes=MAX_RECORD_BYTES)
+        data = path.read_bytes()
     except OSError as error:
         raise ManifestError(
             f"{path} cannot be read ({error.strerror}); expected a folder of the shards of one cell, such as "
@@ -80,16 +75,6 @@ def parse_record(data: bytes, path: str | Path, kind: type[Record]) -> Record:
         ) from None
     except (RecursionError, ValueError) as error:
         raise ManifestError(f"{path} is damaged ({error}); materialize this cell's {_asset_name(path)} again") from None
-
-
-def require_file(path: Path) -> None:
-    """Refuse a *path* that exists and is not a file.
-
-    Raises:
-        OSError: *path* is not a file.
-    """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a file")
 
 
 def _asset_name(path: str | Path) -> str:

@@ -67,6 +67,16 @@ class SampleIndex:
         return column
 
 
+def read_table(data: bytes) -> pa.Table:
+    """Return the table in *data*, the bytes of a Parquet file.
+
+    Raises:
+        pyarrow.ArrowException: *data* is not a Parquet file.
+    """
+    # Without Arrow's threads: a process that ends just after they started is sometimes aborted.
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
+
+
 def keys_sha256(keys: list[str]) -> str:
     """Return the hash of sample keys in their order."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()

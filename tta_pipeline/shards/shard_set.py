@@ -11,30 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
 from tta_pipeline.data.sources.shard_files import select_names
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest, require_file
-from tta_pipeline.shards.parquet_files import read_bounded_table
-from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex, read_table
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.files import hash_file, read_file, read_if_sha256_matches, write_atomically
-from tta_pipeline.util.limits import MAX_FILE_BYTES
+from tta_pipeline.util.files import hash_file, read_if_sha256_matches, write_atomically
 from tta_pipeline.util.short_lists import abbreviate_list
 
 SAMPLES_FILE = "samples.parquet"
 
 VERIFIED_FILE = "verified.json"
-
-_LEAST_BYTES = 2**20
-
-_MAX_ROW_BYTES = 2**13
-"""Most bytes of a row of the index: a key and a source name, each a path of at most 4,096 bytes."""
-
-_MAX_NOTE_BYTES = 2**11
-"""Most bytes of a shard in `verified.json`: its name, 255 bytes that JSON may write as 6 each, and four values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +51,7 @@ class ShardSet:
         manifest = read_manifest(folder, belonging)
         path = folder / SAMPLES_FILE
         try:
-            require_file(path)
-            limit_bytes = _LEAST_BYTES + manifest.num_samples * _MAX_ROW_BYTES
-            data = read_if_sha256_matches(path, manifest.samples_sha256, limit_bytes=limit_bytes)
+            data = read_if_sha256_matches(path, manifest.samples_sha256)
         except OSError as error:
             raise ManifestError(
                 f"{path} cannot be read ({error.strerror}); expected the sample index: materialize the shard_manifest "
@@ -74,8 +63,7 @@ class ShardSet:
                 "materialize the shard_manifest of this cell again"
             )
         try:
-            table = read_bounded_table(data, num_rows=manifest.num_samples, row_bytes=_MAX_ROW_BYTES)
-            index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
+            index = SampleIndex(table=read_table(data).cast(SAMPLES_SCHEMA))
         except (pa.ArrowException, ValueError) as error:
             raise ManifestError(
                 f"{path} is damaged ({error}); materialize the shard_manifest of this cell again"
@@ -107,7 +95,7 @@ class ShardSet:
         if self.remote is not None:
             self._require_same_on_server(self.remote)
             return
-        verified = _read_verified(self.folder, len(self.manifest.shards))
+        verified = _read_verified(self.folder)
         problems = []
         for shard in self.manifest.shards:
             path = self.folder / shard.name
@@ -129,7 +117,7 @@ class ShardSet:
         if self.remote is not None:
             return
         stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
-        if stamps != _read_verified(self.folder, len(stamps)):
+        if stamps != _read_verified(self.folder):
             with suppress(OSError):
                 write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
 
@@ -207,9 +195,9 @@ def _stamp(path: Path, sha256: str) -> list[int | str]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, sha256]
 
 
-def _read_verified(folder: Path, num_shards: int) -> dict[str, list[int | str]]:
+def _read_verified(folder: Path) -> dict[str, list[int | str]]:
     try:
-        found = json.loads(read_file(folder / VERIFIED_FILE, limit_bytes=_LEAST_BYTES + num_shards * _MAX_NOTE_BYTES))
-    except (OSError, RecursionError, ValueError):
+        found = json.loads((folder / VERIFIED_FILE).read_bytes())
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

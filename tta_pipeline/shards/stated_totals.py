@@ -10,7 +10,6 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
-from tta_pipeline.util.files import open_file
 
 _OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE})
 
@@ -66,5 +65,5 @@ def _file_md5s(folder: Path, later_files: Collection[str], later_folders: Collec
     for path in folder.rglob("*"):
         is_later = path.name in later_files or path.relative_to(folder).parts[0] in later_folders
         if path.is_file() and not is_later:
-            with open_file(path) as file:
+            with path.open("rb") as file:
                 yield hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -8,27 +8,21 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
-
-from tta_pipeline.errors import LockError, StreamError
 
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
 _ABANDONED_AFTER_S = 600.0  # a living process touches its folder far more often, even where its lock is invisible here
 _NOTES = "unpublished"
-_MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
-_PIECE_BYTES = 2**20
 _FSYNCS_AT_ONCE = 8
 SEAL_BYTES = 64
 """Bytes by which `seal` makes data longer."""
@@ -37,10 +31,6 @@ _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder was made by tta_pipeline. Its files can be made again and may be removed.
 """
-_KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
-    stat.S_IFCHR: "a device", stat.S_IFLNK: "a link",
-}  # fmt: skip
 _ADVICE = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room, or ask for a larger quota",
@@ -64,116 +54,52 @@ def advice(error: Exception) -> str:
     return _ADVICE.get(code or 0, "check this place, its permissions and its free space")
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Open *path* for reading without blocking; it must be a regular file or a link to one.
-
-    A plain `open` of a pipe blocks until a writer appears, possibly forever.
+def read_if_sha256_matches(path: Path, sha256: str) -> bytes | None:
+    """Return the content of the file *path* if it hashes to *sha256*, else None.
 
     Raises:
-        OSError: *path* cannot be opened, or is a folder (`IsADirectoryError`), a pipe, a socket or a device;
-            `strerror` says which.
+        OSError: *path* cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
-        os.close(descriptor)
-        code = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
-        raise OSError(code, f"it is {_KINDS.get(kind, 'of another kind')}; expected a file", str(path))
-    return os.fdopen(descriptor, "rb")
+    data = path.read_bytes()
+    return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
-def read_file(path: Path, *, limit_bytes: int) -> bytes:
-    """Return the content of the regular file *path*.
-
-    Raises:
-        OSError: *path* cannot be read, is not a regular file (see `open_file`), or has more than *limit_bytes*;
-            `strerror` says which.
-    """
-    with open_file(path) as file:
-        return _read_whole(file, path, limit_bytes)
-
-
-def read_if_sha256_matches(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
-    """Return the content of the regular file *path* if it hashes to *sha256*, else None.
-
-    The file is hashed in pieces first, so a file with other content takes no memory, whatever its size.
-
-    Raises:
-        OSError: see `read_file`.
-    """
-    with open_file(path) as file:
-        require_size(file, path, limit_bytes)
-        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-            return None
-        file.seek(0)
-        return _read_whole(file, path, limit_bytes)
-
-
-def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
+def read_sealed(path: Path, bound_to: str) -> bytes | None:
     """Return the data that `seal` wrapped in *path*; None if the file has changed or is bound to other text.
 
-    Like `read_if_sha256_matches`, this loads nothing into memory before the hash is verified.
-
     Raises:
-        OSError: see `read_file`.
+        OSError: *path* cannot be read.
     """
-    with open_file(path) as file:
-        require_size(file, path, limit_bytes)
-        stated, digest = file.read(SEAL_BYTES), hashlib.sha256(bound_to.encode())
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
-        if digest.hexdigest().encode() != stated:
-            return None
-        file.seek(SEAL_BYTES)
-        return _read_whole(file, path, limit_bytes)
+    with path.open("rb") as file:
+        stated, data = file.read(SEAL_BYTES), file.read()
+    return data if _seal_of(data, bound_to) == stated else None
 
 
 def seal(data: bytes, bound_to: str) -> bytes:
     """Return *data* with the hex sha256 of *bound_to* and *data* in front."""
-    return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
+    return _seal_of(data, bound_to) + data
 
 
 def unseal(sealed: bytes, bound_to: str) -> bytes | None:
     """Return the data that `seal` wrapped; None if it has changed or is bound to other text."""
     data = sealed[SEAL_BYTES:]
-    return data if seal(data, bound_to) == sealed else None
+    return data if _seal_of(data, bound_to) == sealed[:SEAL_BYTES] else None
+
+
+def _seal_of(data: bytes, bound_to: str) -> bytes:
+    digest = hashlib.sha256(bound_to.encode())
+    digest.update(data)
+    return digest.hexdigest().encode()
 
 
 def hash_file(path: Path) -> str:
-    """Return the sha256 of the regular file *path*, read in pieces.
+    """Return the sha256 of the file *path*, read in pieces.
 
     Raises:
-        OSError: *path* cannot be read, or is not a regular file (see `open_file`).
+        OSError: *path* cannot be read.
     """
-    with open_file(path) as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def require_size(file: BinaryIO, path: Path, limit_bytes: int) -> None:
-    """Refuse an open file of more than *limit_bytes*.
-
-    Raises:
-        OSError: the file is larger.
-    """
-    size_bytes = os.fstat(file.fileno()).st_size
-    if size_bytes > limit_bytes:
-        raise _too_large(path, f"{size_bytes:,} bytes, more than {limit_bytes:,} bytes")
-
-
-def _read_whole(file: BinaryIO, path: Path, limit_bytes: int) -> bytes:
-    """Return the rest of *file*; stop at the limit if the file grows meanwhile."""
-    require_size(file, path, limit_bytes)
-    # `read` allocates the requested size at once, so request the size of the file, not the limit.
-    data = file.read(os.fstat(file.fileno()).st_size + 1)
-    while len(data) <= limit_bytes and (more := file.read(_PIECE_BYTES)):
-        data += more
-    if len(data) > limit_bytes:
-        raise _too_large(path, f"more than {limit_bytes:,} bytes")
-    return data
-
-
-def _too_large(path: Path, found: str) -> OSError:
-    return OSError(errno.EFBIG, f"it holds {found}; expected no more", str(path))
 
 
 def fsync_path(path: Path) -> None:
@@ -211,9 +137,9 @@ def copy_atomically(origin: Path, target: Path) -> None:
     """Copy the file *origin* to *target* piece by piece, as atomically as `write_atomically`.
 
     Raises:
-        OSError: *origin* cannot be opened (see `open_file`), or *target* cannot be written.
+        OSError: *origin* cannot be read, or *target* cannot be written.
     """
-    with open_file(origin) as read, written_file(target) as beside, beside.open("wb") as out:
+    with origin.open("rb") as read, written_file(target) as beside, beside.open("wb") as out:
         shutil.copyfileobj(read, out)
 
 
@@ -259,34 +185,18 @@ def make_cache_folder(path: Path) -> None:
 
 
 def open_lock(path: Path) -> BinaryIO:
-    """Open the lock file *path* without blocking and without following links; create it if it is missing.
+    """Open the lock file *path*; create it if it is missing.
 
     A user with read permission only can lock it too, except on some network file systems.
 
     Raises:
-        LockError: *path* is a pipe, a folder, a link or a device.
         OSError: the file cannot be created or opened.
     """
-    flags = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
-        except PermissionError:  # a file of another user
-            descriptor = os.open(path, os.O_RDONLY | flags)
-    except OSError as error:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise _no_lock(path, path.lstat()) from None
-        raise error from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise _no_lock(path, found)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except PermissionError:  # a file of another user
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     return os.fdopen(descriptor, "rb")
-
-
-def _no_lock(path: Path, found: os.stat_result) -> LockError:
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
-    return LockError(f"{path} is {kind}; expected a lock file: remove it")
 
 
 @contextlib.contextmanager
@@ -294,7 +204,7 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the exclusive lock *path*; the kernel releases it when this process ends, however it ends.
 
     Raises:
-        LockError: *path* is not a file.
+        OSError: the lock cannot be opened.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_lock(path) as file:
@@ -325,7 +235,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
     """Hold the right to replace *folder* or put files into it; the lock file is removed afterwards.
 
     Raises:
-        LockError: the path of the lock is not a file.
+        OSError: the lock cannot be opened.
     """
     path = folder.with_name(f".{folder.name}.lock")
     while True:
@@ -375,28 +285,15 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """Yield an empty folder for *name* on node-local disk, with the clean-up of `temporary_folder`.
-
-    Raises:
-        StreamError: see `node_local_folder`.
-    """
+    """Yield an empty folder for *name* on node-local disk, with the clean-up of `temporary_folder`."""
     with temporary_folder(node_local_folder() / name) as folder:
         yield folder
 
 
 def node_local_folder() -> Path:
-    """Return a folder of this user in `$TMPDIR`, created if necessary.
-
-    Raises:
-        StreamError: another user owns the folder or can write to it.
-    """
+    """Return a folder of this user in `$TMPDIR`, created if necessary."""
     folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
-        raise StreamError(
-            f"{folder} can be written by others; expected a folder of your own: set TMPDIR to another place"
-        )
     return folder
 
 
@@ -405,9 +302,9 @@ def find_noted_folders() -> Iterator[Path]:
 
     Only these notes lead to a leftover whose target nobody publishes again. Notes of vanished folders are removed.
     """
-    with contextlib.suppress(OSError, StreamError):
+    with contextlib.suppress(OSError):
         for note in sorted((node_local_folder() / _NOTES).glob("[0-9a-f]*")):
-            folder = Path(os.fsdecode(read_file(note, limit_bytes=_MOST_NOTE_BYTES)))
+            folder = Path(os.fsdecode(note.read_bytes()))
             if is_unpublished(folder.name) and folder.is_dir():
                 yield folder
             elif time.time() - note.stat().st_mtime > _ABANDONED_AFTER_S:  # a newer one's folder may be about to appear
@@ -416,7 +313,7 @@ def find_noted_folders() -> Iterator[Path]:
 
 def _write_note(folder: Path) -> Path | None:
     """Write a note that *folder* is about to be made, and return its path; None if notes cannot be written here."""
-    with contextlib.suppress(OSError, StreamError):
+    with contextlib.suppress(OSError):
         notes = node_local_folder() / _NOTES
         notes.mkdir(exist_ok=True)
         note = notes / uuid.uuid4().hex
@@ -457,8 +354,8 @@ def is_abandoned(path: Path) -> bool:
     The process of a folder locks it and touches it regularly; a file is written without a pause.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:  # gone, a link, or somebody else's
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # gone, or somebody else's
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,12 +22,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from tta_pipeline.util.files import hash_file, read_file
+from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.locations import find_project
 from tta_pipeline.util.nearest_names import name_choices
 
 _PROJECT = "tta_pipeline"
-_MOST_BYTES = 2**24
 _DECLARATIONS = re.compile(r"tta_pipeline\.(methods\.(catalogue|entry|\w+\.entries)|errors|util\.config_model)")
 """Modules of declarations: the fingerprint has their values itself, so a new entry must not invalidate the others."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -143,8 +142,8 @@ class _Module:
         if self.path.suffix != ".py":
             return _Code(sha256=hash_file(self.path), imports=())
         try:
-            return _code(read_file(self.path, limit_bytes=_MOST_BYTES))
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return _code(self.path.read_bytes())
+        except (OSError, SyntaxError, ValueError) as error:
             raise ValueError(f"{self.path} cannot be parsed ({error}); expected Python: correct it") from None
 
     @property

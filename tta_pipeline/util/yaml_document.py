@@ -1,4 +1,4 @@
-"""The YAML of a benchmark file as plain values, of bounded size and without surprising conversions.
+"""The YAML of a benchmark file as plain values, without surprising conversions.
 
 PyYAML follows YAML 1.1 and reads `on` and `no` as booleans, `010` as 8, `1:30` as 90 and `1e-3` as text. Here plain
 values follow the core schema of YAML 1.2. Integers with a leading zero stay text, and fields read them as decimal.
@@ -17,13 +17,7 @@ except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]
 
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.files import read_file
 
-MAX_DOCUMENT_BYTES = 1_000_000
-_MOST_VALUES = 50_000
-_DEEPEST = 20
-_MOST_DIGITS = 100
-"""Most characters of a whole number; Python refuses to print more than 4,300 digits, so no message could show it."""
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
 _PLAIN_VALUES = {
@@ -57,18 +51,6 @@ class _Loader(SafeLoader):
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
 
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return *node* as a whole number; refuse one of extraordinary length."""
-        if len(node.value) > _MOST_DIGITS:
-            raise yaml.YAMLError(
-                f"line {_line(node)} has a number of {len(node.value):,} characters; expected at most {_MOST_DIGITS}, "
-                "since Python cannot print more than 4300 digits"
-            )
-        number: int = super().construct_yaml_int(node)
-        return number
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 for _tag, (_pattern, _first) in _PLAIN_VALUES.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
@@ -78,21 +60,16 @@ def read_document(path: Path) -> dict[str, Any]:
     """Return the fields of the benchmark file *path*.
 
     Raises:
-        BenchmarkFileError: the file cannot be read, is not a regular file, is not YAML, is too large or too deep, has a
-            name that is not text, or holds no fields.
+        BenchmarkFileError: the file cannot be read, is not YAML, has a name that is not text, or holds no fields.
     """
     try:
-        text = read_file(path, limit_bytes=MAX_DOCUMENT_BYTES).decode("utf-8-sig")
-        _require_small(text)
+        text = path.read_bytes().decode("utf-8-sig")
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except OSError as error:
         raise BenchmarkFileError(
             f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
         ) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # ValueError: not UTF-8, or a number with more digits than Python reads
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
         raise BenchmarkFileError(
             f"{path} is not YAML: {_on_one_line(error)}; expected YAML: correct it there"
         ) from error
@@ -102,46 +79,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return content
 
 
-def _require_small(text: str) -> None:
-    """Refuse text that is nested too deeply, or has too many values once its aliases are expanded."""
-    num_values = 0
-    open_nodes = list[tuple[str | None, int]]()  # for each node: its anchor, and the number of values before it
-    sizes: dict[str, int] = {}
-    for event in yaml.parse(text, SafeLoader):
-        if isinstance(event, yaml.NodeEvent):
-            num_values += 1 if not isinstance(event, yaml.AliasEvent) else _size(sizes, event)
-            _require_plain(event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            open_nodes.append((event.anchor, num_values - 1))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_nodes.pop()
-            sizes.update({anchor: num_values - before} if anchor else {})
-        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
-            sizes[event.anchor] = 1
-        if num_values > _MOST_VALUES or len(open_nodes) > _DEEPEST:
-            raise yaml.YAMLError(
-                f"found more than {_MOST_VALUES:,} values, or more than {_DEEPEST} levels, up to line "
-                f"{_line(event)}; expected fewer"
-            )
-
-
-def _size(sizes: dict[str, int], alias: yaml.AliasEvent) -> int:
-    if alias.anchor not in sizes:
-        raise yaml.YAMLError(f"line {_line(alias)} has *{alias.anchor}, which names nothing or contains itself")
-    return sizes[alias.anchor]
-
-
-def _require_plain(event: yaml.NodeEvent) -> None:
-    tag = getattr(event, "tag", None)
-    if tag is not None:
-        raise yaml.YAMLError(f"line {_line(event)} has the tag {tag}; expected plain values")
-    value = getattr(event, "value", "")
-    value.encode()  # \u can name half of a surrogate pair, which is not text
-    if "\0" in value:
-        raise yaml.YAMLError(f"line {_line(event)} has a character of code 0; expected text")
-
-
-def _line(part: yaml.Event | yaml.Node) -> int:
+def _line(part: yaml.Node) -> int:
     return part.start_mark.line + 1 if part.start_mark else 0
 
 

@@ -79,7 +79,6 @@ def test_faulty_files_leave_the_other_benchmarks_alive(tmp_path: Path):
     (tmp_path / "sourceless.yaml").write_text(SMALL.replace("source: {kind", "sauce: {kind"))
     (tmp_path / "text.yaml").write_text("title: [")
     (tmp_path / "folder.yaml").mkdir()
-    os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "a name.yaml").write_text(SMALL)
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml"))).write_text(SMALL)
     (tmp_path / "._right.yaml").write_text("left by an archive of another system")
@@ -87,7 +86,7 @@ def test_faulty_files_leave_the_other_benchmarks_alive(tmp_path: Path):
     loaded = load_benchmarks(EMBEDDED_FOLDER, tmp_path)
 
     assert ["digits_c", "right"] == list(loaded.benchmarks)
-    assert {"sourceless", "text", "folder", "pipe", "a name", "\udcff"} == {each.benchmark for each in loaded.faults}
+    assert {"sourceless", "text", "folder", "a name", "\udcff"} == {each.benchmark for each in loaded.faults}
     assert all(each.sentence.encode() for each in loaded.faults)
 
 

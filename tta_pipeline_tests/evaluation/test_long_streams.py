@@ -185,19 +185,6 @@ def test_a_stored_order_is_the_same_in_each_visit(data: Locations):
     assert rows[0]["predictions_sha256"] != rows[2]["predictions_sha256"]
 
 
-def test_a_recurring_stream_that_was_killed_goes_on_inside_its_visit(data: Locations):
-    """Its position in the stream, and so its visit, is where it was."""
-    own = results_of(data, batch_size=8, subset={"first": 24}, protocol=CONTINUAL_TWICE)
-    whole = evaluated(own, SEVERITY_5)
-    shutil.rmtree(data.results("small"))
-
-    killed(own, SEVERITY_5, after=3)  # one state in each segment
-    again, lines = resumed(own, SEVERITY_5)
-
-    assert any("position 2 of 4, after 16 images" in line for line in lines)
-    assert results(whole) == results(again)
-
-
 @pytest.mark.parametrize("shift", ["reset_each_shift", "episodic", "mixed", "slow"])
 def test_only_streams_of_several_segments_recur(shift: str):
     """Elsewhere the field would be read, and change nothing."""

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -32,7 +31,6 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import WHOLE, Cell
-from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
     CONTRAST_5,
@@ -276,66 +274,6 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
         own = results_of(data, **change)
         with runner_of(own) as runner:
             assert is_finished is (not runner.plan(CONTRAST_5)), change
-
-
-KILLED = """
-import json, os, sys
-from pathlib import Path
-from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation import recorder
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import WHOLE
-
-publish, left = recorder.publish_record, [int(sys.argv[3])]
-def publish_and_die(*args, **kwargs):
-    publish(*args, **kwargs)
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), 9)
-recorder.publish_record = publish_and_die
-own = ExperimentResults(
-    benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
-    locations=Locations(root=Path(sys.argv[1])),
-)
-with ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
-    own_runner.plan(WHOLE)
-    own_runner.evaluate(WHOLE)
-"""
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({"protocol": "gradual", "method": "tent"}, marks=pytest.mark.slow),
-        {"protocol": "gradual", "method": "rotta"},
-        pytest.param(
-            {"protocol": {"shift": "gradual", "window": 8}, "batch_size": 1, "subset": {"first": 20}},
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["tent", "rotta", "window"],
-)
-def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, settings: dict[str, object]):
-    """Killed behind the second and the fourth of six segments: those are not made again, and no prediction differs."""
-    own = results_of(data, **{"subset": {"first": 64}, **settings})
-    whole = evaluated(own, WHOLE)
-    shutil.rmtree(data.results("small"))
-    for num_segments in (2, 2):
-        content = own.benchmark.model_dump_json()
-        killed = run_python(KILLED, str(data.root), content, str(num_segments))
-        assert -signal.SIGKILL == killed.returncode, killed.stderr[-2000:]
-
-    again = evaluated(own, WHOLE)
-
-    assert predictions(whole) == predictions(again)
-    assert [1] * 6 == [
-        len(list(folder.glob("*.json"))) for folder in sorted((data.results("small") / "evaluations/own/all").iterdir())
-    ]
-    assert not list(data.states("small").rglob("*.state"))
-    assert 4 == sum("killed" in path.read_text() for path in data.results("small").rglob("0*.json"))
 
 
 def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):

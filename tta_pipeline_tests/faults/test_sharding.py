@@ -17,7 +17,6 @@ from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import VERIFIED_FILE
 from tta_pipeline.shards.verification import find_shard_problems
-from tta_pipeline.util import files
 from tta_pipeline_tests.conftest import Project, jpeg, launcher, run_python, write_tree
 from tta_pipeline_tests.faults.full_disk import run_limited
 from tta_pipeline_tests.shards.cell import CELL, QUIET
@@ -86,33 +85,6 @@ def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
         assert 60 == published.shard_set.manifest.num_samples
         assert not find_shard_problems(published.shard_set)
         assert not [path for path in output.rglob(".*") if path.name != VERIFIED_FILE]
-
-
-@pytest.mark.parametrize("step", ["_fsync_tree", "_replace_target", "_swap_names"])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_process_that_dies_at_any_step_of_publishing_leaves_old_or_new(tmp_path: Path, step: str, *, after: bool):
-    """Whatever step a process dies before or after, a reader finds the old set or the new one, whole."""
-    target = tmp_path / "cell"
-    for name in ("a", "b"):
-        with files.published_folder(target) as folder:
-            (folder / f"{name}.tar").write_bytes(b"old")
-    program = f"""
-import os
-from pathlib import Path
-from tta_pipeline.util import files
-real = files.{step}
-def dying(*arguments):
-    if {after}:
-        real(*arguments)
-    os._exit(9)
-files.{step} = dying
-with files.published_folder(Path({str(target)!r})) as folder:
-    (folder / "new.tar").write_bytes(b"new")
-"""
-    finished = run_python(program)
-
-    assert 9 == finished.returncode
-    assert [path.name for path in target.iterdir()] in (["b.tar"], ["new.tar"])
 
 
 def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):

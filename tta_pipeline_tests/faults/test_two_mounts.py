@@ -13,12 +13,8 @@ import pytest
 
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import read_record, record_paths
-from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.locations import Locations
-from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.faults.test_database import PUBLISHER, start
-from tta_pipeline_tests.faults.test_sharding import finished, shard
 
 NUM_RECORDS = 25
 RECORDER = """
@@ -142,24 +138,6 @@ def test_a_folder_that_both_mounts_replace_is_whole(mounts: tuple[Path, Path]):
     one, two = sorted((mounts[0] / "cell").iterdir())
     assert one.read_text() == two.read_text()
     assert [mounts[0] / "cell"] == list(mounts[0].iterdir())
-
-
-@pytest.mark.slow
-def test_a_cell_that_both_mounts_shard_is_whole(mounts: tuple[Path, Path]):
-    """Of four commands for the same cell at once, one may find it away and say so; after one more it is whole."""
-    write_tree(mounts[0] / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
-    for _ in range(3):
-        commands = [shard(mounts[number % 2] / "tree", mounts[number % 2] / "out") for number in range(4)]
-
-        told = [finished(command) for command in commands]
-        assert all(end == (0, "") or (end[0] == 1 and "No such file" in end[1]) for end in told), told
-        assert (0, "") == finished(shard(mounts[0] / "tree", mounts[0] / "out"))
-        shard_set = ShardSet.open(mounts[0] / "out" / "fog" / "5")
-        assert 60 == shard_set.manifest.num_samples
-        assert () == find_shard_problems(shard_set)
-        assert not list((mounts[0] / "out").rglob(".*"))
-        shutil.rmtree(mounts[0] / "out")
-        time.sleep(1.5)  # until the other mount has forgotten what it has seen
 
 
 @pytest.mark.slow

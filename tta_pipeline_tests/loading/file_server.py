@@ -5,9 +5,8 @@ ends that server, and prints the port when nothing listens there any more.
 
 A server notes each request for a shard in LOG, and commits FAULT on the first TIMES of them. If a file LOG.fault has
 `FAULT,TIMES,BEFORE`, it commits that fault on TIMES requests after the first BEFORE. If a file LOG.to has the beginning
-of a URL, every request is redirected there, except requests below `/moved`, which stands for `/`. LOG.all has the
-headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in a URL stand for
-`/`, as on the Hub.
+of a URL, every request is redirected there. LOG.all has the headers of all requests. Folders are web pages with links,
+and `/resolve/main/` and `/resolve/v2/` in a URL stand for `/`, as on the Hub.
 """
 
 import json
@@ -51,14 +50,13 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock, self.beside_the_log("all").open("a") as log:
             log.write(f"{self.path}\n{self.headers}")
         elsewhere = self.beside_the_log("to")
-        if elsewhere.exists() and not self.path.startswith("/moved"):
+        if elsewhere.exists():
             self.send_response(302)
             self.send_header("Location", f"{elsewhere.read_text()}{self.path}")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        wanted = unquote(self.path).removeprefix("/moved")
-        path = self.server.folder / re.sub("/resolve/(main|v2)/", "/", wanted).lstrip("/")
+        path = self.server.folder / re.sub("/resolve/(main|v2)/", "/", unquote(self.path)).lstrip("/")
         if path.is_dir() and any(path.glob("*.tar")) and self.server.has_links:
             self.answer("".join(f"<a href='{each.name}'>{each.name}</a>" for each in path.iterdir()).encode())
             return

@@ -31,7 +31,7 @@ class Web:
         return path.read_text() if path.exists() else ""
 
     def send_to(self, beginning: str) -> None:
-        """Redirect every request, except those below `/moved`, to *beginning* followed by its path."""
+        """Redirect every request to *beginning* followed by its path."""
         self.log.with_name(f"{self.log.name}.to").write_text(beginning)
 
     def commit(self, fault: str, times: int = 1000) -> None:

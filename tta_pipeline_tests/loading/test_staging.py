@@ -1,8 +1,6 @@
 """A staged shard set stands whole on local disk while it is read, within a limit, whoever dies when."""
 
 import dataclasses
-import os
-import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +16,6 @@ from tta_pipeline.loading.staging import OWN_FOLDER, Stage
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import node_local_folder
 from tta_pipeline_tests.conftest import start_python
 from tta_pipeline_tests.loading.servers import killed_at_the_end, web_server
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample
@@ -173,20 +170,6 @@ def test_a_stage_that_cannot_be_written_is_named(stage: Stage, sets: list[ShardS
         use(dataclasses.replace(stage, root=tmp_path / "file"), sets[0])
 
 
-def test_a_killed_process_leaves_nothing_that_looks_whole(stage: Stage, sets: list[ShardSet]):
-    """Killed amid a copy: no set has a name, and the next process copies it and cleans up."""
-    with web_server(sets[0].folder, "stall") as web, reader(stage.root, web.url) as process:
-        wait_for(lambda: stage.folder.exists() and list(stage.folder.glob("unfinished-*/*.tar")))
-        process.kill()
-        process.wait()
-    assert 1 == len(names(stage.root))
-    assert not (stage.folder / sets[0].manifest.sha256).exists()
-
-    use(stage, sets[0])
-
-    assert {sets[0].manifest.sha256} == names(stage.root)
-
-
 def test_ctrl_c_ends_a_copy_from_a_server_that_hangs(stage: Stage, sets: list[ShardSet]):
     """Long before the connection would be given up, and nothing is left."""
     with web_server(sets[0].folder, "stall") as web, reader(stage.root, web.url) as process:
@@ -274,15 +257,3 @@ def test_a_set_that_goes_while_another_process_waits_for_it_is_copied_again(stag
 
     assert [0, 0, 0] == [process.wait() for process in processes]
     assert len(names(stage.root)) <= 1
-
-
-def test_the_node_local_folder_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """It lies in the temporary folder; one that others can write to is refused."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = node_local_folder()
-    assert tmp_path / f"tta_pipeline-{os.getuid()}" == folder == node_local_folder()
-
-    folder.chmod(0o777)
-    with pytest.raises(StreamError, match="written by others"):
-        node_local_folder()
-    shutil.rmtree(folder)

@@ -2,8 +2,6 @@
 
 import gc
 import json
-import signal
-import subprocess
 import tarfile
 from collections import Counter
 from itertools import pairwise
@@ -19,7 +17,7 @@ from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set_writing import Target, shard_bounds, write_shards
 from tta_pipeline.util import processes
-from tta_pipeline_tests.conftest import jpeg, start_python
+from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 limits = st.one_of(
@@ -145,44 +143,6 @@ def test_two_files_of_one_key_are_refused_with_both_paths(write, tree):
 
     assert str(folder / "image_000.jpg") in str(caught.value)
     assert str(folder / "image_000.JPEG") in str(caught.value)
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-from tta_pipeline.shards import shard_set_writing
-from tta_pipeline.shards import shard_writing
-from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
-
-stored = shard_writing._encode_or_refuse
-
-def slowly(image, data, encode):
-    print("image", flush=True)
-    time.sleep(0.05)
-    return stored(image, data, encode)
-
-shard_writing._encode_or_refuse = slowly
-tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
-shard_set_writing.write_shards(
-    tree.listing(CELL), shard_set_writing.Target(folder=Path(sys.argv[2]), benchmark_name="test", source_kind="folder"),
-    version="1", class_map=CLASS_MAP, settings=LIMITS, progress=QUIET,
-)
-"""
-
-
-@pytest.mark.parametrize("num_images", [1, 8, 19])
-def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_images: int):
-    """After SIGKILL at any image there is no shard set, and the next conversion is complete."""
-    with start_python(KILLED, tree.root, tmp_path / "shards", stdout=subprocess.PIPE) as process:
-        for _ in range(num_images):
-            assert process.stdout.readline() == "image\n"
-        process.send_signal(signal.SIGKILL)
-
-    assert not (tmp_path / "shards").exists()
-    converted = write()
-    assert converted.was_written
-    assert 20 == converted.record.num_samples
 
 
 def test_other_processes_write_and_read_the_same_shards(write, tree, tmp_path: Path, monkeypatch):

@@ -9,10 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.util.files import advice, read_file, write_once
-
-MAX_CLASS_LIST_BYTES = 2**24
-"""Most bytes of a list of classes; the list of ImageNet-21k takes 1 MB."""
+from tta_pipeline.util.files import advice, write_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +125,15 @@ def read_pinned_class_map(path: Path) -> ClassMap | None:
 
 
 def _read_pinned(path: Path) -> ClassMap:
-    if not path.is_file():
-        raise ClassMapError(f"{path} is not a file; expected classes and their sha256: remove it")
     try:
-        content = json.loads(read_file(path, limit_bytes=MAX_CLASS_LIST_BYTES))
+        content = json.loads(path.read_bytes())
         pinned = ClassMap(classes=tuple(content["classes"]))
         intact = content["sha256"] == pinned.sha256
     except OSError as error:
         raise ClassMapError(
             f"{path} cannot be read ({error.strerror}); expected classes and their sha256: restore it"
         ) from error
-    except (RecursionError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
     if not intact:
         raise ClassMapError(

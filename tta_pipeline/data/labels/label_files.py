@@ -11,12 +11,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.data.labels.class_map import MAX_CLASS_LIST_BYTES
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.limits import MAX_LIST_BYTES
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of a validation image, given its line number in the ground truth."""
@@ -61,7 +58,7 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     Raises:
         ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
-    content = read_json(path, MAX_CLASS_LIST_BYTES)
+    content = read_json(path)
     if isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
@@ -155,15 +152,15 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     return match[1]
 
 
-def read_json(path: Path, limit_bytes: int) -> Any:
-    """Return the content of the JSON file *path*, of at most *limit_bytes*.
+def read_json(path: Path) -> Any:
+    """Return the content of the JSON file *path*.
 
     Raises:
         ClassMapError: the file cannot be read, is not JSON, or has a key twice in one object.
     """
     try:
-        return json.loads(_bytes(path, limit_bytes), object_pairs_hook=lambda pairs: _object(pairs, path))
-    except (ValueError, RecursionError) as error:
+        return json.loads(_bytes(path), object_pairs_hook=lambda pairs: _object(pairs, path))
+    except ValueError as error:
         raise ClassMapError(
             f"{path} is not JSON ({error}); expected class names and their labels: restore it"
         ) from error
@@ -224,7 +221,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     from scipy.io import loadmat
 
     _refuse_archive(path)
-    data = _bytes(path, MAX_CLASS_LIST_BYTES)
+    data = _bytes(path)
     try:
         stream: Any = io.BytesIO(data)  # `loadmat` accepts a stream, but its annotations do not say so
         content = loadmat(stream, squeeze_me=True, variable_names=["synsets"], appendmat=False)
@@ -240,7 +237,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
 
 def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
-    content = read_json(path, MAX_LIST_BYTES)
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ClassMapError(f"{path} holds {short(content)}; expected an object, file name to class: rewrite it")
     for file_name, label in content.items():
@@ -285,7 +282,7 @@ def read_list(path: Path) -> str:
     """
     _refuse_archive(path)
     try:
-        return _bytes(path, MAX_LIST_BYTES).decode("utf-8-sig")
+        return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
             f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
@@ -302,9 +299,9 @@ def _refuse_archive(path: Path) -> None:
         )
 
 
-def _bytes(path: Path, limit_bytes: int) -> bytes:
+def _bytes(path: Path) -> bytes:
     try:
-        return read_file(path, limit_bytes=limit_bytes)
+        return path.read_bytes()
     except OSError as error:
         raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from tta_pipeline.data.labels.label_files import read_json, read_list, require_label_order, short
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.util.limits import MAX_LIST_BYTES
 
 _PART = "test"
 _SUFFIX = ".jpg"
@@ -59,7 +58,7 @@ class _Entry(NamedTuple):
 
 
 def _read_json_split(path: Path) -> Split:
-    content = read_json(path, MAX_LIST_BYTES)
+    content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get(_PART), list) or not content[_PART]:
         raise ClassMapError(
             f"{path} holds {short(content)}; expected an object whose {_PART!r} lists [path, label, class name]"

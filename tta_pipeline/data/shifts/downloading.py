@@ -27,15 +27,14 @@ from tta_pipeline.data.server_requests import (
     size_without_range,
 )
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.errors import SourceError, StreamError
-from tta_pipeline.util.files import advice, fsync_path, open_file, read_file, write_atomically
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.files import advice, fsync_path, write_atomically
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.progress import Progress, Reporter, Step
 
 _UNFINISHED = ".unfinished"
 _PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Pause before each attempt; after an attempt that brought new bytes, the count starts again."""
-_MOST_NOTE_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _MB = 10**6
 
@@ -146,7 +145,7 @@ def _check_existing(archive: PublishedArchive, path: Path, progress: Reporter) -
     size_bytes = path.stat().st_size
     digest = hashlib.md5(usedforsecurity=False)
     told = _MegabyteProgress(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
-    with open_file(path) as file:
+    with path.open("rb") as file:
         while data := file.read(_CHUNK_BYTES):
             digest.update(data)
             told.advance(len(data))
@@ -271,7 +270,7 @@ class _Download:
 
     def _origin(self) -> _Origin:
         try:
-            content: Any = json.loads(read_file(self._note, limit_bytes=_MOST_NOTE_BYTES))
+            content: Any = json.loads(self._note.read_bytes())
             return _Origin(str(content["url"]), str(content["tag"]))
         except (OSError, ValueError, KeyError, TypeError):
             return _Origin("", "")
@@ -293,8 +292,6 @@ class _Download:
         """
         try:
             run_and_wait(ask_patiently(self._receive, pauses_s=_PAUSES_S, count_received=lambda: self._num_bytes))
-        except StreamError as error:  # a redirect that is refused
-            raise SourceError(str(error)) from None
         except NoAnswerError as error:
             raise SourceError(
                 f"{self._url}: found {error} at byte {self._num_bytes:,}; expected the rest of {self._path.name}: "

@@ -35,7 +35,7 @@ from tta_pipeline.data.sources.slices import Slices
 from tta_pipeline.data.sources.spill import SpillFolder, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.files import read_file, write_atomically
+from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import Cell
@@ -43,7 +43,6 @@ from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _INDEX_FILE = "archive_index.json"
 _MAX_IMAGE_BYTES = 32 * 2**20
-_MOST_INDEX_BYTES = 2**26
 LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 
@@ -215,7 +214,7 @@ class ArchivedImages:
         cells = sorted(cell.key for cell in self.cells)
         key = _digest([_stamp(path), cells, *self._class_settings])
         try:
-            known = dict(json.loads(read_file(index_path, limit_bytes=_MOST_INDEX_BYTES)))
+            known = dict(json.loads(index_path.read_bytes()))
         except (OSError, ValueError, TypeError):
             known = {}
         # An edited index would shift labels, so an index contains its own hash.

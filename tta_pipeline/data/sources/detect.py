@@ -24,7 +24,6 @@ from tta_pipeline.data.sources.choose_shift_set import (
 from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import Cell
 
 MAX_MEMBERS = 60_000
@@ -214,7 +213,7 @@ def _size_or_none(path: Path) -> tuple[int, int] | None:
 def read_image_size(path: Path) -> tuple[int, int]:
     """Return height and width of the image *path* in pixels."""
     try:
-        header = read_image_header(read_file(path, limit_bytes=_MAX_IMAGE_BYTES))
+        header = read_image_header(path.read_bytes())
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: {error}; expected an intact image: restore it") from error
     return header.height, header.width

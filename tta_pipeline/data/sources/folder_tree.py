@@ -1,7 +1,6 @@
 """Images in folders with the layout of ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -227,8 +226,6 @@ def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
     except OSError as error:
         target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
         raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
-    if not stat.S_ISREG(status.st_mode):  # reading a named pipe would block
-        raise SourceError(f"{path} is not a regular file; expected an image file: remove it")
     return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 

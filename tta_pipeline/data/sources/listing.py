@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.limits import MAX_FILE_BYTES
 from tta_pipeline.util.partitions import Cell
 
+MAX_FILE_BYTES = 2**30
+"""Most bytes of an image file: the largest allowed image takes 0.6 GB as three float32 channels."""
 _MAX_AHEAD_BYTES = 8 * 2**30
 """Most bytes to read ahead: an ImageNet-C cell has 1 GiB and ILSVRC's validation set 6.3 GiB; its training set would
 evict itself from memory."""
@@ -79,7 +80,7 @@ class ImageReader:
         try:
             if image.path != self._path:
                 self._close()
-                self._descriptor = os.open(image.path, os.O_RDONLY | os.O_NONBLOCK)
+                self._descriptor = os.open(image.path, os.O_RDONLY)
                 self._path = image.path
             # Read one byte more than a whole file should have, to detect that it has grown.
             whole = image.offset is None

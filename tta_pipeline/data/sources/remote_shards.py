@@ -20,14 +20,13 @@ from tta_pipeline.data.server_requests import FileFacts, run_and_wait
 from tta_pipeline.data.shard_locations import url_for
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.files import published_folder, read_file
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.partitions import Cell
 
 REMOTE_FILE = "remote.json"
 """File in a cell's folder with the URLs of its shards; the folder then holds no shards."""
 _MANIFEST = "manifest.json"
 _SHARD_ENDING = ".tar"
-_MOST_BYTES = 2**26
 
 
 class RemoteShard(ConfigModel):
@@ -152,7 +151,7 @@ def read_remote_cell(folder: Path) -> RemoteCell | None:
     if not path.is_file():
         return None
     try:
-        return RemoteCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+        return RemoteCell.model_validate_json(path.read_bytes())
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read ({error.strerror}); expected URLs of shards: materialize tar_shards again"
@@ -177,7 +176,7 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
     """Return the names of the shards in the manifest of *folder*; None if it has no manifest."""
     url = f"{folder}/{_MANIFEST}"
     try:
-        data = run_and_wait(read_whole(url, limit_bytes=_MOST_BYTES))
+        data = run_and_wait(read_whole(url))
     except NoSuchFileError:
         return None
     try:

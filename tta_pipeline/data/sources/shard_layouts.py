@@ -11,10 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.util.files import read_file
-
-_MAX_FILE_BYTES = 2**20
-
 
 @dataclass(frozen=True, kw_only=True)
 class StatedTotals:
@@ -153,11 +149,11 @@ def find_stated_totals(folder: Path) -> Iterator[tuple[str, StatedTotals]]:
     """Yield the name of each file in *folder* that says something of the shards beside it, and what it says."""
     for layout in LAYOUTS:
         path = folder / layout.totals_file
-        if not layout.totals_file or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
+        if not layout.totals_file or not path.is_file():
             continue
         try:
-            stated = layout.parse_totals(read_file(path, limit_bytes=_MAX_FILE_BYTES).decode())
-        except (RecursionError, ValueError):  # another program's file of this name
+            stated = layout.parse_totals(path.read_bytes().decode())
+        except ValueError:  # another program's file of this name
             continue
         if stated is not None:
             yield layout.totals_file, stated

@@ -218,8 +218,6 @@ class TarStream:
 @contextmanager
 def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
     """Yield the file, open at its first byte, and its first bytes."""
-    if path.exists() and not path.is_file():  # reading a named pipe would block
-        raise SourceError(f"{path} is not a regular file; expected a tar or tar.gz archive: name one")
     try:
         raw = _CountingFile(path, progress)
         start = os.pread(raw.fileno(), 8, 0)

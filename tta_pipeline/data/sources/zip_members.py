@@ -144,8 +144,6 @@ class _BoundedFile(io.FileIO):
 
 
 def _opened(path: Path) -> _BoundedFile:
-    if path.exists() and not path.is_file():  # reading a named pipe would block
-        raise SourceError(f"{path} is not a regular file; expected a zip archive: name one")
     try:
         return _BoundedFile(path)
     except OSError as error:

@@ -61,7 +61,7 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
         folder: Folder of the locks.
 
     Raises:
-        LockError: the path of a lock is not a file.
+        OSError: a lock cannot be opened.
     """
     with ExitStack() as stack:
         slots = [

@@ -16,7 +16,7 @@ from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Stage
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.files import read_file, write_atomically
+from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.graceful_stop import EXIT_STATUS, STOP_SIGNAL
 from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
@@ -233,7 +233,7 @@ def _list_path(submission: Submission, stage: Stage) -> Path:
 def _read_task_list(submission: Submission, stage: Stage) -> list[list[int]]:
     """Return the piece numbers of each task of *stage*; empty if the stage was not submitted."""
     try:
-        lines = read_file(_list_path(submission, stage), limit_bytes=2**24).decode().splitlines()
+        lines = _list_path(submission, stage).read_bytes().decode().splitlines()
     except FileNotFoundError:
         return []
     return [[int(number) for number in line.split()] for line in lines]

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.results.records import utc_now
-from tta_pipeline.util.files import read_file, write_atomically, write_once
+from tta_pipeline.util.files import write_atomically, write_once
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
 
@@ -19,7 +19,6 @@ ACTIVE: frozenset[Condition] = frozenset({"waiting", "running"})
 """Conditions of pieces that have not ended."""
 _FILE = "submission.json"
 _CANCELLED, _ENDED, _CLAIMED = "cancelled", "ended", "claimed.json"
-_MOST_BYTES, _MOST_NOTED_BYTES = 2**28, 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +95,7 @@ class Submission:
         """
         path = self.folder / _CLAIMED
         try:
-            return str(json.loads(read_file(path, limit_bytes=_MOST_NOTED_BYTES))["by"])
+            return str(json.loads(path.read_bytes())["by"])
         except FileNotFoundError:
             return ""
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -116,7 +115,7 @@ class Submission:
     def read_outcome(self, number: int) -> str:
         """Return how a piece ended; empty if this submission has no note of it."""
         try:
-            noted = json.loads(read_file(self._outcome_path(number), limit_bytes=_MOST_NOTED_BYTES))
+            noted = json.loads(self._outcome_path(number).read_bytes())
             return str(noted["condition"]) if noted["submission"] == self.key else ""
         except (OSError, ValueError, KeyError, TypeError):
             return ""
@@ -164,7 +163,7 @@ class Submission:
         """
         path = folder / _FILE
         try:
-            facts = json.loads(read_file(path, limit_bytes=_MOST_BYTES))
+            facts = json.loads(path.read_bytes())
             pieces = tuple(
                 Piece(**{**piece, "assets": tuple(piece["assets"]), "keys": tuple(piece["keys"])})
                 for piece in facts.pop("pieces")

@@ -16,7 +16,7 @@ from tta_pipeline.results.database.record_changes import find_changes
 from tta_pipeline.results.database.record_listing import list_records
 from tta_pipeline.results.database.schema import schema_version
 from tta_pipeline.results.records import read_record
-from tta_pipeline.util.files import is_abandoned, read_file
+from tta_pipeline.util.files import is_abandoned
 from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _WRITTEN_FOLDERS = (
 """Folders below a benchmark's folder in which runs write temporary files; with several shift sets, they lie one level
 deeper."""
 _NUM_NAMED = 20
-_MOST_BYTES = 2**20
 
 
 def check_left_overs(locations: Locations) -> Iterator[Finding]:
@@ -135,7 +134,7 @@ def check_dagster_storage() -> Iterator[Finding]:
         )
         return
     try:
-        text = read_file(settings_path, limit_bytes=_MOST_BYTES).decode() if settings_path.exists() else "{}"
+        text = settings_path.read_bytes().decode() if settings_path.exists() else "{}"
         settings = yaml.safe_load(text)
     except OSError as error:
         yield fault(subject, f"{settings_path} cannot be read ({error.strerror})", "correct or remove it")

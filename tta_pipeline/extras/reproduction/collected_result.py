@@ -22,8 +22,6 @@ from tta_pipeline.extras.reproduction.result import (
 )
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import Record
-from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MAX_LIST_BYTES
 from tta_pipeline.util.partitions import CLEAN, WHOLE
 
 _MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "decode_threads", "compute_threads")
@@ -117,7 +115,7 @@ def _sample_list(results: ExperimentResults, place: Place) -> bytes | None:
         return None
     path = subset.listed.expanduser()
     try:
-        content = read_file(path, limit_bytes=MAX_LIST_BYTES)
+        content = path.read_bytes()
     except OSError as error:
         raise RecordError(
             f"{path} cannot be read ({error.strerror}); expected the list of samples that {results.experiment_name} "

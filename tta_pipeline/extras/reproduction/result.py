@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_valida
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.short_lists import first_few
 from tta_pipeline.util.validation_errors import mistakes
@@ -22,7 +21,6 @@ SAMPLE_LIST = "subset"
 PREDICTIONS = "predictions"
 """Folder beside the result for the predictions of each sample, a file for each cell, if they are published."""
 Facts = dict[str, JsonValue]
-_MOST_BYTES = 2**28
 
 
 class CellOutcome(ConfigModel):
@@ -184,7 +182,7 @@ class ExperimentResult(ConfigModel):
         """
         path = folder / RESULT_FILE
         try:
-            return cls.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+            return cls.model_validate_json(path.read_bytes())
         except OSError as error:
             inside = sorted(str(each.parent) for each in folder.glob(f"*/{RESULT_FILE}"))
             raise RecordError(

@@ -16,10 +16,9 @@ from tta_pipeline.extras.reproduction.robustbench import model_info, unaggregate
 from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.results.evaluation_record import columns
 from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
-from tta_pipeline.util.files import published_folder, read_file
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
-from tta_pipeline.util.yaml_document import MAX_DOCUMENT_BYTES
 
 _README = """# {experiment} on {title}
 
@@ -80,7 +79,7 @@ def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, ci
     (folder / RESULT_FILE).write_bytes(result.encoded())
     (folder / "unaggregated_results.csv").write_text(unaggregated_csv(result))
     pq.write_table(_table(found), folder / "cells.parquet")
-    (folder / "benchmark.yaml").write_bytes(read_file(benchmark_file, limit_bytes=MAX_DOCUMENT_BYTES))
+    (folder / "benchmark.yaml").write_bytes(benchmark_file.read_bytes())
     if found.sample_list is not None:
         (folder / SAMPLE_LIST).mkdir()
         (folder / str(result.sample_list)).write_bytes(found.sample_list)

@@ -18,7 +18,6 @@ import torch
 from tta_pipeline.util.files import is_unpublished, make_cache_folder, read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
-_MOST_BYTES = 2**38
 NUM_KEPT = 2
 """Number of checkpoints to keep: the newest, and the one before in case the newest is damaged."""
 
@@ -55,7 +54,7 @@ class Checkpoints:
         """
         for path in reversed(self._own()):
             try:
-                data = read_sealed(path, path.name, limit_bytes=_MOST_BYTES)
+                data = read_sealed(path, path.name)
             except OSError as error:
                 tell(f"{path} cannot be read ({error.strerror}); the training continues from an earlier checkpoint")
                 continue

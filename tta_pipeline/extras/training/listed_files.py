@@ -8,8 +8,6 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MAX_FILE_BYTES
 
 
 class ListedFiles:
@@ -34,7 +32,7 @@ class ListedFiles:
         """
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             try:
-                data = read_file(Path(self._paths[index]), limit_bytes=MAX_FILE_BYTES)
+                data = Path(self._paths[index]).read_bytes()
             except OSError as error:
                 raise self.unreadable_error(index, f"a read error ({error.strerror})") from error
             if (found := self._check.digest(data)) != expected:

@@ -9,8 +9,6 @@ from torchvision.datasets import ImageFolder
 from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, read_stored_files, tensor_transform
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import read_file
-from tta_pipeline.util.limits import MAX_FILE_BYTES
 
 
 class FolderLoader(Baseline):
@@ -37,4 +35,4 @@ class FolderLoader(Baseline):
 
 
 def _load(path: str) -> Any:
-    return decode_image(read_file(Path(path), limit_bytes=MAX_FILE_BYTES))
+    return decode_image(Path(path).read_bytes())

@@ -56,8 +56,7 @@ from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
-from tta_pipeline.util.files import published_folder, read_file
-from tta_pipeline.util.limits import MAX_FILE_BYTES
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter
@@ -377,7 +376,7 @@ def write_report(
     return Report(
         path=folder / "index.html",
         leaderboard_markdown=as_markdown(drop_obvious_columns(found.tables["leaderboard"])),
-        heat_map_uri=as_data_uri(read_file(folder / "figures" / "heat_map.png", limit_bytes=MAX_FILE_BYTES)),
+        heat_map_uri=as_data_uri((folder / "figures" / "heat_map.png").read_bytes()),
         num_experiments=len(found.errors),
         num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
     )

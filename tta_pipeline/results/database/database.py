@@ -94,7 +94,6 @@ def publish_metrics(
 
     Raises:
         RecordError: the disk has no room for the database, or it cannot be written.
-        LockError: something other than a file is in the place of the lock.
     """
     try:
         with locked(locations.root / ".metrics.lock"):

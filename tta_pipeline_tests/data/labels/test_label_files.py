@@ -59,7 +59,6 @@ def test_json_of_four_forms_gives_the_label_order(tmp_path: Path, content: objec
     ("text", "message"),
     [
         ("", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
         ('"tench"', "holds 'tench'; expected a list"),
         ("[]", "holds no class"),
         ("{}", "holds no class"),

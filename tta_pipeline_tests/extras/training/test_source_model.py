@@ -1,7 +1,6 @@
 """A source model learns from the images it is given, and the same training gives the same weights."""
 
 import json
-import random
 import shutil
 import signal
 from dataclasses import replace
@@ -128,16 +127,13 @@ def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after
     assert done.returncode == (0 if kill_in_epoch is None else -signal.SIGKILL), done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("epochs", [(3,), pytest.param((2, 3, 4), marks=pytest.mark.slow)], ids=["once", "three times"])
-def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, epochs: tuple[int, ...]):
-    """With mixup, a moving average and two batches a step; each process goes on from the last checkpoint."""
+def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations):
+    """With mixup, a moving average and two batches a step; the next process goes on from the last checkpoint."""
     run_in_a_process(data)
     whole, facts = load_file(training(data).path), load_source_model(training(data).path)[1]
     training(data).path.unlink()
 
-    rng = random.Random(0)
-    for epoch in epochs:
-        run_in_a_process(data, kill_in_epoch=epoch, after_s=rng.uniform(0, 0.1))
+    run_in_a_process(data, kill_in_epoch=3, after_s=0.05)
     run_in_a_process(data)
 
     resumed, after = load_file(training(data).path), load_source_model(training(data).path)[1]
@@ -145,7 +141,7 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, 
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     losses = [[epoch["train_loss"] for epoch in each.run["epochs"]] for each in (facts, after)]
     assert losses[0] == losses[1]
-    assert 0 < after.run["num_resumed"] <= len(epochs)
+    assert 1 == after.run["num_resumed"]
     assert not list(training(data).folder.glob("*.checkpoint"))
 
 

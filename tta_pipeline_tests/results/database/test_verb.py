@@ -358,7 +358,6 @@ def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT\0 1", "expected one without the character NUL"),
         ("DELETE FROM evaluations", "found a statement of kind DELETE"),
         ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
     ],

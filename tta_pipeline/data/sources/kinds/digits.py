@@ -26,7 +26,7 @@ from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel, Seed
-from tta_pipeline.util.files import published_folder, read_file, write_atomically
+from tta_pipeline.util.files import published_folder, write_atomically
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 IMAGE_SIZE = 32
@@ -34,8 +34,6 @@ IMAGE_SIZE = 32
 CLASSES = tuple(map(str, range(10)))
 """Classes of the digits."""
 _SUFFIXES = tuple(suffix.lower() for suffix in SUFFIXES)
-_MOST_BYTES = 2**20
-"""Most bytes of the record of a cell; a record has a few hundred."""
 
 
 class DigitsSettings(ConfigModel):
@@ -164,7 +162,7 @@ def read_generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
     if not path.is_file() or not (root / cell.path).is_dir():
         return None
     try:
-        return GeneratedCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+        return GeneratedCell.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
         return None  # damaged: the images are then generated again
 

@@ -301,8 +301,6 @@ def _labels(path: ArrayPlace) -> npt.NDArray[np.integer[Any]]:
 
 def _map_array(path: ArrayPlace) -> npt.NDArray[Any]:
     """Map the array file *path* into memory; unlike `numpy.load`, this never unpickles or opens an archive."""
-    if path.path.exists() and not path.path.is_file():  # reading a named pipe would block
-        raise _unreadable(path, "it is not a regular file")
     try:
         with path.path.open("rb") as file:
             file.seek(path.begins_at)

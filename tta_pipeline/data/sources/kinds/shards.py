@@ -21,11 +21,9 @@ from tta_pipeline.data.sources.shard_files import find_shard_files
 from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES
 from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
-from tta_pipeline.util.files import read_file
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 _MAX_SHARD_MEMBERS = 20_000
-_MOST_BYTES = 2**26
 
 
 def _as_tuple(value: Any) -> Any:
@@ -166,7 +164,7 @@ def _inspect_shards(folder: Path, place: Place) -> tuple[int, Inspection, list[s
             if seen.other_size is not None:
                 break
     try:
-        manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))
+        manifest = _Manifest.model_validate_json((folder / "manifest.json").read_bytes())
         return len(manifest.classes), seen, []
     except (OSError, ValidationError):
         with opened_tar(path) as stream:
