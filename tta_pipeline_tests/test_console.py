@@ -41,7 +41,6 @@ def shards(made: Path, tmp_path: Path) -> Path:
     [
         ("verify", ()),
         ("adopt", ()),
-        ("fetch", ("{tmp}/fetched",)),
         ("transform", ("{tmp}/small", "--resize", "16", "--jobs", "1")),
         ("split", ("{tmp}/parts", "--parts", "3")),
         ("make", ("{tmp}/again", "--num-shards", "1", "--jobs", "1")),
@@ -53,7 +52,6 @@ def test_a_program_gets_one_array_and_a_quiet_verb_says_nothing(
     """With --json standard output is the array, whole; with --quiet both outputs are empty."""
     given = [option.replace("{tmp}", str(tmp_path)) for option in options]
     what = {
-        "fetch": [f"file://{shards}/{cell}" for cell in CELLS],
         "split": [f"{shards}/fog/5"],
         "make": [f"{tmp_path}/tree"],
     }.get(verb, [str(shards)])

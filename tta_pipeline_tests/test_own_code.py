@@ -65,7 +65,6 @@ READ_ONLY = (
     "models check mine mine --limit 20",
     "clean --dry-run",
     "results publish mine ../published",
-    "shards publish mine ../data-set",
     "results reproduce ../published/mirrored --cell 'contrast|5'",
     "evaluate data/mine/shards/contrast/5 --model my_models:SmallResNet --weights none --method my_method:MIRRORED",
 )
@@ -75,7 +74,7 @@ REFUSED = {
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({
-    "init", "new-benchmark", "download", "shards make", "shards verify", "shards adopt", "shards fetch",
+    "init", "new-benchmark", "download", "shards make", "shards verify", "shards adopt",
     "shards transform", "shards split", "shards bench", "results fetch", "results rebuild",
 })  # fmt: skip
 """Verbs that load no benchmark file."""

@@ -8,8 +8,10 @@ import os
 import pickle
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
+from tta_pipeline_tests.hub_server import hub_server
 from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
 
@@ -99,6 +102,16 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shards/fog/5"
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Let huggingface_hub send to a server of this machine, and return the folder in which repositories arrive."""
+    with hub_server(tmp_path / "hub") as address:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setenv("HF_TOKEN", "secret")
+        yield tmp_path / "hub"
+
+
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_print_what_they_say(
     example: Path, sweep: Project, fog: Path, few: Path, monkeypatch: pytest.MonkeyPatch, *, capsys
@@ -112,6 +125,7 @@ def test_examples_print_what_they_say(
         "onnx_model": (tmp_path / "network.onnx", shards / "contrast/5"),
         "own_method": (shards / "contrast/5", model),
         "own_model": (shards / "contrast/5",),
+        "push_to_hub": (shards, "you/digits_c"),
         "query_results": (sweep.locations.root,),
         "read_shards": (shards / "contrast/5",),
         "shard_folder": (fog, tmp_path / "shards/fog/5"),
@@ -132,6 +146,27 @@ def test_examples_print_what_they_say(
     assert sorted(masked(docstring.partition("prints\n\n")[2])) == sorted(masked(printed))
     assert len(text.splitlines()) - len(docstring.splitlines()) <= 40
     assert f"examples/{example.name}" in docstring
+
+
+def test_shards_go_to_the_hub_whole(
+    sweep: Project, few: Path, hub: Path, monkeypatch: pytest.MonkeyPatch, *, tmp_path: Path
+):
+    """By the example and by the lines of the page; what arrives verifies, and has no note of this machine."""
+    (lines,) = re.findall(
+        r"```python\n(from huggingface_hub.*?)```", (ROOT / "docs/how-to/sharing.md").read_text(), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(few.parents[1], "data/mine/shards")
+    exec(lines, {})
+    monkeypatch.setattr(sys, "argv", ["push_to_hub", str(few.parents[1]), "you/few"])
+    runpy.run_path(str(ROOT / "examples/push_to_hub.py"), run_name="__main__")
+
+    for repository in (hub / "you/mine", hub / "you/few"):
+        assert all(not verdict.problems for verdict in tta.verify(repository))
+        assert tta.open_shards(few).manifest == tta.open_shards(repository / "fog/5").manifest
+        assert {"fog-5-00000.tar", "manifest.json", "samples.parquet", "checksums.xxh64"} == {
+            path.name for path in (repository / "fog/5").iterdir()
+        }
 
 
 def masked(text: str) -> list[str]:

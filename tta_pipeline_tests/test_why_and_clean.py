@@ -316,7 +316,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce",
         ("tta-pipeline", "results", "reproduce", "of/tent"),
     ),
-    "publish": ("elsewhere/.unpublished-*-set", ("tta-pipeline", "shards", "publish", "small", "elsewhere/set")),
+    "elsewhere": ("elsewhere/.unpublished-*-set", ("python", "-c", RUN, "elsewhere/set")),
     "a run": ("data/small/shards/fog/.unpublished-*-9", ("python", "-c", RUN, "data/small/shards/fog/9")),
 }
 """Where each command begins a folder, and the command."""

@@ -12,14 +12,12 @@ from tta_pipeline.cli.doctor import doctor
 from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.fetch_results import fetch_results
-from tta_pipeline.cli.fetch_shards import fetch_shards
 from tta_pipeline.cli.init import init
 from tta_pipeline.cli.list_experiments import list_experiments
 from tta_pipeline.cli.make_shards import make_shards
 from tta_pipeline.cli.metrics import metrics
 from tta_pipeline.cli.new_benchmark import new_benchmark
 from tta_pipeline.cli.publish_results import publish_results
-from tta_pipeline.cli.publish_shards import publish_shards
 from tta_pipeline.cli.rebuild import rebuild
 from tta_pipeline.cli.reproduce import reproduce
 from tta_pipeline.cli.run import run
@@ -33,12 +31,12 @@ from tta_pipeline.cli.why import why
 from tta_pipeline.util.source_code import import_from_here
 
 _SHARDS = Group(
-    help="Tar shards: make, verify, adopt, transform, publish, bench.",
+    help="Tar shards: make, verify, adopt, transform, split, bench.",
     examples=["tta-pipeline shards make ImageNet-C shards --num-shards 16"],
     sections={
         "Verbs": {
-            "make": make_shards, "verify": verify, "adopt": adopt, "fetch": fetch_shards, "transform": transform,
-            "split": split, "publish": publish_shards, "bench": bench,
+            "make": make_shards, "verify": verify, "adopt": adopt, "transform": transform, "split": split,
+            "bench": bench,
         },
     },
 )  # fmt: skip

@@ -17,7 +17,6 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import fsync_path
-from tta_pipeline.util.progress import quiet_reporter
 
 OWN_FOLDER = "tta_pipeline-staged"
 
@@ -73,7 +72,7 @@ class Stage:
                 return present
             draft = self._cache.begin(manifest.sha256, manifest.shard_bytes, making, is_folder=True, waits=True)
             if draft:
-                copy_shard_set(origin, manifest, draft.path, quiet_reporter(manifest.cell.key, manifest.num_samples))
+                copy_shard_set(origin, manifest, draft.path)
                 fsync_path(draft.path / MANIFEST_FILE)
                 fsync_path(draft.path)
                 draft.publish()

@@ -1,4 +1,4 @@
-"""Copy shard sets from a folder or a URL, checking every byte against the manifest's hashes during the copy.
+"""Copy a shard set from a folder or a URL, checking every byte against the manifest's hashes during the copy.
 
 Files are read in pieces, several files and pieces at a time (16 pieces, 64 MiB), so that even a distant origin fills
 the connection.
@@ -7,61 +7,26 @@ the connection.
 import asyncio
 import hashlib
 import os
-import re
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.data.remote_files import read_in_pieces
 from tta_pipeline.data.server_requests import run_and_wait
-from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.loading.shard_set_folders import Folder, folder_at
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.shard_set_folders import Folder
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksum_file_bytes, decode_checksums
-from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, cell_from_path
 from tta_pipeline.shards.manifest import MANIFEST_FILE
-from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
-from tta_pipeline.util.files import published_folder
-from tta_pipeline.util.progress import Progress, Reporter
 
 _NUM_FILES_AT_ONCE = 4
 _NUM_TRIES = 2
 """Number of attempts to copy a file, since it may be replaced during a copy."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[ShardSet, bool]:
-    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there already.
-
-    Returns:
-        The set, and whether it was copied.
-
-    Raises:
-        ManifestError, StreamError: the set cannot be read, or differs from its manifest.
-    """
-    origin = folder_at(location)
-    manifest = origin.manifest()
-    if not _NAME.fullmatch(manifest.corruption):
-        raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
-    stated = ExpectedShardSet(cell=cell_from_path(Path(str(origin)), manifest.cell))
-    if problems := stated.problems(manifest):
-        raise StreamError(f"{origin}: {'; '.join(problems)} by its location: put the right shard set there")
-    target = root / manifest.cell.path
-    with suppress(ManifestError):
-        present = ShardSet.open(target)
-        present.require_intact()
-        if present.manifest.sha256 == manifest.sha256:
-            return present, False
-    require_replaceable(target, {shard.name for shard in manifest.shards})
-    with published_folder(target) as folder:
-        copy_shard_set(origin, manifest, folder, progress(manifest.cell.key, manifest.num_samples))
-    return ShardSet.open(target), True
-
-
-def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
+def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path) -> None:
     """Copy a shard set into the empty *folder*, verifying every byte.
 
     The samples' checksums are copied too, or computed if the origin has none.
@@ -70,7 +35,7 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: P
         ManifestError, StreamError: a file cannot be read, or differs from the manifest.
     """
     (folder / MANIFEST_FILE).write_bytes(manifest.serialise())
-    checksums = run_and_wait(_copy_files(origin, manifest, folder, progress))
+    checksums = run_and_wait(_copy_files(origin, manifest, folder))
     shard_set = ShardSet.open(folder)
     shard_set.note_verified()
     # The origin's checksums count only if they are complete and belong to this index.
@@ -88,10 +53,9 @@ class _File(NamedTuple):
     size_bytes: int | None
     """Size of the file; None if the manifest gives only the hash."""
     sha256: str
-    num_samples: int = 0
 
 
-async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> bytes:
+async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> bytes:
     """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
 
     Raises:
@@ -99,16 +63,12 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     """
     places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
     files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
-    files += [_File(shard.name, shard.shard_bytes, shard.sha256, shard.num_samples) for shard in manifest.shards]
-
-    async def copy(file: _File) -> None:
-        await _copy_file(origin, file, folder / file.name, places)
-        progress.advance(file.num_samples, file.size_bytes or 0)
+    files += [_File(shard.name, shard.shard_bytes, shard.sha256) for shard in manifest.shards]
 
     try:
         async with asyncio.TaskGroup() as group:
             for file in files:
-                group.create_task(copy(file))
+                group.create_task(_copy_file(origin, file, folder / file.name, places))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     try:

@@ -16,7 +16,7 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     if shard_set.remote is not None:
         raise ManifestError(
             f"{shard_set.folder} has only the URLs of its shards, such as {shard_set.remote.shards[0].url}; expected "
-            "the shards: download them with `tta-pipeline shards fetch` first"
+            "the shards themselves: copy the folder at that URL, and name the copy"
         )
     shard_set.require_intact()
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]

@@ -1,6 +1,5 @@
 """A shard set at a URL arrives as its manifest describes it, or not at all."""
 
-import shutil
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.loading.servers import s3_server, web_server
 
 
@@ -88,25 +86,6 @@ def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, s3: str, monkeyp
     empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
     assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar: found FileNotFoundError; expected")
     assert_nothing_arrives("s3://shards/fog/4", empty, "s3://shards/fog/4/manifest.json: found FileNotFoundError")
-
-
-def test_sets_named_by_braces_are_fetched_once(shard_set: ShardSet, project: Project):
-    """By the command line: each set arrives where its cell belongs, and the second time nothing is asked for."""
-    shutil.copytree(shard_set.folder, project.home / "web" / "fog" / "5")
-    output = project.home / "fetched"
-    with web_server(project.home / "web") as web:
-        finished = [
-            project.run("tta-pipeline", "shards", "fetch", f"{web.url}/fog/{{5..5}}", str(output)) for _ in range(2)
-        ]
-        num_requests = len(web.requests())
-        missing = project.run("tta-pipeline", "shards", "fetch", f"{web.url}/fog/{{5..4}}", str(output))
-
-    assert [0, 0, 1] == [process.returncode for process in (*finished, missing)]
-    assert "MB fetched and verified" in finished[0].stdout
-    assert "there already" in finished[1].stdout
-    assert f"{web.url}/fog/4/manifest.json: found FileNotFoundError" in missing.stderr
-    assert ShardSet.open(output / "fog" / "5").manifest == shard_set.manifest
-    assert num_requests == len(set(web.requests()))
 
 
 def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):

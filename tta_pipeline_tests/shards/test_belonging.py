@@ -14,9 +14,8 @@ from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import FolderSource
-from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.loading.verified_copy import fetch_shard_set
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
@@ -132,24 +131,6 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
 
     assert CLEAN == step.done.shard_set.manifest.cell
     assert not problems(tmp_path / "val")
-
-
-def test_a_set_that_lies_where_another_belongs_is_not_fetched(cells: Path, tmp_path: Path):
-    """By the last two names of its address."""
-    exchange(cells / CELL.path, cells / OTHER.path)
-
-    with pytest.raises(StreamError, match=r"found cell contrast\|5; expected fog\|5 by its location"):
-        fetch_shard_set(str(cells / CELL.path), tmp_path / "fetched", lambda *_: QUIET)
-    assert not (tmp_path / "fetched").exists()
-
-
-def test_a_fetched_set_has_the_checksums_of_its_origin(cells: Path, tmp_path: Path):
-    """Or its own, where the origin has none."""
-    good = (cells / CELL.path / "checksums.xxh64").read_bytes()
-    for number in range(2):
-        shard_set, _ = fetch_shard_set(str(cells / CELL.path), tmp_path / f"fetched{number}", lambda *_: QUIET)
-        assert good == (shard_set.folder / "checksums.xxh64").read_bytes()
-        (cells / CELL.path / "checksums.xxh64").unlink(missing_ok=True)
 
 
 def adopt_all(root: Path, class_map: ClassMap | None = None) -> list[bool]:

@@ -80,8 +80,6 @@ class ShiftSet(ConfigModel):
     templates: tuple[str, ...] = ()
     """Texts with `{}` for the name of a class, for a CLIP whose section names none; empty: `a photo of a {}.`."""
     citation: str = ""
-    licence: str = ""
-    """Licence of the images, as the publisher states it; empty: none was found."""
     homepage: str = ""
 
     @model_validator(mode="after")

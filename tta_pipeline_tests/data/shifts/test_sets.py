@@ -73,7 +73,7 @@ def test_the_sets_are_those_of_the_page():
 
 @each_set()
 def test_a_set_says_where_it_is_from(shift_set: ShiftSet):
-    """Title, citation and homepage are there; a licence is left out where none was found, and so is an arXiv number."""
+    """Title, citation and homepage are there; an arXiv number is left out where there is none."""
     assert shift_set.title
     assert re.search(r"(19|20)\d\d, .+", shift_set.citation)
     assert shift_set.split or re.search(r"arXiv:\d{4}\.\d{4,5}$", shift_set.citation)
