@@ -1,6 +1,8 @@
 """Sharding and verification from Python: one split of images becomes one cell, and is verified."""
 
 import os
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,34 +15,36 @@ from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify_shard_sets as verify_folders
-from tta_pipeline.shards.write_cell import shard_split
+from tta_pipeline.shards.write_cell import shard_images, shard_split
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 
 def shard(
-    source: Path | str,
+    source: Path | str | Iterable[tuple[str, str, bytes]],
     output: Path | str,
     *,
     num_shards: int | None = None,
     samples_per_shard: int | None = None,
-    class_map: Path | str | None = None,
+    class_map: Path | str | tuple[str, ...] | None = None,
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted",
     seed: int = 0,
     jobs: int | None = None,
     progress: Reporter = quiet_reporter,
 ) -> Shards:
-    """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
+    """Turn images into tar shards with a manifest, and read every byte back.
 
     The folder names give the cell: `.../fog/5` is fog at severity 5, any other name is clean images. Shards already in
     *output* stay if they were made from the same images with the same settings.
 
     Args:
-        source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file.
+        source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file. Or images that
+            Python code makes: an iterable of class, file name and the bytes of the image file.
         output: Folder of the shards; created if missing.
         num_shards: Exact number of shards; give this or *samples_per_shard*.
         samples_per_shard: Largest number of samples in a shard.
-        class_map: JSON list of the classes in the order of their labels, or `meta.mat`; None: the sorted folders.
+        class_map: The classes in the order of their labels, or a JSON list of them, or `meta.mat`; None: the classes
+            of the images, sorted.
         order: Order of the samples in the shards; evaluation without a shuffle needs permuted.
         seed: Seed of that order.
         jobs: Number of processes that write; None: one for each core.
@@ -50,8 +54,8 @@ def shard(
         SourceError, ClassMapError: an image or a class folder is invalid.
         ShardError: the settings contradict each other, or the shards cannot be written.
     """
-    source, output = Path(source), Path(output)
-    if source.is_file():
+    source, output = Path(source) if isinstance(source, str) else source, Path(output)
+    if isinstance(source, Path) and source.is_file():
         raise SourceError(
             f"{source} is a file; expected a folder of class folders: unpack it or, if it is an archive, read it as it "
             f"is with `tta-pipeline shards make {source} {output} --layout classes`, and open the set with open_shards"
@@ -60,13 +64,13 @@ def shard(
         settings = ShardSettings(num_shards=num_shards, samples_per_shard=samples_per_shard, order=order, seed=seed)
     except ValidationError as error:
         raise ShardError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
-    shard_split(
-        source,
+    write = partial(shard_split, source) if isinstance(source, Path) else partial(shard_images, source)
+    write(
         output,
-        cell=match_cell(output) or match_cell(source) or CLEAN,
+        cell=match_cell(output) or (match_cell(source) if isinstance(source, Path) else None) or CLEAN,
         settings=settings,
         benchmark_name=output.absolute().parts[-3] if match_cell(output) else output.absolute().name,
-        classes=read_classes(Path(class_map)) if class_map else None,
+        classes=class_map if isinstance(class_map, tuple) or class_map is None else read_classes(Path(class_map)),
         jobs=jobs or len(os.sched_getaffinity(0)),
         progress=progress,
     )

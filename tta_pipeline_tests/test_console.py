@@ -41,7 +41,6 @@ def shards(made: Path, tmp_path: Path) -> Path:
     [
         ("verify", ()),
         ("adopt", ()),
-        ("transform", ("{tmp}/small", "--resize", "16", "--jobs", "1")),
         ("split", ("{tmp}/parts", "--parts", "3")),
         ("make", ("{tmp}/again", "--num-shards", "1", "--jobs", "1")),
     ],
@@ -81,7 +80,7 @@ def test_what_is_wrong_is_said_all_the_same(project: Project, shards: Path):
 def test_a_person_sees_bars(project: Project, shards: Path, tmp_path: Path):
     """On a terminal there are bars for images and shard sets, gone at the end; lines stand above, not behind them."""
     shown = on_terminal(
-        project, "shards", "transform", str(shards), str(tmp_path / "small"), "--resize", "16", "--jobs", "1"
+        project, "shards", "make", str(tmp_path / "tree"), str(tmp_path / "again"), "--num-shards", "1", "--jobs", "1"
     )
 
     assert "shard sets" in shown

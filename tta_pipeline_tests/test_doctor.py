@@ -520,7 +520,6 @@ severities: [5]
 image_size: 32
 shards: {num_shards: 1}
 tuning: {tent: {grid: {lr: [0.1, 0.01]}}}
-transforms: {broken: {function: "refused_code:transform"}}
 models:
   cnn: {kind: trained}
   trained: {kind: trained, network: {kind: python, factory: "refused_factory:network"}}
@@ -530,7 +529,7 @@ experiments:
   trained: {model: trained, method: source}
   unknown: {model: unknown, method: source}
   untrained: {model: untrained, method: source}
-  broken: {model: cnn, method: source, shards: broken}
+  broken: {model: cnn, method: "refused_entry:BROKEN"}
   tuned: {model: cnn, method: tent, preset: cifar, tuned: tent}
   tent: {model: cnn, method: tent, preset: cifar}
 """
@@ -540,7 +539,12 @@ def test_what_a_run_would_refuse_is_found(locations: Locations, tmp_path: Path, 
     """Code that cannot be imported or raises, weights that do not exist, and values that were not tuned yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    (tmp_path / "refused_code.py").write_text("raise RuntimeError('no transform')\n")
+    (tmp_path / "refused_code.py").write_text("raise RuntimeError('no method')\n")
+    (tmp_path / "refused_entry.py").write_text(
+        "from tta_pipeline.methods.entry import Hyperparameters, MethodEntry\n"
+        "PRESETS = dict.fromkeys(('imagenet', 'cifar'), Hyperparameters())\n"
+        "BROKEN = MethodEntry(implementation='refused_code:Method', summary='Broken.', presets=PRESETS)\n"
+    )
     (tmp_path / "refused_factory.py").write_text("def network():\n    raise RuntimeError('no network')\n")
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(REFUSED)
@@ -551,7 +555,7 @@ def test_what_a_run_would_refuse_is_found(locations: Locations, tmp_path: Path, 
         ("fault", "mine", "model trained: refused_factory:network raised RuntimeError('no network')"),
         ("fault", "mine", "model unknown: resnet18 has no weights 'LOST'"),
         ("fault", "mine", "model untrained: the model refused_factory:network has no weights"),
-        ("fault", "mine/broken", "importing 'refused_code:transform' raised RuntimeError('no transform')"),
+        ("fault", "mine/broken", "importing 'refused_code:Method' raised RuntimeError('no method')"),
         ("note", "mine/tuned", "tta-pipeline tune mine tent"),
     ):
         assert [each for each in findings if each[:2] == (mark, subject) and found in each[2]], (found, findings)

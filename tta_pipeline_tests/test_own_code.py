@@ -34,8 +34,7 @@ source: {{kind: digits, num_test: 60, severity_table: imagenet_c}}
 corruptions: [contrast]
 severities: [3, 5]
 image_size: 32
-shards: {{samples_per_shard: 60}}
-transforms: {{dark: {{function: "my_corruption:darker"}}}}
+shards: {{samples_per_shard: 60, function: "my_corruption:darker"}}
 models:
   mine:
     kind: python
@@ -47,7 +46,7 @@ models:
 experiments:
   tent: {{model: mine, method: tent, preset: cifar, batch_size: 20}}
   mirrored: {{model: mine, method: "my_method:MIRRORED"}}
-  mirrored_dark: {{model: mine, method: "my_method:MIRRORED", shards: dark}}
+  mirrored_few: {{model: mine, method: "my_method:MIRRORED", batch_size: 20}}
 """
 LEFT_OUT = re.compile(
     r"left out|importing '.*' raised|No module named|found 0 benchmarks|found no experiment|Traceback"
@@ -59,7 +58,7 @@ READ_ONLY = (
     "metrics --format latex",
     "metrics --sql 'FROM leaderboard'",
     "compare mirrored tent",
-    "why mine mirrored_dark 'contrast|5'",
+    "why mine mirrored_few 'contrast|5'",
     "submit mine --dry-run",
     "doctor",
     "models check mine mine --limit 20",
@@ -75,7 +74,7 @@ REFUSED = {
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({
     "init", "new-benchmark", "download", "shards make", "shards verify", "shards adopt",
-    "shards transform", "shards split", "shards bench", "results fetch", "results rebuild",
+    "shards split", "shards bench", "results fetch", "results rebuild",
 })  # fmt: skip
 """Verbs that load no benchmark file."""
 
@@ -260,7 +259,7 @@ def test_what_is_published_is_everything(project: Path, tmp_path: Path):
     done = typed(project, "tta-pipeline", "results", "publish", "mine", str(tmp_path / "out"))
 
     assert done.returncode == 0, done.stderr
-    assert {"tent", "mirrored", "mirrored_dark"} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"tent", "mirrored", "mirrored_few"} == {path.name for path in (tmp_path / "out").iterdir()}
 
 
 def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
@@ -276,7 +275,7 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
 
     assert done.returncode == 1
     assert {"tent"} == {path.name for path in (tmp_path / "out").iterdir()}
-    for name in ("experiments.mirrored:", "experiments.mirrored_dark:", "norm has no results"):
+    for name in ("experiments.mirrored:", "experiments.mirrored_few:", "norm has no results"):
         assert f"{name}" in done.stderr
     assert asked.returncode == 2
     assert "has no results of norm" in asked.stderr

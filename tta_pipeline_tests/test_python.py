@@ -122,6 +122,7 @@ def test_examples_print_what_they_say(
     given = {
         "compare_methods": (shards / "contrast/5", model, tmp_path / "methods.png"),
         "continual": (model, shards / "gaussian_noise/5", shards / "contrast/5"),
+        "filter_and_augment": (shards / "contrast/5", tmp_path / "mirrored/contrast/5"),
         "onnx_model": (tmp_path / "network.onnx", shards / "contrast/5"),
         "own_method": (shards / "contrast/5", model),
         "own_model": (shards / "contrast/5",),

@@ -22,7 +22,6 @@ VERBS: dict[str, Callable[[str], list[str]]] = {
     "adopt --class-map": lambda place: ["shards", "adopt", "empty", "--class-map", place],
     "adopt --devkit": lambda place: ["shards", "adopt", "empty", "--devkit", place],
     "split": lambda place: ["shards", "split", place, "out", "--parts", "2"],
-    "transform": lambda place: ["shards", "transform", place, "out", "--resize", "8"],
     "bench": lambda place: ["shards", "bench", place, "--loader", "indexed", "--repeats", "1"],
     "new-benchmark": lambda place: ["new-benchmark", "x", place, "--output", "-"],
 }
@@ -37,7 +36,6 @@ FAULTS = (
     ["shards", "adopt", "http://[", "--into", "out"],
     ["shards", "adopt", "s3://", "--into", "out"],
     ["shards", "bench", "http://["],
-    ["shards", "transform", "tree", "out", "--function", "absent.module:name"],
     ["new-benchmark", "later", "--output", "empty"],
     ["new-benchmark", "later", "--output", "file/below"],
     ["new-benchmark", "../../up"],

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
-from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings, Transform
+from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
@@ -48,8 +48,6 @@ class Benchmark(ConfigModel):
     train_shards: ShardSettings | None = None
     """How shards of training images are made; by default like the other shards, but permuted and with unchanged images,
     since training crops them itself."""
-    transforms: dict[Name, Transform] = Field(default_factory=dict)
-    """Further shard sets, made from the original shards by changing each image."""
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(expand_protocols)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
@@ -124,7 +122,7 @@ class Benchmark(ConfigModel):
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
-        for field in ("models", "transforms", "experiments"):
+        for field in ("models", "experiments"):
             names = Counter(name.lower() for name in getattr(self, field))
             alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
             if alike:
@@ -176,8 +174,6 @@ class Benchmark(ConfigModel):
             yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
         if experiment.loader != "imagefolder":
             return
-        if experiment.shards is not None:
-            yield f"{found} with shards {experiment.shards}; expected no shards, since loose files are not transformed"
         if not self.source.has_loose_files:
             yield (
                 f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
@@ -212,18 +208,9 @@ class Benchmark(ConfigModel):
         if self.shards is None and not self.has_shards:
             yield "shards is missing"
         if self.shards is not None and self.has_shards:
-            yield "shards is given, but source.kind is 'shards', and these exist; expected transforms to change them"
+            yield "shards is given, but source.kind is 'shards', and these exist; expected no section shards"
         if self.train_shards is not None and (self.has_shards or not self.has_train):
             yield "train_shards is given, but there are no training images to write as shards; expected source.train"
-        if self.transforms and self.source.is_remote:
-            yield "transforms is given, but source.root is a URL; expected shards that are here: fetch them first"
-        if "shards" in self.transforms:
-            yield "transforms.shards has the name of the original shards; expected another name"
-        for name, experiment in self.experiments.items():
-            if experiment.shards is not None and experiment.shards not in self.transforms:
-                known = name_choices(experiment.shards, self.transforms, listed_in="the section transforms")
-                known = known if self.transforms else "none, since there are no transforms"
-                yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
 
     @property
     def file(self) -> str:
@@ -300,11 +287,6 @@ class Benchmark(ConfigModel):
         """Return the field of the file that makes *experiment_name*: `matrix` or `experiments`."""
         made = any(each.name == experiment_name for matrix in self.matrix for each in matrix.combinations)
         return "matrix" if made else "experiments"
-
-    def image_size_of(self, experiment_name: str) -> int:
-        """Return height and width, in pixels, of the images that *experiment_name* evaluates."""
-        transform = self.experiments[experiment_name].shards
-        return self.transforms[transform].image_size(self.image_size) if transform else self.image_size
 
     @property
     def names_classes(self) -> bool:

@@ -1,19 +1,16 @@
 """Ranges of cells, as Dagster has them: a rectangle of neighbouring corruptions and neighbouring severities."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeVar
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.util.partitions import Cell
 
-T = TypeVar("T")
-
 
 def cell_ranges(
     benchmark: Benchmark,
-    cells: Mapping[Cell, T],
+    cells: Collection[Cell],
     *,
     are_joined: Callable[[Sequence[Cell], Sequence[Cell]], bool] = lambda *_: True,
 ) -> list[list[Cell]]:
@@ -21,13 +18,13 @@ def cell_ranges(
 
     Args:
         benchmark: Benchmark of the cells.
-        cells: Cells with a value each; the cells of a range have equal values.
+        cells: The cells.
         are_joined: Function that says whether a range that ends with the first cells, all of one corruption, may go on
             with the second, the same severities of the next corruption.
     """
     ranges: list[list[Cell]] = []
     for stretch in _stretches(benchmark, cells):
-        joined = next((each for each in ranges if _continues(benchmark, cells, each, stretch, are_joined)), None)
+        joined = next((each for each in ranges if _continues(benchmark, each, stretch, are_joined)), None)
         if joined:
             joined += stretch
         else:
@@ -35,17 +32,16 @@ def cell_ranges(
     return ranges
 
 
-def _stretches(benchmark: Benchmark, cells: Mapping[Cell, T]) -> Iterator[list[Cell]]:
-    """Yield neighbouring severities of one corruption whose *cells* have equal values."""
+def _stretches(benchmark: Benchmark, cells: Collection[Cell]) -> Iterator[list[Cell]]:
+    """Yield those of *cells* that are neighbouring severities of one corruption."""
     for _, of_corruption in groupby(benchmark.cells, key=attrgetter("corruption")):
-        for (is_in, _), stretch in groupby(of_corruption, key=lambda cell: (cell in cells, cells.get(cell))):
+        for is_in, stretch in groupby(of_corruption, key=cells.__contains__):
             if is_in:
                 yield list(stretch)
 
 
 def _continues(
     benchmark: Benchmark,
-    cells: Mapping[Cell, T],
     before: Sequence[Cell],
     stretch: Sequence[Cell],
     are_joined: Callable[[Sequence[Cell], Sequence[Cell]], bool],
@@ -55,6 +51,5 @@ def _continues(
     return (
         order.index(stretch[0].corruption) == order.index(last[0].corruption) + 1
         and [cell.severity for cell in last] == [cell.severity for cell in stretch]
-        and cells[last[0]] == cells[stretch[0]]
         and are_joined(last, stretch)
     )

@@ -21,8 +21,6 @@ class Experiment(ConfigModel):
     """A model, an adaptation method and a protocol."""
 
     model: str
-    shards: str | None = None
-    """Name of the transform whose shards are evaluated; None: the original shards."""
     group: Name | None = None
     """Group of the experiment's asset, `<benchmark>_<group>`, for assets that are materialized together; None:
     `<benchmark>`. Streams over several cells and clean images have other partitions, and so groups of their own, with
@@ -113,10 +111,10 @@ class Experiment(ConfigModel):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
-        if self.protocol.unknown is not None and (self.loader != "indexed" or self.shards is not None):
+        if self.protocol.unknown is not None and self.loader != "indexed":
             raise ValueError(
-                f"found loader {self.loader} and shards {self.shards} with unknown images; expected loader indexed and "
-                "no shards, since these images have shards of their own"
+                f"found loader {self.loader} with unknown images; expected loader indexed, since these images have "
+                "shards of their own"
             )
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:

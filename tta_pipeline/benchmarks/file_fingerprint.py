@@ -20,7 +20,7 @@ PARTS = ("method", "settings", "image_size")
 CHOSEN_BY = "method.chosen_by"
 """Part of the fingerprint of a result whose hyperparameters a score without labels chose: which one."""
 _NOT_IN_SETTINGS = (
-    "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
+    "group", "model", "seed", "seeds", "severities", "method", "preset", "hyperparameters", "tuned",
 )  # fmt: skip
 """Settings that are not in the part `settings`: they have another part, name something that has one, or only list
 other streams."""

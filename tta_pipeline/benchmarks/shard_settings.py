@@ -1,4 +1,4 @@
-"""The settings of shards in a benchmark file, made from a source or from existing shards."""
+"""The settings of shards in a benchmark file."""
 
 import re
 from typing import Literal, Self
@@ -14,8 +14,8 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]*%0[1-9]d[\w.-]*\.tar|%0[1-9]d[\w.-]
 _LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
 
 
-class _ShardFields(ConfigModel):
-    """Common fields of shards that are made from a source and of shards that are made from shards."""
+class ShardSettings(ConfigModel):
+    """How a cell becomes shards: a number of shards or the limits of each, the order, and changes to the images."""
 
     num_shards: int | None = Field(default=None, ge=1, le=100_000)
     """Number of shards, at most 100,000."""
@@ -75,10 +75,11 @@ class _ShardFields(ConfigModel):
 
     @model_validator(mode="after")
     def _limits_that_agree(self) -> Self:
-        if len(self.limits) > 1 and "num_shards" in self.limits:
-            raise ValueError(
-                f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}, or the last two together"
-            )
+        limits = [name for name in _LIMITS if getattr(self, name)]
+        if not limits:
+            raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
+        if len(limits) > 1 and "num_shards" in limits:
+            raise ValueError(f"found limits {limits}; expected one of {', '.join(_LIMITS)}, or the last two together")
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
                 "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
@@ -86,42 +87,12 @@ class _ShardFields(ConfigModel):
         return self
 
     @property
-    def limits(self) -> tuple[str, ...]:
-        """Names of the limits that are set."""
-        return tuple(name for name in _LIMITS if getattr(self, name))
-
-    @property
     def changes_images(self) -> bool:
         """Whether the stored bytes differ from the source's."""
         return self.format == "tensor" or bool(self.function or self.resize or self.center_crop)
-
-
-class ShardSettings(_ShardFields):
-    """How a cell becomes shards: a number of shards or the limits of each, the order, and changes to the images."""
-
-    @model_validator(mode="after")
-    def _has_a_limit(self) -> Self:
-        if not self.limits:
-            raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
-        return self
 
     def for_training(self) -> Self:
         """Return the settings for shards of training images: in random order, with unchanged images."""
         return self.model_copy(
             update={"order": "permuted", "format": "raw", "function": None, "resize": None, "center_crop": None}
         )
-
-
-class Transform(_ShardFields):
-    """How a shard set becomes another shard set; without a limit, the number of shards stays the same."""
-
-    order: Literal["permuted", "by_class", "dirichlet", "source"] = "source"
-
-    def settings(self, *, num_shards: int) -> ShardSettings:
-        """Return the settings for a set that has *num_shards* shards."""
-        given = self.model_dump()
-        return ShardSettings(**given if self.limits else {**given, "num_shards": num_shards})
-
-    def image_size(self, before: int) -> int:
-        """Return the image size after the transform, in pixels, for images of size *before*."""
-        return self.center_crop or self.resize or before

@@ -26,7 +26,7 @@ def find_function_file(reference: str) -> Path:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
     if not is_reference(reference):
-        raise ValueError(f"found {reference!r}; expected module:name, such as my_transforms:grey")
+        raise ValueError(f"found {reference!r}; expected module:name, such as my_functions:grey")
     module = reference.partition(":")[0]
     found = find_module(module)
     if found is None or found.origin is None or not found.origin.endswith(".py"):

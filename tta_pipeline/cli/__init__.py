@@ -23,7 +23,6 @@ from tta_pipeline.cli.reproduce import reproduce
 from tta_pipeline.cli.run import run
 from tta_pipeline.cli.split import split
 from tta_pipeline.cli.submit import submit
-from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.tune import tune
 from tta_pipeline.cli.verbs import Group
 from tta_pipeline.cli.verify import verify
@@ -31,12 +30,11 @@ from tta_pipeline.cli.why import why
 from tta_pipeline.util.source_code import import_from_here
 
 _SHARDS = Group(
-    help="Tar shards: make, verify, adopt, transform, split, bench.",
+    help="Tar shards: make, verify, adopt, split, bench.",
     examples=["tta-pipeline shards make ImageNet-C shards --num-shards 16"],
     sections={
         "Verbs": {
-            "make": make_shards, "verify": verify, "adopt": adopt, "transform": transform, "split": split,
-            "bench": bench,
+            "make": make_shards, "verify": verify, "adopt": adopt, "split": split, "bench": bench,
         },
     },
 )  # fmt: skip

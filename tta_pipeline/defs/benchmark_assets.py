@@ -14,12 +14,11 @@ from tta_pipeline.defs.faults import fault_assets
 from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.robustness_report import robustness_report
-from tta_pipeline.defs.scope import CellScope, evaluated_scopes, experiment_scopes, held_out_scopes, shard_scopes
+from tta_pipeline.defs.scope import CellScope, experiment_scopes, held_out_scopes, shard_scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.defs.source_model import source_model
 from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
-from tta_pipeline.defs.transformed_shards import transformed_shards
 from tta_pipeline.defs.tuning import tuning
 from tta_pipeline.util.locations import Locations
 
@@ -55,9 +54,6 @@ def _assets(benchmark: Benchmark, resource_prefix: str) -> Iterator[dg.AssetsDef
         yield source_split(scope)
         yield tar_shards(scope)
         yield shard_manifest(scope)
-    for scope in (*map(own, evaluated_scopes(benchmark)), *held_out):
-        for transform in benchmark.transforms:
-            yield transformed_shards(scope, transform)
     yield loader_benchmark(cells)
     for model in benchmark.trained_models:
         yield source_model(cells, model)

@@ -176,7 +176,7 @@ class _Reporter:
 
         results = self._results
         cell = Cell(corruption=row.corruption, severity=row.severity)
-        image_size = results.benchmark.image_size_of(results.experiment_name)
+        image_size = results.benchmark.image_size
         samples = sample_row(results.folder(cell), row, image_size=image_size)
         shown = {name: _rounded(getattr(row, name)) for name in _SHOWN}
         page = results.locations.report(results.benchmark.name) / "cells" / f"{cell.corruption}-{cell.severity}.html"
@@ -247,7 +247,7 @@ def data_version_of(rows: Sequence[Evaluation]) -> str:
 def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.AssetDep]:
     benchmark = scope.benchmark
     spec = benchmark.experiments[experiment_name]
-    cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
+    cells = scope.key("shard_manifest")
     others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
         others.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))

@@ -12,7 +12,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
-from tta_pipeline.defs.scope import StreamScope, asset_key, evaluated_scopes, experiment_scopes, shard_scopes
+from tta_pipeline.defs.scope import StreamScope, asset_key, experiment_scopes, shard_scopes
 from tta_pipeline.util.partitions import WHOLE, StreamKey
 
 if TYPE_CHECKING:
@@ -73,14 +73,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     # Images already on disk are an observable source, which a run that materializes cannot include.
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
-    return [
-        *(scope.key(name) for scope in shard_scopes(benchmark) for name in names),
-        *(
-            scope.key("transformed_shards", name)
-            for scope in evaluated_scopes(benchmark)
-            for name in benchmark.transforms
-        ),
-    ]
+    return [scope.key(name) for scope in shard_scopes(benchmark) for name in names]
 
 
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:

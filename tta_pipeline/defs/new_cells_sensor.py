@@ -24,7 +24,6 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     """
     scope = CellScope(benchmark=benchmark)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
-    shards += [scope.key("transformed_shards", name) for name in benchmark.transforms]
     source = scope.key("source_split")
 
     @dg.sensor(
@@ -51,7 +50,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
         if not ripe:
             return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
         requests = [dg.RunRequest(asset_selection=[source])]
-        for found_together in cell_ranges(benchmark, dict.fromkeys(ripe)):
+        for found_together in cell_ranges(benchmark, ripe):
             tags = range_tags([cell.key for cell in found_together])
             requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
         return dg.SensorResult(run_requests=requests)

@@ -243,7 +243,7 @@ def _key_of(benchmark_name: str, *parts: str) -> dg.AssetKey:
     return dg.AssetKey("/".join((benchmark_name, *parts)).split("/"))
 
 
-def evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
+def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
     """Yield the scopes of images that experiments evaluate: the cells, and the clean images if there are any."""
     yield CellScope(benchmark=benchmark)
     if benchmark.has_clean:
@@ -252,7 +252,7 @@ def evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
 
 def shard_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
     """Yield the scopes of images of which `shard_everything` makes shards."""
-    yield from evaluated_scopes(benchmark)
+    yield from _evaluated_scopes(benchmark)
     if benchmark.has_train:
         yield SetScope(benchmark=benchmark, cell=TRAIN)
 
@@ -267,7 +267,7 @@ def experiment_scopes(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey
     """Yield each experiment in each scope that it has an asset for."""
     for name, experiment in benchmark.experiments.items():
         if experiment.protocol.partitioned_by == "cell":
-            yield from ((scope, name) for scope in evaluated_scopes(benchmark))
+            yield from ((scope, name) for scope in _evaluated_scopes(benchmark))
         else:
             yield StreamScope(benchmark=benchmark, experiment_name=name), name
 

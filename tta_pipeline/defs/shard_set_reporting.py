@@ -27,7 +27,6 @@ def record_shard_set(
     published: "PublishedShardSet",
     record: "WriterRecord | None",
     started_at: str,
-    transform: str | None = None,
 ) -> PartitionReport:
     """Store the record of a shard set if its manifest was built, and return the report on its cell.
 
@@ -38,23 +37,18 @@ def record_shard_set(
         published: The shard set.
         record: Record of the set's writer; None for shards made by others.
         started_at: Time at which the work on the manifest began.
-        transform: Name of the transform that made the set from another one; None for the first set.
     """
     from tta_pipeline.shards.shard_set_row import shard_set_row
 
     row = shard_set_row(
-        published,
-        record,
-        benchmark_name=scope.benchmark.file,
-        shift_set=scope.benchmark.shift_set.name,
-        shard_set=transform or "shards",
+        published, record, benchmark_name=scope.benchmark.file, shift_set=scope.benchmark.shift_set.name
     )
     cell = published.shard_set.manifest.cell
     if published.was_built:
         metrics.record(
             scope.benchmark.name,
             kind="shard_sets",
-            name="/".join([*([transform] if transform else []), f"{cell.corruption}-{cell.severity}"]),
+            name=f"{cell.corruption}-{cell.severity}",
             run_id=context.run.run_id,
             started_at=started_at,
             facts={**vars(row), "shards": [shard.model_dump() for shard in row.shards]},

@@ -90,7 +90,7 @@ def _find_output(benchmark: Benchmark, locations: Locations, asset: str, partiti
             return _source_model_output(benchmark, locations, of or next(iter(benchmark.trained_models)))
         if kind in SHARD_SET_KINDS:
             cell = beside or parse_key(partition or "", benchmark.cells)
-            return _shard_output(benchmark, locations, kind, of, cell)
+            return _shard_output(benchmark, locations, kind, cell)
     except (ManifestError, PartitionKeyError, RecordError):
         return None
     return _report_output(locations.report(benchmark.name) / "index.html")
@@ -115,15 +115,11 @@ def _evaluation_output(benchmark: Benchmark, locations: Locations, experiment_na
     )
 
 
-def _shard_output(benchmark: Benchmark, locations: Locations, kind: str, transform: str, cell: Cell) -> _Output:
+def _shard_output(benchmark: Benchmark, locations: Locations, kind: str, cell: Cell) -> _Output:
     from tta_pipeline.shards.manifest import WRITER_FILE, read_manifest, read_record
     from tta_pipeline.shards.set_facts import WriterRecord
 
-    folder = (
-        locations.transformed(benchmark.name, transform, cell)
-        if kind == "transformed_shards"
-        else locations.shards(benchmark.name, cell)
-    )
+    folder = locations.shards(benchmark.name, cell)
     manifest = read_manifest(folder, expected_for_cell(locations, benchmark.name, cell))
     writer = read_record(folder / WRITER_FILE, WriterRecord) if kind == "tar_shards" else None
     if kind == "source_split" or (kind == "tar_shards" and writer is None):

@@ -147,7 +147,7 @@ def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) 
 
 def _dependencies(benchmark: Benchmark, experiment_name: str) -> list[dg.AssetKey]:
     spec, held_out = benchmark.experiments[experiment_name], HeldOutScope.of(benchmark)
-    found = [held_out.key("transformed_shards", spec.shards) if spec.shards else held_out.key("shard_manifest")]
+    found = [held_out.key("shard_manifest")]
     if isinstance(benchmark.models[spec.model], TrainedModel):
         found.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))
     if benchmark.uses_clean_images(experiment_name):

@@ -12,10 +12,8 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
 
 
-def load_benchmark_model(
-    benchmark: Benchmark, name: str, locations: Locations, *, image_size: int | None = None
-) -> LoadedModel:
-    """Load the model *name* of *benchmark*; *image_size* in pixels, if given, replaces the benchmark's.
+def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) -> LoadedModel:
+    """Load the model *name* of *benchmark*.
 
     Raises:
         EvaluationError: the weights are missing, do not match their hash, or come from a training other than the
@@ -29,12 +27,11 @@ def load_benchmark_model(
         manifest = read_manifest(train, expected_for_benchmark(benchmark, locations, TRAIN))
         require_same_training(source_model, manifest, spec, image_size=benchmark.image_size)
     class_map = load_class_map(benchmark, locations)
-    size = image_size or benchmark.image_size
     return load_source_model(
         name,
         spec,
         source_model=source_model,
         classes=class_map.classes,
-        image_size=size,
+        image_size=benchmark.image_size,
         text_features=locations.text_features,
     )

@@ -58,10 +58,7 @@ class ExperimentResults:
         return resolve_experiment(self.benchmark, self.experiment_name, self.locations)
 
     def folder(self, cell: Cell) -> Path:
-        """Return the folder of the shards that the experiment reads."""
-        transform = self.spec.shards
-        if transform:
-            return self.locations.transformed(self.benchmark.name, transform, cell)
+        """Return the folder of the shards of *cell*."""
         return self.locations.shards(self.benchmark.name, cell)
 
     @property
@@ -80,12 +77,12 @@ class ExperimentResults:
         return read_manifest(self.folder(cell), self.expected_shard_set(cell))
 
     def expected_shard_set(self, cell: Cell) -> ExpectedShardSet:
-        """Return the benchmark file's expectations of the shards of *cell* that the experiment reads.
+        """Return the benchmark file's expectations of the shards of *cell*.
 
         Raises:
-            ManifestError: see `expected_for_benchmark`.
+            ClassMapError: see `expected_for_benchmark`.
         """
-        return expected_for_benchmark(self.benchmark, self.locations, cell, self.spec.shards)
+        return expected_for_benchmark(self.benchmark, self.locations, cell)
 
     def unknown_folder(self, cell: Cell) -> Path | None:
         """Return the folder of the unknown images in the stream of *cell*; None if there are none."""

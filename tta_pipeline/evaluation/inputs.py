@@ -32,7 +32,7 @@ class SharedCache:
 
     def __init__(self) -> None:
         self._manifests: dict[Path, Manifest] = {}
-        self._model: tuple[tuple[str, int], LoadedModel] | None = None
+        self._model: tuple[str, LoadedModel] | None = None
 
     def manifest(self, experiment: ExperimentResults, cell: Cell) -> Manifest:
         """Return `ExperimentResults.manifest`, read once."""
@@ -55,11 +55,9 @@ class SharedCache:
             EvaluationError: see `load_benchmark_model`.
         """
         benchmark, name = experiment.benchmark, experiment.spec.model
-        image_size = benchmark.image_size_of(experiment.experiment_name)
-        if self._model is None or self._model[0] != (name, image_size):
+        if self._model is None or self._model[0] != name:
             self._model = None
-            loaded = load_benchmark_model(benchmark, name, experiment.locations, image_size=image_size)
-            self._model = (name, image_size), loaded
+            self._model = name, load_benchmark_model(benchmark, name, experiment.locations)
         return self._model[1]
 
 
@@ -79,7 +77,7 @@ class Inputs:
     @property
     def image_size(self) -> int:
         """Height and width of the images in pixels."""
-        return self.experiment.benchmark.image_size_of(self.experiment.experiment_name)
+        return self.experiment.benchmark.image_size
 
     @cached_property
     def model(self) -> LoadedModel:

@@ -54,7 +54,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 
 def fitting_remedy(height: int, width: int, *, expected: int) -> str:
     """Return what the user can do with an image of *height* x *width* pixels where its sides are to be *expected*."""
-    fitting = f"set `resize: {expected * 8 // 7}` and `center_crop: {expected}` under shards or in a transform"
+    fitting = f"set `resize: {expected * 8 // 7}` and `center_crop: {expected}` under shards"
     return f"set `image_size: {height}`, or {fitting}" if height == width else fitting
 
 

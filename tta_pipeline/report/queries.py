@@ -113,7 +113,7 @@ SHARD_SETS = """
 SELECT count(*) AS cells, sum(num_samples) AS images, sum(num_shards) AS shards, sum(shard_bytes) / 1e6 AS shard_mb,
        sum(num_loose_inodes) AS loose_inodes, sum(num_inodes) AS inodes,
        sum(num_loose_inodes) / sum(num_inodes) AS inode_reduction
-FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shift_set = ? AND shard_set = 'shards'
+FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shift_set = ?
       QUALIFY row_number() OVER (PARTITION BY corruption, severity ORDER BY sequence DESC) = 1)
 HAVING count(*) > 0
 """

@@ -109,7 +109,7 @@ def expected_places(
     """
     evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
     experiment, criterion = resolved.experiment, resolved.criterion
-    model, image_size = _stated_facts(benchmark.models[experiment.model]), benchmark.image_size_of(experiment_name)
+    model, image_size = _stated_facts(benchmark.models[experiment.model]), benchmark.image_size
     parts_of_seed = {
         seed: decided_parts(experiment, seed=seed, image_size=image_size, criterion=criterion)
         for seed in experiment.all_seeds

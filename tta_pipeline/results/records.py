@@ -2,7 +2,7 @@
 
     <data root>/<benchmark>/results/
       evaluations/<experiment>/<corruption>-<severity>/000001.json
-      shard_sets/[<transform>/]<corruption>-<severity>/000001.json
+      shard_sets/<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
       trainings/<model>/000001.json
       trials/<experiment>/<trial>/<corruption>-<severity>/000001.json
@@ -391,9 +391,7 @@ def _possible_names(record: Record) -> tuple[str, ...]:
     if record.tuning is not None:
         return (record.tuning.experiment,)
     if row is None:
-        cell = f"{facts.get('corruption')}-{facts.get('severity')}"
-        shard_set = facts.get("shard_set")
-        return (cell if record.kind == "loader_benchmarks" or shard_set == "shards" else f"{shard_set}/{cell}",)
+        return (f"{facts.get('corruption')}-{facts.get('severity')}",)
     cell = f"{row.corruption}-{row.severity}"
     return tuple(
         f"{row.experiment}/{seed}{visit}"

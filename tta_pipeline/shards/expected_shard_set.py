@@ -10,7 +10,7 @@ from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN
 from tta_pipeline.data.shifts.shift_set_files import is_known_shift
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import CLASS_MAP_FILE, CLASS_MAPS, Locations
+from tta_pipeline.util.locations import CLASS_MAP_FILE, CLASS_MAPS, SHARDS, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(SHIFT_PATTERN)
 _NUM_LEVELS_OF_CELL = 2
-_NUM_LEVELS_TO_CLASS_MAP = 6
-"""Levels from `<benchmark>/transformed/<name>/<set>/<corruption>/<severity>` up to `<benchmark>`, both included."""
+_NUM_LEVELS_TO_CLASS_MAP = 5
+"""Levels from `<benchmark>/shards/<set>/<corruption>/<severity>` up to `<benchmark>`, both included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class ExpectedShardSet:
             )
         if problems := self._setting_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as the benchmark file says now: materialize tar_shards, "
-                "shard_manifest and any transformed_shards of this cell again, or take the edit of the file back"
+                f"{path}: {'; '.join(problems)}, as the benchmark file says now: materialize tar_shards "
+                "and shard_manifest of this cell again, or take the edit of the file back"
             )
 
     def _place_differences(self, facts: "SetFacts") -> tuple[str, ...]:
@@ -88,7 +88,7 @@ ANYTHING = ExpectedShardSet()
 
 
 def expected_for_cell(locations: Locations, benchmark_name: str, cell: Cell) -> ExpectedShardSet:
-    """Return the facts that every shard set of *cell*, including the transformed ones, must have.
+    """Return the facts that every shard set of *cell* must have.
 
     Raises:
         ClassMapError: the benchmark's pinned class map is damaged.
@@ -110,7 +110,7 @@ def expected_at_path(folder: Path, stated: Cell) -> ExpectedShardSet:
     for parent in (folder, *folder.parents)[:_NUM_LEVELS_TO_CLASS_MAP]:
         # Outside a data root, the folder of a benchmark may have any name.
         kind, *inner = folder.relative_to(parent).parts or ("",)
-        is_data_root = kind in ("shards", "transformed")
+        is_data_root = kind == SHARDS
         if pinned := read_pinned_class_map(parent / CLASS_MAP_FILE):
             benchmark = parent.name if is_data_root else None
             return ExpectedShardSet(cell=cell, benchmark=benchmark, class_map_sha256=pinned.sha256)

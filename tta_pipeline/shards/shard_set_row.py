@@ -14,7 +14,6 @@ class ShardSetRow:
 
     benchmark: str
     shift_set: str
-    shard_set: str
     corruption: str
     severity: int
     source_kind: str
@@ -43,7 +42,6 @@ def shard_set_row(
     *,
     benchmark_name: str,
     shift_set: str,
-    shard_set: str = "shards",
 ) -> ShardSetRow:
     """Return the row of a shard set.
 
@@ -52,7 +50,6 @@ def shard_set_row(
         record: The writer's record; None for third-party shards.
         benchmark_name: Name of the benchmark here; the manifest of third-party shards may have another.
         shift_set: Name of the shift set.
-        shard_set: The transform that made it, or "shards" for a benchmark's first set.
     """
     manifest = published.shard_set.manifest
     num_inodes = len(manifest.shards) + _NUM_OWN_FILES + 1
@@ -60,7 +57,6 @@ def shard_set_row(
     return ShardSetRow(
         benchmark=benchmark_name,
         shift_set=shift_set,
-        shard_set=shard_set,
         corruption=manifest.corruption,
         severity=manifest.severity,
         source_kind=manifest.source.kind,

@@ -150,14 +150,7 @@ def find_unchanged(
     if record is None or record.fingerprint != fingerprint(target, version, class_map, settings):
         return None
     # A record says each fact beside the fingerprint too, and the manifest copies them: an edited one is written again.
-    return None if expected_for_target(target, cell, version, class_map, settings).problems(record) else record
-
-
-def expected_for_target(
-    target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
-) -> ExpectedShardSet:
-    """Return the facts of the shards of *cell* that `write_shards` writes into *target*, for whoever publishes them."""
-    return ExpectedShardSet(
+    expected = ExpectedShardSet(
         cell=cell,
         benchmark=target.benchmark_name,
         class_map_sha256=class_map.sha256,
@@ -166,6 +159,7 @@ def expected_for_target(
         recipe=target.recipe,
         source_version=version,
     )
+    return None if expected.problems(record) else record
 
 
 def read_finished_record(folder: Path) -> WriterRecord | None:

@@ -1,18 +1,27 @@
-"""Writing the shards and the manifest of one cell, or of one split: a folder of class folders."""
+"""Writing the shards and the manifest of one cell, of a folder of class folders, or of images in memory."""
 
-from pathlib import Path
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.labels.class_map import ClassMap, label_order
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.spill import SpillFile, spill_folder
+from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import CellTask, Conversion, convert
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set_writing import Target, find_unchanged
+from tta_pipeline.util.files import node_local_folder
+from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, quiet_reporter
+from tta_pipeline.util.validation_errors import short_repr
 
 
 def shard_split(
@@ -55,6 +64,79 @@ def shard_split(
     )
     with Workers(jobs) as workers, conversion.session([cell]) as session:
         return write_cell(session.task(cell), progress, workers).shard_set
+
+
+def shard_images(
+    images: Iterable[tuple[str, str, bytes]],
+    output: Path,
+    *,
+    cell: Cell,
+    settings: ShardSettings,
+    benchmark_name: str,
+    classes: tuple[str, ...] | None = None,
+    jobs: int = 1,
+    progress: Reporter = quiet_reporter,
+) -> ShardSet:
+    """Write *images* as the shards of *cell* into *output*, read every byte back, and return the set.
+
+    The images are kept in a file in `$TMPDIR` until all are there, since shards hold them in another order.
+
+    Args:
+        images: Class, file name and content of each image file.
+        output: See `shard_split`, as for all others.
+        cell: Cell of the images.
+        settings: Limits, order and processing of the images.
+        benchmark_name: Name of the benchmark in the manifest.
+        classes: Class names in the order of their labels; None: the sorted classes of the images.
+        jobs: Number of processes that write.
+        progress: Reports progress on the images.
+
+    Raises:
+        SourceError, ClassMapError: an image is damaged, two have the same name, or a class is not one of *classes*.
+        ShardError: the shards cannot be written.
+    """
+    with spill_folder(node_local_folder() / "images") as spill, Workers(jobs) as workers:
+        file = spill.file(cell)
+        version = _spill(images, file)
+        found = file.flush_images()
+        class_map = ClassMap(classes=classes or label_order(found.class_names))
+        target = Target(folder=output, benchmark_name=benchmark_name, source_kind="python")
+        task = CellTask(
+            existing=find_unchanged(target, cell, version, class_map, settings),
+            listing=Listing(cell=cell, root=output, images=found),
+            target=target,
+            version=version,
+            class_map=class_map,
+            settings=settings,
+        )
+        return write_cell(task, progress, workers).shard_set
+
+
+def _spill(images: Iterable[tuple[str, str, bytes]], file: SpillFile) -> str:
+    """Append *images* to *file*, and return the hash of their names and contents.
+
+    Raises:
+        SourceError: one of them is not a class, a file name and bytes; or the disk is full.
+    """
+    digest = hashlib.sha256()
+    for number, image in enumerate(images):
+        match image:
+            case (str(class_name), str(file_name), bytes(data)) if class_name and _is_file_name(file_name):
+                name = f"{class_name}/{file_name}"
+                require_unicode(name, of=f"image {number}", error=SourceError)
+                digest.update(f"{name}\0{len(data)}\0".encode())
+                digest.update(data)
+                file.append(class_name, file_name, data)
+            case _:
+                raise SourceError(
+                    f"image {number} is {short_repr(image)}; expected its class, its file name without a folder, and "
+                    'the bytes of the file, such as ("n01440764", "1.png", data)'
+                )
+    return digest.hexdigest()
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name) and PurePosixPath(name).name == name and "\0" not in name
 
 
 def write_cell(task: CellTask, progress: Reporter, workers: Workers | None = None) -> PublishedShardSet:

@@ -1,4 +1,4 @@
-"""Names: of benchmarks, experiments, models and transforms in a file, and of images and classes that are read."""
+"""Names: of benchmarks, experiments and models in a file, and of images and classes that are read."""
 
 import keyword
 import re

@@ -3,8 +3,8 @@
 `TTA_DATA_ROOT` holds everything. `TTA_SHARDS_ROOT` names a store: a data root that another user keeps for a group.
 Benchmarks whose shards are in the store are read from there, and nothing is ever written there:
 
-    the store       shards, transformed shards, manifests, class maps, generated images, weights of trained models, and
-                    benchmark files whose name no file under the own root has
+    the store       shards, manifests, class maps, generated images, weights of trained models, and benchmark files
+                    whose name no file under the own root has
     the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, temporary files of
                     sources, own benchmark files; benchmarks that the store lacks, with their shards; models that the
                     store lacks
@@ -122,10 +122,6 @@ class Locations:
     def shards(self, benchmark_name: str, cell: Cell) -> Path:
         """Folder of one cell's shards, writer's record and manifest."""
         return self._shared(benchmark_name, SHARDS) / cell.path
-
-    def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
-        """Folder of the shard set that a transform makes from one cell."""
-        return self._shared(benchmark_name, f"transformed/{transform}") / cell.path
 
     def source_model(self, benchmark_name: str, model: str) -> Path:
         """File with the weights of a model that a benchmark trains, in the store if there; facts lie beside it."""

@@ -24,7 +24,6 @@ SEVERAL = {
     },
     "matrix": [{"models": ["cnn"], "methods": [{"eata": {"lr": 0.1}, "name": "fast"}], "protocols": ["continual"]}],
     "tuning": {"tent": {"grid": {"lr": [0.1]}, "severities": [3], "subset": {"first": 3}}},
-    "transforms": {"tiny": {"resize": 16}},
     "image_size": 32,
     "models": {"cnn": {"kind": "torchvision", "architecture": "resnet18", "classes": "imagenet"}},
     "experiments": {"tent": {"model": "cnn", "method": "tent", "seeds": [0, 1], "subset": {"first": 3}}},

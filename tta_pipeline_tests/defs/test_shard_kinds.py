@@ -1,4 +1,4 @@
-"""Shard sets that no conversion made, those of others and those made from another set, materialized by Dagster."""
+"""Shard sets of others, which no conversion made, materialized by Dagster."""
 
 import gc
 import gzip
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
 import pytest
 import torch
 import webdataset
@@ -14,8 +13,6 @@ from torchvision.models import ShuffleNet_V2_X0_5_Weights, shufflenet_v2_x0_5
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import CLEAN, Cell
@@ -31,13 +28,10 @@ class_map: {root}/names.json
 corruptions: [fog]
 severities: [1, 5]
 image_size: 32
-transforms:
-  inverted: {{function: "users_functions:invert", resize: 16, format: tensor}}
 models:
   net: {{kind: torchvision, architecture: shufflenet_v2_x0_5, weights: IMAGENET1K_V1}}
 experiments:
   source: {{model: net, method: source}}
-  shrunk: {{model: net, method: source, shards: inverted}}
 """
 MANIFESTS = "theirs/tar_shards,theirs/shard_manifest"
 
@@ -60,14 +54,10 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.fixture
-def theirs(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose benchmark is shards of others, which lie outside of it, and a module of the user's."""
+def theirs(project: Project, tmp_path: Path) -> Project:
+    """A project whose benchmark is shards of others, which lie outside of it."""
     write_shards(tmp_path)
     (tmp_path / "names.json").write_text(json.dumps([f"class {label}" for label in range(1000)]))
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "users_functions.py").write_text("def invert(image):\n    return 255 - image\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
-    monkeypatch.syspath_prepend(tmp_path / "modules")
     project.add_benchmark("theirs", FILE.format(root=tmp_path))
     return project
 
@@ -82,15 +72,9 @@ def _weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save(shufflenet_v2_x0_5().state_dict(), weights)
 
 
-def pixels(shard_set: ShardSet, size: int) -> np.ndarray:
-    """Return the decoded images in stored order."""
-    (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=64, image_size=size)
-    return batch.images.numpy()
-
-
 @pytest.mark.usefixtures("_weights")
-def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project, tmp_path: Path):
-    """One run over the range goes from their tars to results of both shard sets, and rewrites none of their bytes."""
+def test_shards_of_others_are_adopted_and_evaluated(theirs: Project, tmp_path: Path):
+    """One run over the range goes from their tars to results, and rewrites none of their bytes."""
     before = contents(tmp_path / "theirs")
 
     finished = theirs.materialize("+group:theirs or +group:theirs_clean", *RANGE, *LEAVES_RECORDS)
@@ -103,37 +87,37 @@ def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project,
         assert all(path.is_symlink() for path in folder.glob("*.tar"))
         assert [*LABELS, *LABELS] == first.index.labels.tolist()
         assert "class 999" == first.manifest.classes[999]
-        second = ShardSet.open(theirs.locations.transformed("theirs", "inverted", cell))
-        assert first.index.labels.tolist() == second.index.labels.tolist()
-        assert (16, 16) == pixels(second, 16).shape[1:3]
-        assert pixels(first, 32).mean() + pixels(second, 16).mean() == pytest.approx(255, abs=2)
     publish_metrics(theirs.locations)
     with open_metrics(theirs.locations.metrics) as connection:
         sets = connection.execute(
-            "SELECT DISTINCT shard_set, source_kind, write_wall_s IS NULL, num_samples FROM shard_sets ORDER BY ALL"
+            "SELECT DISTINCT source_kind, write_wall_s IS NULL, num_samples FROM shard_sets"
         ).fetchall()
         evaluated = connection.execute(
             "SELECT experiment, corruption, severity, manifest_sha256 FROM evaluations WHERE is_latest"
         ).fetchall()
-        shards = connection.execute("SELECT shard_set, count(*) FROM shards GROUP BY ALL ORDER BY ALL").fetchall()
-    assert [("inverted", "shards", False, 8), ("shards", "shards", True, 8)] == sets
-    assert [("inverted", 6), ("shards", 6)] == shards
-    expected = {
-        *(("source", c, theirs.locations.shards("theirs", c)) for c in (*CELLS, CLEAN)),
-        *(("shrunk", c, theirs.locations.transformed("theirs", "inverted", c)) for c in (*CELLS, CLEAN)),
-    }
-    assert {(e, c.corruption, c.severity, ShardSet.open(f).manifest.sha256) for e, c, f in expected} == set(evaluated)
+        shards = connection.execute("SELECT count(*) FROM shards").fetchall()
+    assert [("shards", True, 8)] == sets
+    assert [(6,)] == shards
+    assert {
+        (
+            "source",
+            cell.corruption,
+            cell.severity,
+            ShardSet.open(theirs.locations.shards("theirs", cell)).manifest.sha256,
+        )
+        for cell in (*CELLS, CLEAN)
+    } == set(evaluated)
     assert {
         "shards_match_manifest": {"SUCCEEDED"},
         "source_count_equals_manifest": {"SUCCEEDED"},
         "every_class_present": {"FAILED"},
     } == checks(theirs)
 
-    again = theirs.materialize(f"{MANIFESTS},theirs/transformed_shards/inverted", *RANGE)
+    again = theirs.materialize(MANIFESTS, *RANGE)
 
     assert 0 == again.returncode, again.stderr[-5000:]
     with open_metrics(theirs.locations.metrics) as connection:
-        assert [(6,)] == connection.execute("SELECT count(*) FROM shard_sets").fetchall()
+        assert [(3,)] == connection.execute("SELECT count(*) FROM shard_sets").fetchall()
 
 
 def checks(project: Project) -> dict[str, set[str]]:
@@ -158,13 +142,12 @@ def test_a_shard_replaced_after_adoption_is_noticed_and_adopted_by_the_next_run(
         writer.write({"__key__": "another", "jpg": jpeg(77), "cls": b"12"})
     gc.collect()
 
-    refused = theirs.materialize("theirs/evaluation/source,theirs/transformed_shards/inverted", "--partition", "fog|1")
+    refused = theirs.materialize("theirs/evaluation/source", "--partition", "fog|1")
     again = theirs.materialize(MANIFESTS, "--partition", "fog|1")
 
     assert refused.returncode != 0
     assert "00004.tar" in refused.stderr
     assert not list((theirs.locations.root / "theirs" / "results").rglob("evaluations"))
-    assert not theirs.locations.transformed("theirs", "inverted", CELLS[0]).exists()
     assert 0 == again.returncode, again.stderr[-3000:]
     after = ShardSet.open(theirs.locations.shards("theirs", CELLS[0])).manifest
     assert (8, 5) == (before.num_samples, after.num_samples)
@@ -188,10 +171,8 @@ def test_a_damaged_shard_is_named_and_no_manifest_of_it_appears(theirs: Project,
     ("old", "new", "named"),
     [
         ("image_size: 32", "image_size: 32\nshards: {num_shards: 2}", "shards is given"),
-        ("shards: inverted", "shards: small", "experiments.shrunk.shards is 'small'; expected one of inverted"),
-        ("  inverted: {", "  shards: {", "transforms.shards"),
-        ("users_functions:invert", "users_function:invert", "transforms.inverted.function: found no module"),
-        ("users_functions:invert", "invert", "transforms.inverted.function: found 'invert'; expected module:name"),
+        ("method: source}", "method: source, shards: small}", "unknown field shards"),
+        ("image_size: 32", "image_size: 32\ntransforms: {small: {resize: 16}}", "unknown field transforms"),
         ("kind: shards", "kind: folder", "shards is missing"),
     ],
 )

@@ -19,11 +19,7 @@ from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
-from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import read_manifest
-from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
 
@@ -297,31 +293,6 @@ def test_how_many_shards_there_are_decides_no_pixel(root: Root):
     root.evaluate()
 
     assert 0 == root.num_evaluated
-
-
-def test_a_transformed_set_follows_the_file(root: Root):
-    """Its own settings are compared, and those of the set that it was made from."""
-    content = {**CONTENT, "transforms": {"little": {"resize": 16}}}
-    benchmark = Benchmark.model_validate({**content, "name": "small", "experiments": {}})
-    for cell in benchmark.cells:
-        folder = root.locations.transformed("small", "little", cell)
-        transform_shard_set(
-            root.locations.shards("small", cell), folder, benchmark.transforms["little"], quiet_reporter,
-            belonging=expected_for_benchmark(benchmark, root.locations, cell),
-        )  # fmt: skip
-
-    def expected(**edits: object) -> None:
-        edited = Benchmark.model_validate({**content, **edits, "name": "small", "experiments": {}})
-        cell = edited.cells[0]
-        read_manifest(
-            root.locations.transformed("small", "little", cell),
-            expected_for_benchmark(edited, root.locations, cell, "little"),
-        )
-
-    expected()
-    for edit in ({"transforms": {"little": {"resize": 24}}}, SHARDS["resize"]):
-        with pytest.raises(ManifestError, match="found images with"):
-            expected(**edit)
 
 
 def test_results_stay_and_are_marked_where_the_file_is_gone_or_cannot_be_read(root: Root, before: Rows):

@@ -142,7 +142,7 @@ def test_an_image_of_another_size_is_refused(shard_set: ShardSet):
     """Batches have one size, and an image that has not is named."""
     with pytest.raises(StreamError, match="an image of 32x32 pixels; expected 64x64") as caught:
         list(stream(shard_set, image_size=64))
-    remedy = "set `image_size: 32`, or set `resize: 73` and `center_crop: 64` under shards or in a transform"
+    remedy = "set `image_size: 32`, or set `resize: 73` and `center_crop: 64` under shards"
     assert str(caught.value).endswith(remedy)
     assert "verify the shard set" not in str(caught.value)
 

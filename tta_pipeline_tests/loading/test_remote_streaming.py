@@ -418,7 +418,7 @@ def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_pa
 
 
 def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
-    """A set at URLs is not transformed."""
+    """A set at URLs is not split."""
     with pytest.raises(ManifestError, match="expected the shards themselves"):
         stored_images(adopt(f"{web.url}/set"))
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from tta_pipeline.benchmarks.shard_settings import Transform
 from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
 from tta_pipeline.extras.doctor.missing_checksums import check_shard_checksums
@@ -23,7 +22,6 @@ from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
-from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import verify_shard_sets
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
@@ -149,12 +147,11 @@ def test_the_doctor_names_sets_without_checksums(shard_set: ShardSet, tmp_path: 
     assert "tta-pipeline shards verify" in finding.advice
 
 
-@pytest.mark.parametrize("make", ["transform", "split", "read"])
+@pytest.mark.parametrize("make", ["split", "read"])
 def test_nothing_is_made_of_a_sample_that_was_changed(shard_set: ShardSet, tmp_path: Path, make: str):
-    """Neither another shard set, nor parts of it, nor what other loaders read; each names the sample."""
+    """Neither parts of the set, nor what other loaders read; each names the sample."""
     flip_sample(shard_set, 7)
     makers = {
-        "transform": lambda: transform_shard_set(shard_set.folder, tmp_path / "t", Transform(), lambda *_: QUIET),
         "split": lambda: list(split_shard_set(shard_set.folder, tmp_path / "t", 2, lambda *_: QUIET)),
         "read": lambda: list(read_stored_files(shard_set)),
     }

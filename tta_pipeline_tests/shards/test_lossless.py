@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.shard_settings import Transform
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import Encoding
@@ -25,7 +25,6 @@ from tta_pipeline.results.evaluation_record import FirstSamples
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
@@ -60,16 +59,21 @@ def source(folder: Path) -> GeneratedImages:
     )
 
 
-@pytest.fixture(scope="module")
-def shard_set(source: GeneratedImages, folder: Path) -> ShardSet:
-    """The shards of fog, which no test changes."""
+def sharded(source: GeneratedImages, folder: Path, settings: ShardSettings = LIMITS) -> ShardSet:
+    """Return the shards of fog that *settings* give."""
     conversion = Conversion(
         source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP,
-        settings=lambda _: LIMITS, folder=lambda _: folder / "shards", progress=lambda *_: QUIET,
+        settings=lambda _: settings, folder=lambda _: folder, progress=lambda *_: QUIET,
     )  # fmt: skip
     with conversion.session([CELL]) as session:
         convert(session.task(CELL), conversion.progress)
-    return publish_shard_set(folder / "shards", CLASS_MAP, QUIET).shard_set
+    return publish_shard_set(folder, CLASS_MAP, QUIET).shard_set
+
+
+@pytest.fixture(scope="module")
+def shard_set(source: GeneratedImages, folder: Path) -> ShardSet:
+    """The shards of fog, which no test changes."""
+    return sharded(source, folder / "shards")
 
 
 @pytest.fixture(scope="module")
@@ -139,24 +143,14 @@ def test_a_loader_of_image_files_is_not_given_arrays(shard_set: ShardSet, monkey
         pass
 
 
-def test_transforms_read_it(shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
-    """Sharded anew it is the same files, as tensors the same pixels, and cropped it has other ones."""
-    kept, tensors, cropped = (
-        transform_shard_set(shard_set.folder, tmp_path / name, Transform(**settings), lambda *_: QUIET)
-        for name, settings in (
-            ("kept", {"num_shards": 2}),
-            ("tensors", {"format": "tensor"}),
-            ("cropped", {"center_crop": 24}),
-        )
-    )
+def test_settings_that_change_images_read_it(source: GeneratedImages, tmp_path: Path, fog: dict[str, np.ndarray]):
+    """As tensors it has the same pixels, and cropped it has other ones."""
+    tensors = sharded(source, tmp_path / "tensors", LIMITS.model_copy(update={"format": "tensor"}))
+    cropped = sharded(source, tmp_path / "cropped", LIMITS.model_copy(update={"center_crop": 24}))
 
-    for made in (kept, tensors):
-        for key, pixels in streamed(made.published.shard_set).items():
-            np.testing.assert_array_equal(fog[key], pixels)
-    (batch,) = Stream(
-        shard_set=cropped.published.shard_set, order=stored_order(cropped.published.shard_set.index), batch_size=64,
-        image_size=24,
-    )  # fmt: skip
+    for key, pixels in streamed(tensors).items():
+        np.testing.assert_array_equal(fog[key], pixels)
+    (batch,) = Stream(shard_set=cropped, order=stored_order(cropped.index), batch_size=64, image_size=24)
     assert (20, 24, 24, 3) == batch.images.shape
 
 

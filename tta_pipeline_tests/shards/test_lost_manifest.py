@@ -40,14 +40,6 @@ def test_verify_counts_a_set_without_manifest(two_sets: Path, also_lost: list[st
     assert f"{two_sets}/fog/2/manifest.json cannot be read" in finished.stderr
 
 
-def test_transform_leaves_no_set_out(two_sets: Path, tmp_path: Path):
-    """It names the set, where half of the sets would look like all."""
-    finished = run("shards", "transform", two_sets, tmp_path / "out", "--center-crop", "16", "--jobs", "1")
-
-    assert 1 == finished.exit_code, finished.output
-    assert "fog/2/manifest.json cannot be read" in finished.stderr
-
-
 def test_what_a_process_is_still_writing_is_no_set(two_sets: Path):
     """The folder beside a set that another process writes, or left when it was killed, is not verified."""
     (two_sets / "fog" / "2").rename(two_sets / "fog" / f".unpublished-{'0' * 32}-2")

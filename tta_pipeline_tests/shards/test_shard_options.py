@@ -1,4 +1,4 @@
-"""Each option of the verbs `shards make` and `shards transform` does what it says."""
+"""Each option of the verb `shards make` does what it says."""
 
 import io
 from collections.abc import Iterator
@@ -59,19 +59,14 @@ def test_a_limit_of_samples_holds(tree: Path, tmp_path: Path):
     assert [1, 2, 2] == sorted(shard.num_samples for shard in shard_set.manifest.shards)
 
 
-@pytest.mark.parametrize("verb", ["make", "transform"])
-def test_the_quality_is_that_of_images_encoded_again(tree: Path, tmp_path: Path, verb: str):
+def test_the_quality_is_that_of_images_encoded_again(tree: Path, tmp_path: Path):
     """A lower one takes fewer bytes, and the manifest names it."""
-    sharded(tree, tmp_path / "first", "--num-shards", "1")
-    source = (tree,) if verb == "make" else (tmp_path / "first",)
-    more = ("--group-depth", "0", "--num-shards", "1") if verb == "make" else ()
-    found = {}
-    for quality in (20, 90):
-        output = tmp_path / str(quality)
-        assert (
-            0 == run("shards", verb, *source, output, "--center-crop", "24", "--quality", str(quality), *more).exit_code
-        )
-        found[quality] = ShardSet.open(output).manifest
+    found = {
+        quality: sharded(
+            tree, tmp_path / str(quality), "--num-shards", "1", "--center-crop", "24", "--quality", str(quality)
+        ).manifest
+        for quality in (20, 90)
+    }
 
     assert [20, 90] == [manifest.encoding.quality for manifest in found.values()]
     assert found[20].payload_bytes < found[90].payload_bytes
@@ -122,13 +117,11 @@ def test_the_ground_truth_names_files_by_their_numbers(tmp_path: Path):
     assert ["ant/test_002", "cat/test_001", "cat/test_003"] == sorted(shard_set.index.keys)
 
 
-def test_a_transform_adds_labels(tree: Path, tmp_path: Path):
+def test_labels_lie_beside_images(tree: Path, tmp_path: Path):
     """`--labels` puts a .cls and a .json member beside each image, which stays as it is."""
     before = sharded(tree, tmp_path / "first", "--num-shards", "1")
+    after = sharded(tree, tmp_path / "labelled", "--num-shards", "1", "--labels")
 
-    assert 0 == run("shards", "transform", tmp_path / "first", tmp_path / "labelled", "--labels").exit_code
-
-    after = ShardSet.open(tmp_path / "labelled")
     assert [*images(before)] == [*images(after)]
     assert {(32, 32)} == {Image.open(io.BytesIO(image)).size for image in images(after)}
     text = (after.folder / after.manifest.shards[0].name).read_bytes()

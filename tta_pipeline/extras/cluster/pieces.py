@@ -66,7 +66,7 @@ def join_pieces(benchmark: Benchmark, pieces: Sequence[Piece]) -> tuple[Piece, .
 
 def _join_ranges(benchmark: Benchmark, cells: Mapping[str, Cell], pieces: Sequence[Piece]) -> Iterator[Piece]:
     """Yield a piece for each range of the cells of *pieces*, whose stage and assets are equal."""
-    together = {cells[key]: None for piece in pieces for key in piece.keys}
+    together = {cells[key] for piece in pieces for key in piece.keys}
     times_s = [piece.expected_s for piece in pieces]
     of_a_cell_s = sum(each for each in times_s if each is not None) / len(together)
     for own in cell_ranges(benchmark, together):
@@ -74,7 +74,7 @@ def _join_ranges(benchmark: Benchmark, cells: Mapping[str, Cell], pieces: Sequen
         yield replace(pieces[0], keys=tuple(cell.key for cell in own), expected_s=expected_s)
 
 
-SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
+SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest")
 """Kinds of assets that produce a folder of shards with its manifest."""
 
 
@@ -84,7 +84,7 @@ class AssetName(NamedTuple):
     kind: str
     """Kind of the asset, such as `evaluation` or `shard_manifest`."""
     of: str
-    """Experiment, model or transform that the key names; empty: none."""
+    """Experiment or model that the key names; empty: none."""
     beside: Cell | None
     """The clean or the training set, if the asset belongs to one; None: it belongs to the partitions of its run."""
 

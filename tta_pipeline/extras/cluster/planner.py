@@ -54,7 +54,7 @@ class Planner:
         if not work:
             return ()
         return (
-            *self._shard_pieces(self._missing(work)),
+            *self._shard_pieces(self._cells_without_shards(work)),
             *self._training_pieces(work),
             *evaluation_pieces(
                 work,
@@ -131,9 +131,7 @@ class Planner:
         cell = beside or next((cell for cell in self.benchmark.cells if cell.key == key), None)
         if cell is None or kind not in SHARD_SET_KINDS:
             return False
-        name = self.benchmark.name
-        folder = self.locations.transformed(name, of, cell) if of else self.locations.shards(name, cell)
-        return self._has_manifest(folder, cell)
+        return self._has_shards(cell)
 
     def _drop_waiting(self, work: Sequence[Work], busy: AbstractSet[tuple[str, str]]) -> tuple[Work, ...]:
         """Return *work* without the parts that need shards or a model that pieces at the places *busy* are making.
@@ -141,14 +139,16 @@ class Planner:
         The reason: stages of one submission do not wait for stages of another.
         """
         made = {
-            cell for cell, assets in self._missing(work).items() if any(_place(cell, asset) in busy for asset in assets)
+            cell
+            for cell in self._cells_without_shards(work)
+            if any(_place(cell, asset) in busy for asset in self._assets_of_shards)
         }
         trained = {model for model in self._untrained if (self.benchmark.source_model_asset(model), "") in busy}
         ready = tuple(
             each
             for each in work
             if self.benchmark.experiments[each.experiment].model not in trained
-            and not any(cell in made for cell, _ in self._shard_sets_of(each))
+            and not made.intersection(self._cells_read_by(each))
         )
         if len(ready) < len(work):
             self.tell(
@@ -168,62 +168,48 @@ class Planner:
         for model in sorted(self._untrained & used):
             yield Piece(stage="training", assets=(self.benchmark.source_model_asset(model),))
 
-    def _shard_pieces(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[Piece]:
-        """Yield the pieces that make the *missing* assets of each cell.
+    @property
+    def _assets_of_shards(self) -> tuple[str, ...]:
+        """The assets that make the shards of a cell, in their order."""
+        return (*(["source_split"] if self.benchmark.is_drawn else []), "tar_shards", "shard_manifest")
+
+    def _shard_pieces(self, missing: Sequence[Cell]) -> Iterator[Piece]:
+        """Yield the pieces that make the shards of the cells *missing*.
 
         If the classes are not pinned yet, the first piece pins them, so it comes before the others.
         """
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
-            yield Piece(stage="sets", assets=tuple(_place(cell, asset)[0] for asset in missing[cell]))
+            yield Piece(stage="sets", assets=tuple(_place(cell, asset)[0] for asset in self._assets_of_shards))
         pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
-        left = {cell: missing[cell] for cell in missing if cell not in sets}
+        left = [cell for cell in missing if cell not in sets]
         for together in cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files):
             keys = tuple(cell.key for cell in together)
-            yield Piece(stage="sets" if pins_classes else "shards", assets=missing[together[0]], keys=keys)
+            yield Piece(stage="sets" if pins_classes else "shards", assets=self._assets_of_shards, keys=keys)
             pins_classes = False
 
-    def _missing(self, work: Iterable[Work]) -> dict[Cell, tuple[str, ...]]:
-        """Return the assets that make the missing shard sets that *work* reads, by cell, in the benchmark's order."""
-        needed: dict[Cell, dict[str, None]] = {}
-        for each in work:
-            for cell, transform in self._shard_sets_of(each):
-                needed.setdefault(cell, {})[transform] = None
-        order = {cell: position for position, cell in enumerate((CLEAN, TRAIN, *self.benchmark.cells))}
-        found = {
-            cell: tuple(self._missing_assets(cell, needed[cell])) for cell in sorted(needed, key=order.__getitem__)
-        }
-        return {cell: assets for cell, assets in found.items() if assets}
+    def _cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:
+        """Return the cells that *work* reads and whose shards are missing, in the benchmark's order."""
+        needed = {cell for each in work for cell in self._cells_read_by(each)}
+        every = (CLEAN, TRAIN, *self.benchmark.cells)
+        return tuple(cell for cell in every if cell in needed and not self._has_shards(cell))
 
-    def _shard_sets_of(self, work: Work) -> Iterator[tuple[Cell, str]]:
-        """Yield each shard set that *work* needs: its cell, and its transform or nothing."""
-        spec = self.benchmark.experiments[work.experiment]
-        yield from ((cell, spec.shards or "") for cell in work.cells)
+    def _cells_read_by(self, work: Work) -> Iterator[Cell]:
+        """Yield each cell whose shards *work* needs."""
+        yield from work.cells
         if self.benchmark.uses_clean_images(work.experiment):
-            yield CLEAN, ""
-        if spec.model in self._untrained:
-            yield from ((cell, "") for cell in self._training_cells)
+            yield CLEAN
+        if self.benchmark.experiments[work.experiment].model in self._untrained:
+            yield from self._training_cells
 
     @property
     def _training_cells(self) -> tuple[Cell, ...]:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
-    def _missing_assets(self, cell: Cell, transforms: Iterable[str]) -> Iterator[str]:
-        """Yield the missing assets of *cell*: those of its shard set if it is needed, and each of *transforms*."""
-        name = self.benchmark.name
-        left = [
-            transform
-            for transform in sorted(transforms)
-            if transform and not self._has_manifest(self.locations.transformed(name, transform, cell), cell, transform)
-        ]
-        if (left or "" in transforms) and not self._has_manifest(self.locations.shards(name, cell), cell):
-            yield from ("source_split",) if self.benchmark.is_drawn else ()
-            yield from ("tar_shards", "shard_manifest")
-        yield from (f"transformed_shards/{transform}" for transform in left)
-
-    def _has_manifest(self, folder: Path, cell: Cell, transform: str | None = None) -> bool:
+    def _has_shards(self, cell: Cell) -> bool:
+        folder = self.locations.shards(self.benchmark.name, cell)
         try:
-            read_manifest(folder, expected_for_benchmark(self.benchmark, self.locations, cell, transform))
+            read_manifest(folder, expected_for_benchmark(self.benchmark, self.locations, cell))
         except ManifestError:
             return False
         return True

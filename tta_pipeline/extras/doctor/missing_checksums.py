@@ -7,7 +7,7 @@ from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.locations import Locations
 
-_SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed/*/*/*/*")
+_SETS = ("*/shards/*/*", "*/shards/*/*/*")
 """Folders of shard sets; those of a benchmark with several shift sets lie one level deeper."""
 
 

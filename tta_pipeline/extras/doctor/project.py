@@ -26,7 +26,7 @@ _SETTLED_AFTER_S = 60.0  # writing such a file takes far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
     ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
-    "transformed/*/*", "transformed/*/*/*", "transformed/*/*/*/*", "results/*/*", "results/*/*/*", "results/*/*/*/*",
+    "results/*/*", "results/*/*/*", "results/*/*/*/*",
     "results/*/*/*/*/*", "states/*/*", "states/*/*/*",
 )  # fmt: skip
 """Folders below a benchmark's folder in which runs write temporary files; with several shift sets, they lie one level

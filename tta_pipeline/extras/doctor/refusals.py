@@ -6,7 +6,6 @@ from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
-from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note
@@ -18,17 +17,16 @@ from tta_pipeline.util.locations import Locations
 def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Finding]:
     """Yield what a run would refuse of the models, the code and the tunings of *experiments*.
 
-    Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods and of
-    transforms is imported. This imports torch.
+    Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods is
+    imported. This imports torch.
     """
     specs = {name: benchmark.experiments[name] for name in experiments}
     for model in dict.fromkeys(spec.model for spec in specs.values()):
-        sizes = {benchmark.image_size_of(name) for name, spec in specs.items() if spec.model == model}
-        if found := _problem_of_model(benchmark.models[model], benchmark, locations, image_sizes=sizes):
+        if found := _problem_of_model(benchmark.models[model], benchmark, locations):
             yield fault(benchmark.name, f"model {model}: {found}", "until then its experiments fail")
     for name, spec in specs.items():
         subject = f"{benchmark.name}/{name}"
-        if found := _problem_of_code(spec, benchmark):
+        if found := _problem_of_code(spec):
             yield fault(subject, found, "until then this experiment fails")
         try:
             resolve_experiment(benchmark, name, locations)
@@ -36,15 +34,12 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
             yield note(subject, _one_line(error), "until then this experiment fails")
 
 
-def _problem_of_model(
-    model: AnyModel, benchmark: Benchmark, locations: Locations, *, image_sizes: Collection[int]
-) -> str:
-    """Return why *model* cannot evaluate images of *image_sizes*; empty if it can, or if only a download would tell."""
+def _problem_of_model(model: AnyModel, benchmark: Benchmark, locations: Locations) -> str:
+    """Return why *model* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
     if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
         return "it is of timm, which is not installed; expected the package: pip install 'tta_pipeline[timm]'"
     try:
-        for size in image_sizes:
-            _load(model, num_classes=_num_classes(model, benchmark, locations), image_size=size)
+        _load(model, num_classes=_num_classes(model, benchmark, locations), image_size=benchmark.image_size)
     except PipelineError as error:
         return _one_line(error)
     return ""
@@ -72,15 +67,12 @@ def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
         load_pretrained_model(model.factory, model, num_classes=num_classes, image_size=image_size)
 
 
-def _problem_of_code(spec: Experiment, benchmark: Benchmark) -> str:
-    """Return why the code of a method or of a transform cannot be imported; empty if it can."""
+def _problem_of_code(spec: Experiment) -> str:
+    """Return why the code of a method cannot be imported; empty if it can."""
     from tta_pipeline.methods import import_implementation
 
-    transform = benchmark.transforms[spec.shards] if spec.shards else None
     try:
         import_implementation(spec.entry)
-        if transform is not None and transform.function is not None:
-            load_function(transform.function)
     except PipelineError as error:
         return _one_line(error)
     return ""

@@ -109,6 +109,6 @@ def _require_square_images(shard_set: ShardSet) -> int:
     if header.height != header.width:
         raise LoaderError(
             f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected square images "
-            "of one size: make such a set with `tta-pipeline shards transform`"
+            "of one size: make such a set with `tta-pipeline shards make`, --resize and --center-crop"
         )
     return header.height

@@ -176,7 +176,7 @@ def _make_result(
         subset_sha256=first.subset_sha256,
         seeds=tuple(sorted({row.seed for row in rows})),
         preprocessing=Preprocessing(
-            image_size=benchmark.image_size_of(results.experiment_name), mean=first.mean, std=first.std
+            image_size=benchmark.image_size, mean=first.mean, std=first.std
         ),
         precision=first.precision,
         compile=first.compile,

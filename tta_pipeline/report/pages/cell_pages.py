@@ -39,10 +39,7 @@ def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, report
     for results in read_cells(benchmark, locations):
         if not results.entries:
             continue
-        first = next(iter(results.first))
-        photographs = write_photographs(
-            results, folder / f"{results.name}.webp", image_size=benchmark.image_size_of(first)
-        )
+        photographs = write_photographs(results, folder / f"{results.name}.webp", image_size=benchmark.image_size)
         (folder / f"{results.name}.html").write_text(_render_cell(benchmark, results, photographs))
         gathered.add(results, photographs)
         progress.advance(1)
@@ -95,7 +92,7 @@ def _section(benchmark: Benchmark, results: CellResults, entry: Entry) -> Mappin
     return {
         "entry": entry,
         "num_entries": sum(each.experiment == entry.experiment for each in results.entries),
-        "confusions": confusions(entry, results.samples.get(entry.experiment), results.classes),
+        "confusions": confusions(entry, results),
         "command": _launch_command(benchmark, entry),
     }
 

@@ -49,14 +49,17 @@ class CellResults:
     """A cell with its recorded results."""
 
     cell: Cell
-    classes: Sequence[str]
-    """Names of the classes; empty without shards."""
-    samples: Mapping[str, CellSamples]
-    """The samples of each experiment whose shards exist; experiments that read the same shards share them."""
+    samples: CellSamples | None
+    """The samples of the cell; None if its shards are missing or damaged."""
     entries: Sequence[Entry]
     """Every experiment in every stream, in the order of the benchmark file."""
     severities: Sequence[int]
     """Other severities of the same corruption with results."""
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """Names of the classes; empty without shards."""
+        return self.samples.shard_set.manifest.classes if self.samples else ()
 
     @property
     def name(self) -> str:
@@ -92,8 +95,7 @@ def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResul
     for cell in (*benchmark.cells, CLEAN):
         if cell in places:
             others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
-            before = next(iter(found.samples.values()), None) if found else None
-            found = _read_cell(cell, all_results, places[cell], sorted(others), before)
+            found = _read_cell(cell, all_results, places[cell], sorted(others), found.samples if found else None)
             yield found
 
 
@@ -104,23 +106,17 @@ def _read_cell(
     severities: Sequence[int],
     before: CellSamples | None,
 ) -> CellResults:
-    by_folder: dict[object, CellSamples | None] = {}
-    samples: dict[str, CellSamples] = {}
+    samples = _open_samples(all_results[places[0][0]], cell, before)
     entries = []
     for name, unit, place in places:
         results = all_results[name]
-        folder = results.folder(cell)
-        if folder not in by_folder:
-            by_folder[folder] = _open_samples(results, cell, before)
-        opened = by_folder[folder]
-        if opened:
-            samples[name] = opened
         with suppress(RecordError):  # the first page names the records that were set aside
             entries.append(
-                Entry(experiment=name, unit=unit, row=results.row(place), judged=_judge_if_kept(results, place, opened))
+                Entry(
+                    experiment=name, unit=unit, row=results.row(place), judged=_judge_if_kept(results, place, samples)
+                )
             )
-    classes = next((each.shard_set.manifest.classes for each in samples.values()), ())
-    return CellResults(cell=cell, classes=classes, samples=samples, entries=entries, severities=severities)
+    return CellResults(cell=cell, samples=samples, entries=entries, severities=severities)
 
 
 def _open_samples(results: ExperimentResults, cell: Cell, before: CellSamples | None) -> CellSamples | None:
@@ -148,12 +144,12 @@ class Confusion:
     num_samples: int
 
 
-def confusions(entry: Entry, samples: CellSamples | None, classes: Sequence[str]) -> Sequence[Confusion]:
-    """Return the most frequent confusions of *entry*, in descending order of frequency."""
-    found = entry.judged
-    if found is None or samples is None:
+def confusions(entry: Entry, results: CellResults) -> Sequence[Confusion]:
+    """Return the most frequent confusions of *entry*, one of *results*, in descending order of frequency."""
+    found, classes = entry.judged, results.classes
+    if found is None or results.samples is None:
         return ()
-    labels = samples.shard_set.index.labels[found.positions[found.is_wrong]]
+    labels = results.samples.shard_set.index.labels[found.positions[found.is_wrong]]
     counts = Counter(zip(labels.tolist(), found.predictions[found.is_wrong].tolist(), strict=True))
     return [
         Confusion(label=classes[label], prediction=name_class(classes, prediction), num_samples=count)
@@ -254,8 +250,8 @@ def find_most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int6
 
 def largest_comparable_group(results: CellResults) -> Mapping[str, JudgedCell]:
     """Return the judged cells of the largest group of experiments that have the same samples, by experiment."""
-    groups: dict[tuple[str, str], dict[str, JudgedCell]] = {}
+    groups: dict[str, dict[str, JudgedCell]] = {}
     for name, entry in results.first.items():
         if found := entry.judged:
-            groups.setdefault((found.row.manifest_sha256, found.keys_sha256), {})[name] = found
+            groups.setdefault(found.keys_sha256, {})[name] = found
     return max(groups.values(), key=len, default={})

@@ -75,7 +75,6 @@ def _to_judged(entry: Entry) -> WrongSamples:
     assert found is not None
     row = entry.row
     return WrongSamples(
-        samples=f"{row.manifest_sha256} {found.keys_sha256}",
         images=found.keys_sha256,
         in_mean=row.in_mean is not False and row.corruption != CLEAN.corruption,
         is_wrong=found.is_wrong,

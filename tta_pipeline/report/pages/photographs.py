@@ -42,13 +42,13 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
         image_size: Height and width of the decoded images, in pixels.
     """
     positions, together = find_most_disputed(results, MAX_PHOTOGRAPHS), largest_comparable_group(results)
-    if not len(positions):
+    if results.samples is None or not len(positions):
         return ()
-    samples = results.samples[next(iter(together))]
-    index = samples.shard_set.index
+    shard_set = results.samples.shard_set
+    index = shard_set.index
     try:
         stream = Stream(
-            shard_set=samples.shard_set,
+            shard_set=shard_set,
             order=order_among(positions, index, stored_order),
             batch_size=len(positions),
             image_size=image_size,

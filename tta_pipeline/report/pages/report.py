@@ -550,7 +550,7 @@ def _write_samples(found: Findings, locations: Locations, folder: Path) -> First
 
 def _samples_of(results: ExperimentResults, cell: Cell) -> tuple[str, Sequence[ShownSample]]:
     evaluation = results.rows(cell)[0]
-    image_size = results.benchmark.image_size_of(results.experiment_name)
+    image_size = results.benchmark.image_size
     samples = first_samples(results.folder(cell), evaluation, image_size=image_size)
     return f"{cell.corruption}, error {format_value('error', evaluation.error)}", samples
 

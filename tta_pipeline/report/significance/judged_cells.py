@@ -28,10 +28,10 @@ class CellSamples:
 
     @classmethod
     def open(cls, results: ExperimentResults, cell: Cell, *, like: Self | None = None) -> Self:
-        """Read manifest and index of the shards of *cell* that the experiment of *results* reads.
+        """Read manifest and index of the shards of *cell*.
 
         Args:
-            results: The experiment.
+            results: An experiment of the benchmark.
             cell: The cell.
             like: Samples of another cell: if they have the same keys, as severities do, the sorting is theirs.
 
@@ -72,19 +72,18 @@ def recorded_places(results: ExperimentResults) -> Mapping[tuple[str, int, int, 
     return {(place.plan.key.key, place.plan.seed, place.segment.position, place.cell.key): place for place in places}
 
 
-def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples | None = None) -> JudgedCell:
+def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples) -> JudgedCell:
     """Return the wrong samples of *place*, after checking their number against the record.
 
     Args:
         results: The experiment.
         place: The cell, in one of its streams.
-        samples: The samples of the cell if already opened; None: they are opened here.
+        samples: The samples of the cell.
 
     Raises:
         RecordError, ManifestError: see `read_predictions`.
     """
     row = results.row(place)
-    samples = samples or CellSamples.open(results, place.cell)
     kept, index = read_predictions(results, place, row, samples.shard_set), samples.shard_set.index
     order = np.argsort(samples.rank[kept.positions], kind="stable")
     positions = kept.positions[order]

@@ -14,10 +14,9 @@ from tta_pipeline.report.significance.paired_tests import Estimate, estimate_mea
 class WrongSamples:
     """Samples of a cell in one stream, and which of them an experiment has wrong."""
 
-    samples: str
-    """Identity of the samples in their order: equal for two experiments that can be compared."""
     images: str
-    """Identity of the uncorrupted images: equal for all corruptions of the same images."""
+    """Identity of the uncorrupted images in their order: equal for two experiments that can be compared, and for all
+    corruptions of the same images."""
     in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
@@ -53,7 +52,7 @@ def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str
 
 
 def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pair:
-    common = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples]
+    common = [unit for unit in a if unit in b and a[unit].images == b[unit].images]
     differences = {unit: b[unit].is_wrong.astype(float) - a[unit].is_wrong for unit in common}
     only_a = [int((each < 0).sum()) for each in differences.values()]
     only_b = [int((each > 0).sum()) for each in differences.values()]

@@ -212,8 +212,7 @@ def pair_cells(
     pairs, classes, samples = [], tuple[str, ...](), None
     for place_a, place_b in common:
         samples = CellSamples.open(a, place_a.cell, like=samples)
-        same = samples if a.folder(place_a.cell) == b.folder(place_b.cell) else None
-        pairs.append(_make_pair(judge_cell(a, place_a, samples), judge_cell(b, place_b, same), samples))
+        pairs.append(_make_pair(judge_cell(a, place_a, samples), judge_cell(b, place_b, samples), samples))
         classes = samples.shard_set.manifest.classes
         progress.advance(1)
     return PairedCells(pairs=pairs, classes=classes, name=corruption or MEAN)
@@ -225,11 +224,11 @@ def _common_places(a: ExperimentResults, b: ExperimentResults) -> Sequence[tuple
 
 
 def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
-    if a.keys_sha256 != b.keys_sha256 or a.row.manifest_sha256 != b.row.manifest_sha256:
+    if a.keys_sha256 != b.keys_sha256:
         raise EvaluationError(
             f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
             f"{a.row.subset}), and {b.row.experiment} {len(b.is_wrong):,} ({b.row.subset}), which are not the same; "
-            "expected the same subset of one shard set: evaluate both on it"
+            "expected the same subset: evaluate both on it"
         )
     return _Pair(
         a=a.row,

@@ -170,7 +170,7 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         return
     shards = facts.pop("shards")
     yield "shard_sets", {**common, **facts}
-    identity = {name: facts[name] for name in ("benchmark", "shift_set", "shard_set", "corruption", "severity")}
+    identity = {name: facts[name] for name in ("benchmark", "shift_set", "corruption", "severity")}
     for shard in shards:
         yield "shards", {**identity, "sequence": record.sequence, **shard}
 

@@ -105,7 +105,6 @@ CREATE TABLE shard_sets (
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     benchmark VARCHAR NOT NULL,
     shift_set VARCHAR NOT NULL,
-    shard_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL CHECK (severity >= 0),
     source_kind VARCHAR NOT NULL,
@@ -126,14 +125,13 @@ CREATE TABLE shard_sets (
     read_back_wall_s DOUBLE NOT NULL CHECK (read_back_wall_s >= 0 AND isfinite(read_back_wall_s)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence)
+    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence)
 );
 COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of one cell and the cost of making it';
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set';
-COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first shard set; the first set is called shards';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
@@ -158,7 +156,6 @@ COMMENT ON COLUMN shard_sets.versions IS 'Versions of Python, platform, host and
 CREATE TABLE shards (
     benchmark VARCHAR NOT NULL,
     shift_set VARCHAR NOT NULL,
-    shard_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL CHECK (severity >= 0),
     sequence INTEGER NOT NULL CHECK (sequence > 0),
@@ -166,12 +163,11 @@ CREATE TABLE shards (
     num_samples BIGINT NOT NULL CHECK (num_samples > 0),
     shard_bytes BIGINT NOT NULL CHECK (shard_bytes > 0),
     sha256 VARCHAR NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence, name)
+    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence, name)
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
 COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set';
-COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
 COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shards.sequence IS 'As in shard_sets';

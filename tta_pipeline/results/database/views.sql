@@ -949,7 +949,7 @@ WITH stages AS (
         {'stage': 'read back', 's': read_back_wall_s, 'position': 2}
     ], recursive := TRUE)
     FROM (FROM shard_sets
-          QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, shard_set, corruption, severity ORDER BY sequence DESC) = 1)
+          QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, corruption, severity ORDER BY sequence DESC) = 1)
 )
 SELECT
     benchmark, shift_set, experiment, subset, stage,

@@ -176,20 +176,6 @@ def test_a_model_whose_training_images_are_gone_is_evaluated_as_it_is(finished):
     assert () == planned(finished)
 
 
-def test_a_transform_is_made_where_it_is_read(finished):
-    """Of a cell that has its first set, only the transform is made."""
-    experiments = yaml.safe_load(SMALL)["experiments"]
-    smaller = {**experiments["norm"], "shards": "small", "severities": [5]}
-    change(finished, experiments=experiments | {"norm_small": smaller}, transforms={"small": {"resize": 24}})
-
-    pieces = planned(finished)
-
-    fives = {cell.key for cell in SMALL_CELLS if cell.severity == 5}
-    assert {("transformed_shards/small", key) for key in fives} == places(pieces, "shards")
-    assert {("clean/transformed_shards/small", "")} == places(pieces, "sets")
-    assert {("evaluation/norm_small", key) for key in fives} | {("clean/evaluation/norm_small", "")} == places(pieces)
-
-
 def test_streams_are_pieces_of_their_own(finished):
     """One for each severity, and one for a stream over all."""
     experiments = yaml.safe_load(SMALL)["experiments"]

@@ -7,7 +7,7 @@ from tta_pipeline.report.significance.pairwise import WrongSamples, compare_pair
 
 def judged(*is_wrong: bool) -> WrongSamples:
     """Return a cell that enters the mean."""
-    return WrongSamples(samples="same", images="same", in_mean=True, is_wrong=np.array(is_wrong))
+    return WrongSamples(images="same", in_mean=True, is_wrong=np.array(is_wrong))
 
 
 def test_the_means_of_a_pair_are_over_the_cells_that_both_have():

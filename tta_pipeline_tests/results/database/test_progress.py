@@ -105,7 +105,7 @@ def test_a_stretch_that_is_hard_for_the_unadapted_model_too_is_no_collapse(
 
 
 def test_images_of_other_shards_are_not_the_same_images(tmp_path: Path, ask: Ask):
-    """Transformed shards have the keys of the others; then the mean of `source` over the cell counts."""
+    """Shards made again in another size have the same keys; `source` then counts by its mean over the cell."""
     record_segment(tmp_path, [200, 300], experiment="source", method="source", manifest_sha256="a" * 64)
     record_segment(tmp_path, [450, 50], experiment="dark", method="source", manifest_sha256="b" * 64)
     record_segment(tmp_path, [450, 450], manifest_sha256="a" * 64)
