@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
-from tta_pipeline.loading.baselines.baseline import read_stored_files
+from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.shards.shard_set import ShardSet
 
 

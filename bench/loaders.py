@@ -1,6 +1,6 @@
-"""The reader against third-party loaders, and against the limit: `python -m bench.loaders`.
+"""The reader against other loaders, and against the limit: `python -m bench.loaders`.
 
-Loaders that are not installed are left out: `pip install -e '.[loaders]'`, and FFmpeg for SPDL.
+Those of `bench.other_loaders` take part if their packages are installed.
 """
 
 import os
@@ -15,8 +15,9 @@ from rich.table import Table
 from bench import checksum_cost
 from bench.decode_limit import decoded_images_per_s
 from bench.figures import spread
+from bench.other_loaders import installed_loaders
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.extras.loader_bench.loaders import select_loaders
+from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings, measure
 from tta_pipeline.extras.loader_bench.prepared_data import PreparedData, generate_shards, prepared
 from tta_pipeline.loading.reader import Stream
@@ -29,6 +30,7 @@ FIRST_SYSTEM = "webdataset"
 WORKER_COUNTS = (1, 2, 4)
 """Numbers of workers to try for the first system; the best one counts."""
 LIMIT = "decoding in memory"
+COMPARED = {**LOADERS, **installed_loaders()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def main() -> None:
     for size, num_images, asked in ((64, 20_000, 11), (224, 6_000, 6)):
         settings = ShardSettings(num_shards=16)
         shards = generate_shards(root / f"loaders_{size}", num_images=num_images, image_size=size, settings=settings)
-        with prepared(shards, select_loaders()) as data:
+        with prepared(shards, COMPARED) as data:
             repeats = [_repeat(data) for _ in range(REPEATS)]
         _add_rows(table, repeats, size, asked_of_first_system=asked)
         with Workers(1) as workers:
@@ -61,10 +63,10 @@ def main() -> None:
 
 def _repeat(data: PreparedData) -> Repeat:
     """Measure each loader and the limit once, one after another."""
-    others = tuple(name for name in select_loaders() if name != FIRST_SYSTEM)
+    others = {name: loader for name, loader in COMPARED.items() if name != FIRST_SYSTEM}
     settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
     first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)
-    rows = (*measure(data, others, settings, say).rows, *measure(data, (FIRST_SYSTEM,), first, say).rows)
+    rows = (*measure(data, others, settings, say), *measure(data, {FIRST_SYSTEM: COMPARED[FIRST_SYSTEM]}, first, say))
     with Workers(1) as workers:
         limit = workers.submit(
             decoded_images_per_s,

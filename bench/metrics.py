@@ -68,9 +68,9 @@ SELECT
     [0.485, 0.456, 0.406] AS mean, [0.229, 0.224, 0.225] AS std, 'tent' AS method, 'reset_each_shift' AS protocol,
     'all' AS subset, 0 AS position, FALSE AS generated, sha256('f' || i % 37500) AS fingerprint,
     '{}' AS fingerprint_parts, '{}' AS config,
-    'imagenet_c' AS shift_set, 50000 AS num_images, 200 AS num_classes_found, 16 AS num_shards, 16 AS num_inodes,
+    'imagenet_c' AS shift_set, 50000 AS num_images, 200 AS num_classes_found, 16 AS num_shards,
     100000000 AS payload_bytes, 100000000 AS shard_bytes, 'permuted, seed 0' AS stored_order,
-    'stored' AS stream_order, 1000 AS num_predicted_classes, 'indexed' AS loader, 0.1 AS starved_s,
+    'stored' AS stream_order, 1000 AS num_predicted_classes, FALSE AS from_features, 0.1 AS starved_s,
     2 AS metrics_version, 50000 AS num_samples, 1 - num_correct / 50000 AS error,
     1 - num_correct_top5 / 50000 AS top5_error, 3 * random() AS nll, random() AS brier, random() AS ece,
     random() AS max_calibration_error, random() AS rms_calibration_error, random() AS adaptive_ece,
@@ -254,7 +254,7 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
     wall_s = waited_s + computed_s
     return asdict(
         Evaluation(
-            benchmark="imagenet_c", shift_set="imagenet_c", num_inodes=16, loader="indexed",
+            benchmark="imagenet_c", shift_set="imagenet_c", from_features=False,
             experiment=experiment, stream=f"{corruption}|{severity}", position=0,
             corruption=corruption, severity=severity, seed=0, subset="all", subset_sha256=None, model="resnet50",
             architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64,

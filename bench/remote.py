@@ -228,7 +228,7 @@ def _curl(url: str, root: Path) -> PassTimes:
 
 
 def _prepare_litdata(shard_set: ShardSet, folder: Path) -> None:
-    from tta_pipeline.loading.baselines.litdata_loader import LitdataLoader
+    from bench.other_loaders import LitdataLoader
 
     if not (folder / "index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)

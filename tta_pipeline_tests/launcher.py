@@ -54,8 +54,6 @@ _LIBRARIES = (
     "upath.core",
 )
 _PROJECT = "tta_pipeline"
-_AFTER_THE_FORK = f"{_PROJECT}.loading.baselines.litdata_loader"
-"""Tests put another package in place of the one that this module imports."""
 _HEADER_BYTES = 2**20
 
 
@@ -162,9 +160,8 @@ def _import_everything() -> None:
         with suppress(ImportError):
             import_module(library)
     for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
-        if module.name != _AFTER_THE_FORK:
-            with suppress(ImportError):
-                import_module(module.name)
+        with suppress(ImportError):
+            import_module(module.name)
 
 
 def _use_dagster_once() -> None:

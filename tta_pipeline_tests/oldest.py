@@ -18,7 +18,7 @@ _AT_LEAST = re.compile(r">=([0-9.]+)")
 
 
 def oldest_constraints() -> Iterator[str]:
-    """Yield `<name>==<version>` for each package in pyproject.toml, except the loaders."""
+    """Yield `<name>==<version>` for each package that users install, and for each of the tests' tools."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for requirement in (*project["dependencies"], *(each for extra in USERS_EXTRAS for each in extras[extra])):

@@ -60,12 +60,8 @@ def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-AT_SEAMS = (
-    "cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/",
-    "evaluation/sample_loaders.py",
-)  # fmt: skip
-"""Where imports wait inside functions: for a heavy package; in the doctor, since it reports on a broken one; in the
-loaders of samples for webdataset, which a machine may lack that does not read with it."""
+AT_SEAMS = ("cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/")
+"""Where imports wait inside functions: for a heavy package; in the doctor, since it reports on a broken one."""
 
 
 def test_imports_of_the_package_are_plain_inside_rooms():
@@ -169,10 +165,10 @@ def test_what_reads_results_needs_no_torch():
 
 
 def test_only_one_room_knows_kinds_of_devices():
-    """Another kind touches `evaluation/device/`; DALI, which is NVIDIA's, is asked for by its own name."""
+    """Another kind touches `evaluation/device/`."""
     known = re.compile(r"torch\.(cuda|xpu|mps|hip)\b|backends\.(cuda|cudnn|mps)|[\"'](cuda|xpu|mps|nccl)[\"']")
     package = DOCS.parent / "tta_pipeline"
-    exempt = {"evaluation/device/arithmetic.py", "evaluation/device/devices.py", "loading/baselines/dali_loader.py"}
+    exempt = {"evaluation/device/arithmetic.py", "evaluation/device/devices.py"}
 
     found = {
         str(path.relative_to(package))

@@ -52,7 +52,8 @@ def commands(text: str) -> list[str]:
 
 def parsed(command: str) -> tuple[click.Command, list[str]]:
     """Return the verb of a command that is typed, and its arguments."""
-    verb, arguments = main, shlex.split(command)[1:]
+    words, verb = shlex.split(command), main
+    arguments = words[words.index("tta-pipeline") + 1 :]  # `torchrun` may start it
     while isinstance(verb, Group):
         name, *arguments = arguments
         verb = verb.commands[name]

@@ -11,7 +11,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.errors import DataRootError, LoaderError
 from tta_pipeline.extras.doctor import examine
-from tta_pipeline.loading.baselines.webdataset_loader import WebDatasetLoader
+from tta_pipeline.extras.loader_bench.webdataset_loader import WebDatasetLoader
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
@@ -62,8 +62,7 @@ def test_webdataset_names_a_path_that_it_cannot_open(tmp_path: Path, write: Call
             iter(
                 WebDatasetLoader(
                     shard_set=shard_set, order=stored_order(shard_set.index), batch_size=4, image_size=32,
-                    folder=tmp_path,
-                    output="uint8",
+                    folder=tmp_path, num_threads=0, output="uint8",
                 )
             )
         )  # fmt: skip

@@ -14,7 +14,7 @@ from bench.gpu_day.passes import NOT_HERE, lease_device, median, shards_of
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.machine import default_decode_threads
-from tta_pipeline.loading.baselines.baseline import read_stored_files
+from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 
 
 def jpeg(plan: Plan) -> Iterator[Figure]:

@@ -140,7 +140,6 @@ class Benchmark(ConfigModel):
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
             )
-        yield from self._loader_problems(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.protocol.unknown is not None and experiment.protocol.unknown.source == self.name:
@@ -167,23 +166,6 @@ class Benchmark(ConfigModel):
             yield f"tuning.{name}.severities has {unknown}; expected some of {list(self.severities)}"
         for problem in grid_problems(tuning.grid, experiment):
             yield f"tuning.{name}.grid: {problem}"
-
-    def _loader_problems(self, experiment: Experiment, found: str) -> Iterator[str]:
-        """Yield messages, beginning with *found*, why *experiment*'s loader cannot read the other loaders' images."""
-        if experiment.loader == "webdataset" and self.source.is_remote:
-            yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
-        if experiment.loader != "imagefolder":
-            return
-        if not self.source.has_loose_files:
-            yield (
-                f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
-                "indexed or webdataset, or everything unpacked into folders, with kind folder"
-            )
-        if self.shards is not None and self.shards.changes_images:
-            yield (
-                f"{found}, but shards changes the images (format, resize, center_crop or function); expected loader "
-                "indexed or webdataset, since the loose files have other pixels"
-            )
 
     def _training_loader_problems(self) -> Iterator[str]:
         """Yield why the loader of a model's training cannot read the images of the other loaders."""

@@ -12,7 +12,6 @@ from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
 from tta_pipeline.util.identifiers import Name
 from tta_pipeline.util.validation_errors import mistakes, short_repr
 
-LoaderName = Literal["indexed", "imagefolder", "webdataset"]
 _MAX_SEEDS = 1_000
 SegmentOrder = SampleOrder | Literal["slow"]
 
@@ -39,10 +38,6 @@ class Experiment(ConfigModel):
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
     """Samples of each cell to evaluate; None: all."""
-    loader: LoaderName = "indexed"
-    """Loader of the samples: `indexed` reads the shards at the manifest's offsets; `webdataset` reads the shards front
-    to back, for streams in stored order; `imagefolder` reads the loose files that the shards were made of. Pixels and
-    order are the same; only the speed differs."""
     severities: tuple[int, ...] | None = None
     """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=MAX_BATCH_SIZE)
@@ -89,13 +84,7 @@ class Experiment(ConfigModel):
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
     @model_validator(mode="after")
-    def _can_be_read_in_order(self) -> "Experiment":
-        if self.loader == "webdataset" and (self.stream_order != "stored" or self.protocol.shift == "dynamic"):
-            raise ValueError(
-                f"found loader webdataset with samples in the order {self.stream_order} and shift "
-                f"{self.protocol.shift}; expected loader indexed or imagefolder, or order stored without seeds in "
-                "another shift than dynamic, since webdataset reads shards front to back"
-            )
+    def _has_a_list(self) -> "Experiment":
         if self.protocol.order == "listed" and (self.subset is None or self.subset.listed is None):
             raise ValueError(
                 "found order listed without a list; expected subset: {listed: FILE}, a file with one sample per line "
@@ -111,11 +100,6 @@ class Experiment(ConfigModel):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
-        if self.protocol.unknown is not None and self.loader != "indexed":
-            raise ValueError(
-                f"found loader {self.loader} with unknown images; expected loader indexed, since these images have "
-                "shards of their own"
-            )
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
                 raise ValueError(

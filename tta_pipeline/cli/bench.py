@@ -2,11 +2,11 @@
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -14,10 +14,27 @@ from tta_pipeline.cli.common import ignore_line, plain_errors, print_table, requ
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.processes import MAX_PROCESSES
 
+if TYPE_CHECKING:
+    from tta_pipeline.extras.loader_bench.forward_pass import ForwardRow
+    from tta_pipeline.extras.loader_bench.measure import LoaderRow
+
 _LOADER_COLUMNS = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
     "cpu_s_per_image", "mb_per_s", "peak_memory_mib", "base_memory_mib",
 )  # fmt: skip
+_FORWARD_COLUMNS = (
+    "loader", "shuffle", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "wall_s",
+    "time_to_first_batch_s", "first_batch_compute_s", "peak_memory_mib", "peak_cuda_gib",
+)  # fmt: skip
+
+
+def _of_torchrun(name: str, *, alone: int) -> int:
+    """Return the number that `torchrun` gave this process as variable *name*; *alone* without torchrun."""
+    return int(os.environ.get(name, alone))
+
+
+def _one_thread_per_core() -> list[int]:
+    return [max(1, len(os.sched_getaffinity(0)) // _of_torchrun("LOCAL_WORLD_SIZE", alone=1))]
 
 
 @click.command(
@@ -28,23 +45,31 @@ _LOADER_COLUMNS = (
         "tta-pipeline shards bench shards --batch-size 256 --repeats 5 --json",
         "tta-pipeline shards bench https://example.org/imagenet_c/fog/5 --loader indexed",
         "tta-pipeline shards bench --generate 6000 --image-size 224 --storage tensor",
+        "tta-pipeline shards bench shards/fog/5 --model torchvision:resnet50 --device cuda",
+        (
+            "torchrun --nproc-per-node 2 --no-python tta-pipeline shards bench shards/fog/5 --model timm:resnet18 "
+            "--threads 2"
+        ),
     ],
 )
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
-              help="Loader to measure; can be repeated. Default: every installed one of indexed, webdataset, tar, "
-              "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
+              help="Reader to measure: indexed, this project's own; webdataset; or imagefolder, loose files. Can be "
+              "repeated; default: all three.")  # fmt: skip
+@click.option("--model", help="Measure forward passes of this model: timm:<architecture>, torchvision:<architecture>, "
+              "<module>:<name> of your own, with random weights, or source_models/<model>.safetensors.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
 @click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MAX_PROCESSES),
               show_default="one for each core",
               help="Threads or worker processes; can be repeated: the fastest counts. 0: no read-ahead.",
-              default=[len(os.sched_getaffinity(0))])  # fmt: skip
+              default=_one_thread_per_core)  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
               help="Processes that each read one part; the longest time and the sum of samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
               help="Where images are normalised: as in each system's examples, on the host or the device.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="cpu, or the kind of the accelerator, such as cuda.")
+@click.option("--device", default="cpu", show_default=True, help="Of the normalisation and the model: cpu, or the "
+              "kind of the accelerator, such as cuda.")  # fmt: skip
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
 @click.option(
@@ -57,22 +82,30 @@ _LOADER_COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
 def bench(
-    *, location: str | None, loaders: tuple[str, ...], is_staged: bool, is_quiet: bool, as_json: bool, **options: Any
+    *,
+    location: str | None,
+    loaders: tuple[str, ...],
+    model: str | None,
+    is_staged: bool,
+    is_quiet: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    r"""Measure how fast loaders read shards, without a model.
+    r"""Measure how fast readers read shards, without a model or with one.
 
-    Each pass of each loader runs in its own process, and the loaders take turns. The figures are medians with their
-    range. If a loader itself fails, for example because it is only partly installed, its line says why it was not
-    measured. If --loader names it, the exit status is then 1.
+    Without a model, each pass of each reader runs in its own process. With --model, passes run in this process, or in
+    those of torchrun, of which each reads its share: a row has the samples and the memory of all, and the times of the
+    slowest. The readers take turns. The figures are medians with their range.
     """
     from dataclasses import asdict
 
     from tta_pipeline.errors import LoaderError
+    from tta_pipeline.extras.loader_bench.forward_pass import compare_forward
     from tta_pipeline.extras.loader_bench.loaders import select_loaders
     from tta_pipeline.extras.loader_bench.measure import Settings, compare
 
     try:
-        names = select_loaders(loaders)
+        chosen = select_loaders(loaders)
     except LoaderError as error:
         raise click.UsageError(str(error)) from None
     if location is not None:
@@ -80,18 +113,27 @@ def bench(
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
-    report = ignore_line if is_quiet else say
+    if model is None and _of_torchrun("WORLD_SIZE", alone=1) > 1:
+        raise click.UsageError("found torchrun without --model; expected --processes instead of torchrun")
+    if model is not None and (options["num_processes"] > 1 or options["normalization"] != "own"):
+        raise click.UsageError(
+            "found --processes or --normalization with --model; expected neither: the model normalises, and torchrun "
+            "starts processes"
+        )
+    is_first = _of_torchrun("RANK", alone=0) == 0
+    report = say if is_first and not is_quiet else ignore_line
+    rows: Sequence[LoaderRow | ForwardRow]
     with nullcontext(location) if location else _generated_shards(**generated, say=report) as shards:
-        found = compare(str(shards), names, Settings(**options), report, is_staged=is_staged)
-    rows = [{**asdict(row), "not_measured": None} for row in found.rows]
-    missing = [{"loader": name, "not_measured": reason} for name, reason in found.not_measured.items()]
+        if model is None:
+            rows = compare(str(shards), chosen, Settings(**options), report, is_staged=is_staged)
+        else:
+            rows = compare_forward(str(shards), model, chosen, Settings(**options), report, is_staged=is_staged)
+    if not is_first:
+        return
     if as_json:
-        click.echo(json.dumps([*rows, *missing], indent=1))
+        click.echo(json.dumps([asdict(row) for row in rows], indent=1))
     else:
-        _print_loaders(rows)
-        for each in missing:
-            click.echo(f"{each['loader']}  not measured: {each['not_measured']}")
-    sys.exit(1 if found.not_measured.keys() & set(loaders) else 0)
+        _print_rows(rows, _LOADER_COLUMNS if model is None else _FORWARD_COLUMNS)
 
 
 @contextmanager
@@ -110,9 +152,7 @@ def _generated_shards(
         )
 
 
-def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_rows(rows: Sequence["LoaderRow | ForwardRow"], columns: tuple[str, ...]) -> None:
     from tta_pipeline.report.tables import Table
 
-    print_table(
-        Table(columns=_LOADER_COLUMNS, rows=tuple(tuple(row[name] for name in _LOADER_COLUMNS) for row in rows))
-    )
+    print_table(Table(columns=columns, rows=tuple(attrgetter(*columns)(row) for row in rows)))

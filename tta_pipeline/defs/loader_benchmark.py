@@ -1,6 +1,6 @@
 """`<benchmark>/loader_benchmark`: how fast loaders read one cell's shards, without a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,7 @@ from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.util.partitions import Cell
 
 if TYPE_CHECKING:
-    from tta_pipeline.extras.loader_bench.measure import LoaderResults, Settings
+    from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings
 
 _SHOWN = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
@@ -25,7 +25,7 @@ _SHOWN = (
 class LoaderBenchmarkConfig(dg.Config):
     """Options of one run."""
 
-    loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
+    loaders: list[str] = Field(default=[], description="Names: indexed, webdataset, imagefolder; empty: all")
     batch_size: int = Field(default=64, ge=1)
     num_threads: list[int] = Field(
         default=[],
@@ -55,8 +55,8 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
         deps=[scope.key("shard_manifest")],
         kinds={"pytorch"},
         code_version="1",
-        description="Images/s, time to the first batch, CPU time and memory of this project's reader and of other "
-        "loaders over the same shards, without a model: one process for each pass, the loaders in turn.",
+        description="Images/s, time to the first batch, CPU time and memory of this project's reader, of webdataset "
+        "and of loose files over the same samples, without a model: one process for each pass, the loaders in turn.",
     )
     def asset(
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
@@ -83,9 +83,7 @@ def _measure(
 
     started_at = utc_now()
     folder = store.locations.shards(scope.benchmark.name, cell)
-    found = compare(str(folder), select_loaders(config.loaders), _settings(config), context.log.info)
-    for name, reason in found.not_measured.items():
-        context.log.warning(f"{name} was not measured: {reason}")
+    rows = compare(str(folder), select_loaders(config.loaders), _settings(config), context.log.info)
     metrics.record(
         scope.benchmark.name,
         kind="loader_benchmarks",
@@ -97,10 +95,10 @@ def _measure(
             "shift_set": scope.benchmark.shift_set.name,
             "corruption": cell.corruption,
             "severity": cell.severity,
-            "loaders": [asdict(row) for row in found.rows],
+            "loaders": [asdict(row) for row in rows],
         },
     )
-    return _report(found, data_version=f"{context.run.run_id}-{cell.key}")
+    return _report(rows, data_version=f"{context.run.run_id}-{cell.key}")
 
 
 def _settings(config: LoaderBenchmarkConfig) -> "Settings":
@@ -112,17 +110,15 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
     return Settings(**asked)
 
 
-def _report(found: "LoaderResults", *, data_version: str) -> PartitionReport:
+def _report(rows: "Sequence[LoaderRow]", *, data_version: str) -> PartitionReport:
     from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.tables import Table, as_markdown
     from tta_pipeline.report.time_figures import loader_bars
 
-    rows, not_measured = found
     fastest = max(rows, key=lambda row: row.images_per_s)
     table = Table(columns=_SHOWN, rows=tuple(attrgetter(*_SHOWN)(row) for row in rows))
     return PartitionReport(
-        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s"
-        + (f"; not measured: {', '.join(not_measured)}" if not_measured else ""),
+        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s",
         metadata={
             "num_samples": fastest.num_samples,
             "images_per_s": {row.loader: row.images_per_s for row in rows},

@@ -76,7 +76,7 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         **_subject_facts(subject, manifest),
         **_machine_facts(measurement),
         streams_per_device=_shared_streams(subject, measurement),
-        **_data_facts(opened, cell.number, cell.positions),
+        **_data_facts(opened, cell.number),
         **_metrics(cell, num_classes=len(manifest.classes)),
         **_label_free(own),
         probed=_probed_scores(own),
@@ -123,7 +123,7 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
     return {
         "frozen_layers": measurement.frozen_layers,
         "num_adapted_parameters": measurement.num_adapted_parameters,
-        "loader": measurement.loader,
+        "from_features": measurement.from_features,
         "pinned_memory": pins_memory(device),
         "load_average": measurement.load_average,
         "peak_cuda_gib": peak_memory_gib(device),
@@ -132,19 +132,14 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def _data_facts(opened: OpenStream, number: int, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Return the facts about the data of the opened set at position *number*, and about the order of its samples.
-
-    *positions*, shape (M,), are the positions of the samples that were read.
-    """
-    index = opened.joined.sets[number].index
+def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
+    """Return the facts about the data of the opened set at position *number*, and about the order of its samples."""
     manifest, stored = opened.manifests[number], opened.manifests[number].order
     return {
         "manifest_sha256": manifest.sha256,
         "num_images": manifest.num_samples,
-        "num_classes_found": len(np.unique(index.labels)),
+        "num_classes_found": len(np.unique(opened.joined.sets[number].index.labels)),
         "num_shards": len(manifest.shards),
-        "num_inodes": len(positions) if opened.loose_files else len(np.unique(index.shards[positions])),
         "payload_bytes": manifest.payload_bytes,
         "shard_bytes": manifest.shard_bytes,
         "stored_order": f"{stored.name}, seed {stored.seed}",

@@ -149,7 +149,7 @@ def evaluate(
             opened=opened,
             measured=measured,
             device=method.device,
-            loader="indexed",
+            from_features=False,
             frozen_layers=describe_frozen_layers(method),
             num_adapted_parameters=count_adapted_parameters(method),
             pipeline_setup_s=setup.wall_s,

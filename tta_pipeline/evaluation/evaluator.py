@@ -12,7 +12,7 @@ from tta_pipeline.evaluation.build_records import require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error
-from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, FeatureLoader
 from tta_pipeline.evaluation.feature_sharing import FeatureSharing, sharing_features
 from tta_pipeline.evaluation.machine import load_average
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
@@ -24,7 +24,6 @@ from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
 from tta_pipeline.evaluation.sample_loaders import SampleLoaders
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
-from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
@@ -87,7 +86,7 @@ class Evaluator:
         self._networks = NetworkMaker(model=model, device=device, compile=experiment.compile)
         self._device = device
         self._loaders = SampleLoaders(
-            experiment=experiment,
+            batch_size=experiment.batch_size,
             image_size=image_size,
             device=device,
             num_threads=num_threads,
@@ -167,8 +166,7 @@ class Evaluator:
             checkpoint: When and how to save finished parts; None: the stream is one part.
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or its loose file does not match the manifest.
-            ManifestError: a shard was changed while webdataset read it.
+            StreamError: a sample cannot be read or decoded.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
         driver, load = self._require_driver(), load_average()
@@ -191,13 +189,12 @@ class Evaluator:
                     stream = self._loaders.make(opened, order, part, features)
                 measured.append(self._measure_part(driver, stream, advance))
         whole = merge_parts(measured)
-        self._loaders.require_unchanged(opened, order)
         require_every_sample_once(whole.collected.samples.indices, opened)
         return Measurement(
             opened=opened,
             measured=whole,
             device=self._device,
-            loader=self._experiment.loader if features is None else "features",
+            from_features=features is not None,
             frozen_layers=describe_frozen_layers(driver.method),
             num_adapted_parameters=count_adapted_parameters(driver.method),
             pipeline_setup_s=setup.wall_s,
@@ -220,7 +217,7 @@ class Evaluator:
         return self._known_threshold
 
     def _measure_part(
-        self, driver: ProtocolDriver, stream: Stream | BatchLoader, advance: Callable[[int], None]
+        self, driver: ProtocolDriver, stream: Stream | FeatureLoader, advance: Callable[[int], None]
     ) -> MeasuredPass:
         return measure_pass(
             driver,

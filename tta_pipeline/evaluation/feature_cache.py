@@ -24,10 +24,11 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.evaluation.fingerprint import Fingerprint
-from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.reader import Batch
+from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.methods.features import find_classifier
 from tta_pipeline.methods.method import Method
 from tta_pipeline.results.records import software_versions
@@ -77,16 +78,21 @@ class FeatureCacheEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureLoader(BatchLoader):
+class FeatureLoader:
     """Batches of features in place of images, in stream order."""
 
+    shard_set: JoinedSets
+    order: StreamOrder
+    batch_size: int
     features: torch.Tensor = field(repr=False)
     """Features of the samples, (N, D) or (N, V, D), in stream order."""
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch, with features (B, D) or (B, V, D)."""
-        for number, features in enumerate(torch.split(self.features, self.batch_size)):
-            yield self.batch_at(number, features)
+        for start in range(0, len(self.order), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            indices = self.order.indices[part]
+            yield Batch(self.features[part], torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
 
 def find_head(method: Method) -> nn.Linear | None:

@@ -40,7 +40,7 @@ class FeatureSharing:
         arithmetic of the evaluation.
         """
         experiment = self.experiment
-        is_plain = ":" not in experiment.method and experiment.loader == "indexed" and experiment.compile == "off"
+        is_plain = ":" not in experiment.method and experiment.compile == "off"
         if not is_plain or not driver.gives_whole_batches or find_head(driver.method) is None:
             return None
         views = driver.method.views_read

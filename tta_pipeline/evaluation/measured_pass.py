@@ -8,11 +8,11 @@ import torch
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.memory import reset_peak_memory
+from tta_pipeline.evaluation.feature_cache import FeatureLoader
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import concatenate_scores
-from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.reader import Stream
 
 
@@ -48,8 +48,8 @@ class Measurement:
     measured: MeasuredPass
     device: torch.device
     """The device that computed."""
-    loader: str
-    """The loader of the samples, or `features` if they were read in place of images."""
+    from_features: bool
+    """Whether kept features were read in place of images."""
     frozen_layers: str | None
     """Description of the norm layers that the method left as they were; see `describe_frozen_layers`."""
     num_adapted_parameters: int | None
@@ -64,7 +64,7 @@ class Measurement:
 
 def measure_pass(
     driver: ProtocolDriver,
-    stream: Stream | BatchLoader,
+    stream: Stream | FeatureLoader,
     *,
     device: torch.device,
     precision: Precision,

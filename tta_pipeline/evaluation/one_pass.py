@@ -15,9 +15,9 @@ from tta_pipeline.evaluation.class_gaps import ClassGaps
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
 from tta_pipeline.evaluation.device.memory import find_fitting_batch_size, out_of_memory_error
+from tta_pipeline.evaluation.feature_cache import FeatureLoader
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import SampleScores, fetch_scores, score_samples
-from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
 
@@ -59,7 +59,7 @@ class Pass:
 
 def run_pass(
     driver: ProtocolDriver,
-    stream: Stream | BatchLoader,
+    stream: Stream | FeatureLoader,
     *,
     device: torch.device,
     precision: Precision,
@@ -89,7 +89,7 @@ def run_pass(
 
 
 def _batch_size_finder(
-    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
+    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | FeatureLoader, precision: Precision
 ) -> Callable[[], int]:
     """Return a function that finds a batch size that fits in memory, by trying smaller batches of *images*."""
 
@@ -114,7 +114,7 @@ class _Prediction(NamedTuple):
 
 
 def _predict(
-    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
+    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | FeatureLoader, precision: Precision
 ) -> _Prediction:
     """Return the prediction for *images* in pixels, or for features."""
     # Code is compiled for one shape, from which the last batch may differ.

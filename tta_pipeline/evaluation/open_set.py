@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from tta_pipeline.evaluation.device.arithmetic import Precision
+from tta_pipeline.evaluation.feature_cache import FeatureLoader
 from tta_pipeline.evaluation.one_pass import autocast
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import SampleScores
-from tta_pipeline.loading.batch_loader import BatchLoader
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
 
@@ -93,7 +93,7 @@ def open_set_columns(
 
 def threshold_of_clean(
     network: nn.Module,
-    stream: Stream | BatchLoader,
+    stream: Stream | FeatureLoader,
     driver: ProtocolDriver,
     *,
     device: torch.device,
@@ -109,7 +109,7 @@ def threshold_of_clean(
 
 def _clean_scores(
     network: nn.Module,
-    stream: Stream | BatchLoader,
+    stream: Stream | FeatureLoader,
     driver: ProtocolDriver,
     *,
     device: torch.device,

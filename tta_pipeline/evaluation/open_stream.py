@@ -10,11 +10,9 @@ import numpy as np
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
-from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.loading.subset import (
     draw_long_tail,
@@ -44,8 +42,6 @@ class OpenStream:
     order_name: SegmentOrder = "stored"
     """Name of the order within a segment."""
     staging_s: float = 0.0
-    loose_files: LooseFiles | None = None
-    """Loose files from which the samples are read; None: they are read from the shards."""
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -70,7 +66,6 @@ def open_stream(
     experiment: Experiment | None = None,
     seed: int = 0,
     staging_s: float = 0.0,
-    list_files: Callable[[Cell], Listing] | None = None,
 ) -> OpenStream:
     """Read the manifests and indices in *folders*, check the shards, and plan their stream.
 
@@ -82,22 +77,16 @@ def open_stream(
         experiment: Experiment that selects the samples and their order.
         seed: Seed of that order.
         staging_s: Seconds that copying the sets to *folders* took.
-        list_files: Function that lists the loose files of a cell, to read those; None: the shards are read.
 
     Raises:
         ManifestError: a manifest and its shards disagree, or the manifest belongs to another shard set.
-        SourceError: loose files cannot be listed.
-        StreamError: the subset names missing samples, cells lack images that the order needs, or a sample has no loose
-            file.
+        StreamError: the subset names missing samples, or cells lack images that the order needs.
     """
     with timed() as scan:
         sets = tuple(
             ShardSet.open(*place) for place in zip(folders, belonging or [ANYTHING] * len(folders), strict=True)
         )
-        opened = order_sets(
-            sets, subset=experiment.subset if experiment else None, experiment=experiment, seed=seed,
-            list_files=list_files,
-        )  # fmt: skip
+        opened = order_sets(sets, subset=experiment.subset if experiment else None, experiment=experiment, seed=seed)
     return replace(opened, metadata_scan_s=scan.wall_s, staging_s=staging_s)
 
 
@@ -107,12 +96,11 @@ def order_sets(
     subset: Subset | None,
     experiment: Experiment | None = None,
     seed: int = 0,
-    list_files: Callable[[Cell], Listing] | None = None,
 ) -> OpenStream:
     """Check *sets* and plan the stream of their *subset*; see `open_stream`.
 
     Raises:
-        ManifestError, SourceError, StreamError: see `open_stream`.
+        ManifestError, StreamError: see `open_stream`.
     """
     for shard_set in sets:
         shard_set.require_intact()
@@ -126,7 +114,6 @@ def order_sets(
             for shard_set, places in zip(sets, positions, strict=True)
         ),
         order_name=_order_name(experiment),
-        loose_files=list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets]),
     )
 
 

@@ -1,21 +1,17 @@
 """Segments of streams, opened in the background while the segment before is evaluated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
-from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.evaluation.unknown_images import add_unknown
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell
 
 
 class Step(NamedTuple):
@@ -57,7 +53,7 @@ class Prefetcher:
         """Yield the samples of *step*, and open the following segment; its errors are raised when its turn comes.
 
         Raises:
-            ManifestError, SourceError, StreamError: see `open_stream`.
+            ManifestError, StreamError: see `open_stream`.
         """
         opened, held = self._opening.pop(step).result() if step in self._opening else self._open(step)
         with held:
@@ -73,12 +69,11 @@ class Prefetcher:
         folders = [experiment.folder(cell) for cell in cells]
         unknown = [folder for cell in cells if (folder := experiment.unknown_folder(cell))]
         with ExitStack() as stack:
-            stage = None if self._list_files else self._stage
             seed = step.segment.order_seed(step.plan.seed)
             with timed() as staging:
-                if stage:
+                if self._stage:
                     folders, unknown = (
-                        [stack.enter_context(stage.shard_set(str(folder))).folder for folder in some]
+                        [stack.enter_context(self._stage.shard_set(str(folder))).folder for folder in some]
                         for some in (folders, unknown)
                     )
             opened = open_stream(
@@ -86,18 +81,10 @@ class Prefetcher:
                 belonging=[experiment.expected_shard_set(cell) for cell in cells],
                 experiment=spec,
                 seed=seed,
-                staging_s=staging.wall_s if stage else 0.0,
-                list_files=self._list_files,
+                staging_s=staging.wall_s if self._stage else 0.0,
             )
             if spec.protocol.unknown:
                 belonging = map(experiment.expected_unknown, cells)
                 sets = [ShardSet.open(*place) for place in zip(unknown, belonging, strict=True)]
                 opened = add_unknown(opened, sets, share=spec.protocol.unknown.share, seed=seed)
             return _HeldStream(opened, stack.pop_all())
-
-    @cached_property
-    def _list_files(self) -> Callable[[Cell], Listing] | None:
-        """Function that lists the loose files of a cell, if the experiment reads them; else None."""
-        if self._experiment.spec.loader != "imagefolder":
-            return None
-        return open_source(self._experiment.benchmark, self._experiment.locations).listing

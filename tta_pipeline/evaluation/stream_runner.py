@@ -81,7 +81,7 @@ class StreamRunner:
             return 0, []
         states, where = self._states(plan), f"position {{}} of {len(plan.segments)}"
         fingerprints = [each.sha256 for each in islice(self._inputs.fingerprints(plan), num_finished + 1)]
-        if self._has_checkpoints and (within := states.read_newest_within(fingerprints[num_finished], self._tell)):
+        if within := states.read_newest_within(fingerprints[num_finished], self._tell):
             state, done = within
             self._evaluator.load_state_dict(state)
             num_samples = sum(len(part.collected.samples.indices) for part in done)
@@ -129,13 +129,8 @@ class StreamRunner:
         self._recorder.record(step, results, started_at=started_at)
         states.keep_only(recent if goes_on else [])
 
-    def _make_checkpoint(self, plan: StreamPlan, present: Fingerprint, num_done: int) -> Checkpoint | None:
-        """Return the checkpoint inside the segment of *plan* that is *present*, *num_done* parts of which are done.
-
-        None: states are saved only after it.
-        """
-        if not self._has_checkpoints:
-            return None
+    def _make_checkpoint(self, plan: StreamPlan, present: Fingerprint, num_done: int) -> Checkpoint:
+        """Return the checkpoint inside the segment of *plan* that is *present*, *num_done* parts of which are done."""
         states, fingerprint = self._states(plan), present.sha256
         states.remove_within(fingerprint, after=num_done)
 
@@ -172,11 +167,6 @@ class StreamRunner:
 
     def _states(self, plan: StreamPlan) -> StreamStates:
         return StreamStates(folder=self._inputs.experiment.states_folder(plan))
-
-    @property
-    def _has_checkpoints(self) -> bool:
-        """Whether states are saved inside segments: loaders other than indexed cannot start in the middle."""
-        return self._inputs.experiment.spec.loader == "indexed"
 
     @cached_property
     def _evaluator(self) -> Evaluator:

@@ -43,7 +43,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
         height, width = out.shape[:2]
         raise WrongSizeError(
             f"an image of {header.height}x{header.width} pixels; expected {height}x{width}, the image_size of the "
-            f"benchmark file: {fitting_remedy(header.height, header.width, expected=min(height, width))}"
+            f"benchmark file: {_fitting_remedy(header.height, header.width, expected=min(height, width))}"
         )
     if header.encoding in ARRAYS:
         out[...] = read_array(data)
@@ -52,7 +52,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
         out[...] = np.asarray(decode_with_pillow(data))
 
 
-def fitting_remedy(height: int, width: int, *, expected: int) -> str:
+def _fitting_remedy(height: int, width: int, *, expected: int) -> str:
     """Return what the user can do with an image of *height* x *width* pixels where its sides are to be *expected*."""
     fitting = f"set `resize: {expected * 8 // 7}` and `center_crop: {expected}` under shards"
     return f"set `image_size: {height}`, or {fitting}" if height == width else fitting

@@ -98,8 +98,8 @@ ORDER BY started_at, experiment, conditions, run_id
 """
 
 LOADERS = """
-SELECT model, method, protocol, subset, experiment, loader, generated, num_cells, num_samples, images_per_s,
-       time_to_first_batch_s, data_wait_s, data_wait_share, num_inodes, error, same_predictions
+SELECT model, loader, num_samples, images_per_s, time_to_first_batch_s, data_wait_s, data_wait_share, num_inodes,
+       validation_error, same_weights
 FROM loader_comparison WHERE benchmark = ? AND shift_set = ?
 """
 

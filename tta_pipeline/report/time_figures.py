@@ -91,11 +91,9 @@ def throughput_dots(history: Table) -> Figure | None:
 
 
 def loader_comparison_bars(comparison: Table) -> Figure:
-    """Return the images/s of each loader with the same model, and the share of time spent waiting for the loader."""
-    trained = [f"training of {model}" for model in comparison.column("model")]
-    of_what = [name or training for name, training in zip(comparison.column("experiment"), trained, strict=True)]
-    columns = ("loader", "images_per_s", "data_wait_share")
-    rows = list(zip(of_what, *map(comparison.column, columns), strict=True))
+    """Return the images/s of the trainings by each loader, and the share of time spent waiting for the loader."""
+    columns = ("model", "loader", "images_per_s", "data_wait_share")
+    rows = list(zip(*map(comparison.column, columns), strict=True))
     names = [f"{name}: {_LOADERS[loader]}" for name, loader, _, _ in rows]
     colours = dict(zip(_LOADERS, pick_colours(len(_LOADERS)), strict=True))
     figure = Figure(figsize=(WIDTH_IN, 1.1 + 0.3 * len(rows)), layout="constrained")

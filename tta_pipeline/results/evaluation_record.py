@@ -302,9 +302,6 @@ class Evaluation:
         int, Column("Classes with at least one image in the shard set", sql="INTEGER", above=0)
     ]  # fmt: skip
     num_shards: Annotated[int, Column("Tar files of the shard set", sql="INTEGER", above=0)]
-    num_inodes: Annotated[
-        int, Column("Files that hold the evaluated samples, as the loader reads them: shards or loose files", above=0)
-    ]
     payload_bytes: Annotated[int, Column("Size of the shard set's image files", above=0)]
     shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
     stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
@@ -482,14 +479,12 @@ class Evaluation:
             choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
         ),
     ]  # fmt: skip
-    loader: Annotated[
-        str,
+    from_features: Annotated[
+        bool,
         Column(
-            "Loader of the samples; features if cached features replaced the images and the network before its "
-            "classifier",
-            choices=("indexed", "imagefolder", "webdataset", "features"), shown=True, alike=True,
+            "Whether kept features replaced the images and the network before its classifier", shown=True, alike=True
         ),
-    ]  # fmt: skip
+    ]
     pinned_memory: Annotated[bool, Column("Whether batches wait in pinned memory")]
     load_average: Annotated[
         float | None, Column("Load of the machine over the minute before the pass; NULL if not known", at_least=0)

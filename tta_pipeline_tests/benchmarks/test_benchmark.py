@@ -168,45 +168,6 @@ def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_p
     assert "mean.1 is" not in str(caught.value)
 
 
-FOLDERS = "{kind: folder, root: /data, clean: /data/clean}"
-CHECKPOINT = "{kind: torchvision, architecture: resnet18, weights: DEFAULT}"
-
-
-@pytest.mark.parametrize(
-    ("loader", "changes", "named"),
-    [
-        (
-            "imagefolder",
-            {FOLDERS: "{kind: archive, archives: [/data/noise.tar]}"},
-            ["source.kind 'archive'", "loader indexed"],
-        ),
-        ("imagefolder", {"/data/clean": "/data/clean.tar"}, ["no loose file for every image", "kind folder"]),
-        ("imagefolder", {"samples_per_shard: 60": "samples_per_shard: 60, resize: 24"}, ["shards changes the images"]),
-        (
-            "webdataset",
-            {FOLDERS: "{kind: shards, root: 'https://example.org/sets'}", "shards: {samples_per_shard: 60}\n": ""},
-            ["source.root is a URL", "fetch them"],
-        ),
-    ],
-)
-def test_a_loader_that_cannot_read_what_the_others_read_is_refused(
-    tmp_path: Path, loader: str, changes: dict[str, str], named: list[str]
-):
-    """With the experiment, what is in the way, and what to do; all else of the file is right."""
-    text = SMALL.replace("{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", FOLDERS)
-    text = text.replace("{kind: trained, epochs: 4, width: 8}", CHECKPOINT)
-    load_benchmark(written(tmp_path, text.replace("method: source}", f"method: source, loader: {loader}}}")))
-    for right, wrong in changes.items():
-        text = text.replace(right, wrong)
-    load_benchmark(written(tmp_path, text))
-
-    with pytest.raises(BenchmarkFileError) as caught:
-        load_benchmark(written(tmp_path, text.replace("method: source", f"loader: {loader}, method: source")))
-
-    message = str(caught.value)
-    assert all(part in message for part in [f"experiments.source.loader is {loader}", *named]), message
-
-
 @pytest.mark.parametrize(
     ("train", "more", "expected"),
     [

@@ -22,7 +22,7 @@ DEFAULTS = {
         "adaptation_budget_s": None,
         "predict_after_update": False,
     },
-    "subset": None, "loader": "indexed", "batch_size": 64, "precision": "fp32", "deterministic": False,
+    "subset": None, "batch_size": 64, "precision": "fp32", "deterministic": False,
     "compile": "off",
 }  # fmt: skip
 """Defaults of version 1."""

@@ -94,7 +94,6 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {shift: mixed, visits: 2}", ["visits 2 with shift mixed", "expected dynamic"]),
         ("protocol: {shift: dynamic, unknown: {source: a, share: 0.1}}", ["unknown with shift dynamic"]),
         ("protocol: {order: listed}", ["order listed without a list", "expected subset: {listed: FILE}"]),
-        ("protocol: dynamic, loader: webdataset", ["loader webdataset", "shift dynamic"]),
         ("seeds: [1, 1]", ["found seeds [1, 1]", "each once"]),
         ("seeds: {count: 0}", ["seeds", "found {'count': 0}", "expected a list of seeds, or {count: 100}"]),
         ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),

@@ -56,12 +56,12 @@ def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, tmp_path
     expected = {method: outcome(evaluated(evaluator(method), shard_set)) for method in READERS}
     for first in READERS:
         cells = empty_cells(tmp_path / first)
-        assert "indexed" == evaluated(with_features(cells, first), shard_set).loader
+        assert not evaluated(with_features(cells, first), shard_set).from_features
         assert 1 == len(files(cells))
 
         rows = {method: evaluated(with_features(cells, method), shard_set) for method in READERS}
 
-        assert {"features"} == {row.loader for row in rows.values()}
+        assert all(row.from_features for row in rows.values())
         assert expected == {method: outcome(row) for method, row in rows.items()}
 
 
@@ -96,7 +96,7 @@ def test_methods_for_a_clip_share_a_pass(shard_set: ShardSet, tmp_path: Path):
 
         rows = {method: evaluated(with_features(cells, method, make=small_clip), shard_set) for method in CLIP_READERS}
 
-        assert {"features"} == {row.loader for row in rows.values()}
+        assert all(row.from_features for row in rows.values())
         assert expected == {method: outcome(row) for method, row in rows.items()}
         assert 1 == len(files(cells))
 
@@ -120,7 +120,7 @@ def test_methods_with_the_same_crops_share_the_features_of_these(shard_set: Shar
             rows = streamed(cropping(method, cells=cells), shard_set)
 
             assert [outcome(row) for row in expected[method]] == [outcome(row) for row in rows]
-            assert "features" in {row.loader for row in rows}
+            assert any(row.from_features for row in rows)
         assert 2 == len(files(cells))
 
 
@@ -138,7 +138,7 @@ def test_features_of_other_crops_are_not_read(shard_set: ShardSet, cells: Decode
     other = cropping("mta", cells=cells, hyperparameters={"num_views": num_views})
     other.start(shard_set.manifest, seed=seed)
 
-    assert "indexed" == recorded(other, open_stream([shard_set.folder])).loader
+    assert not recorded(other, open_stream([shard_set.folder])).from_features
     assert 3 == len(files(cells))
 
 
@@ -170,7 +170,7 @@ def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: Dec
     opened = open_stream([shard_set.folder], experiment=other._experiment)
     row = recorded(other, opened)
 
-    assert "indexed" == row.loader
+    assert not row.from_features
     assert 2 == len(files(cells))
 
 
@@ -179,7 +179,7 @@ def test_methods_that_change_the_network_see_images(shard_set: ShardSet, cells: 
     """Nothing is kept of them, and nothing read."""
     evaluated(with_features(cells, "source"), shard_set)
 
-    assert "indexed" == evaluated(with_features(cells, method), shard_set).loader
+    assert not evaluated(with_features(cells, method), shard_set).from_features
     assert 1 == len(files(cells))
 
 
@@ -247,7 +247,7 @@ def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCache):
 
     row = evaluated(with_features(cells, "source"), shard_set)
 
-    assert "indexed" == row.loader
+    assert not row.from_features
     assert outcome(expected) == outcome(row)
     assert good == path.read_bytes()
 
@@ -256,7 +256,7 @@ def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Pa
     """The evaluation goes on without them."""
     cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=100)
 
-    assert "indexed" == evaluated(with_features(cells, "source"), shard_set).loader
+    assert not evaluated(with_features(cells, "source"), shard_set).from_features
     assert not files(cells)
 
 

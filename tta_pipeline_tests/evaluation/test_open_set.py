@@ -220,12 +220,12 @@ def test_a_method_may_have_a_score_of_its_own(both: Locations, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     "experiment",
-    [{"protocol": {"shift": "slow", "unknown": UNKNOWN}}, {"protocol": OPEN, "loader": "webdataset"},
+    [{"protocol": {"shift": "slow", "unknown": UNKNOWN}},
      {"protocol": {**OPEN, "unknown": {**UNKNOWN, "source": "small"}}},
      {"protocol": {**OPEN, "unknown": {**UNKNOWN, "share": 1}}}],
 )  # fmt: skip
 def test_impossible_streams_are_refused_with_the_file(both: Locations, experiment: dict):
-    """Of a slow stream, of another loader, of the benchmark itself, and of unknown images alone."""
+    """Of a slow stream, of the benchmark itself, and of unknown images alone."""
     with pytest.raises(ValidationError):
         results_of(both, **experiment)
 

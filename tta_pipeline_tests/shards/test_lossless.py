@@ -13,9 +13,7 @@ from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import Encoding
 from tta_pipeline.data.sources.generated_images import GeneratedImages
-from tta_pipeline.errors import LoaderError
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
-from tta_pipeline.extras.loader_bench.prepared_data import prepared
+from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -112,14 +110,10 @@ def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: 
         np.testing.assert_array_equal(fog[key], pixels)
 
 
-@pytest.mark.parametrize("name", select_loaders())
+@pytest.mark.parametrize("name", LOADERS)
 def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
-    """Those that read arrays; the others are refused before they begin."""
+    """Every pixel of every image."""
     kind = LOADERS[name].load()
-    if "tensor" not in kind.formats:
-        with pytest.raises(LoaderError, match="leave it out"), prepared(shard_set.folder, (name,)):
-            pass
-        return
     (tmp_path / "other").mkdir()
     kind.prepare(shard_set, tmp_path / "other")
     loader = kind(
@@ -130,17 +124,6 @@ def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: 
     for batch in loader:
         for image, index in zip(batch.images, batch.indices, strict=True):
             np.testing.assert_array_equal(fog[shard_set.index.keys[index]], image)
-
-
-def test_a_loader_of_image_files_is_not_given_arrays(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
-    """Shards keep the source's own files: what these are says the first of them, not the shards' format."""
-    monkeypatch.setattr(LOADERS["tar"].load(), "formats", ("raw",))
-
-    with (
-        pytest.raises(LoaderError, match=r"arrays as samples; loader 'tar' reads raw: leave it out"),
-        prepared(shard_set.folder, ("tar",)),
-    ):
-        pass
 
 
 def test_settings_that_change_images_read_it(source: GeneratedImages, tmp_path: Path, fog: dict[str, np.ndarray]):

@@ -67,11 +67,6 @@ class SourceSection(ConfigModel, ABC):
         return False
 
     @property
-    def has_loose_files(self) -> bool:
-        """Whether each image is a file of its own that stays where it is."""
-        return False
-
-    @property
     def has_loose_train(self) -> bool:
         """Whether each training image is a file of its own that stays where it is."""
         return not getattr(getattr(self, "train", None), "is_archive", True)

@@ -19,7 +19,6 @@ EXTRAS = {
     "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
     "ray": ("dagster-ray", "ray"),
-    "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
 }
 """The packages of each optional extra, as in pyproject.toml."""
 _USES = {
@@ -29,7 +28,6 @@ _USES = {
     "remote": "shard sets and records at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",
-    "loaders": "other loaders in shards bench",
 }
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200

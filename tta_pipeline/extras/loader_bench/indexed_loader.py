@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tta_pipeline.loading.baselines.baseline import Baseline
+from tta_pipeline.extras.loader_bench.baseline import Baseline
 from tta_pipeline.loading.reader import Batch, Stream
 
 

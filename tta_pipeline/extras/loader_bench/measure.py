@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from tta_pipeline.errors import LoaderError, PipelineError, WorkerError
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, describe_error
+from tta_pipeline.errors import LoaderError
+from tta_pipeline.extras.loader_bench.loaders import Loader
 from tta_pipeline.extras.loader_bench.prepared_data import PreparedData, prepared
 from tta_pipeline.extras.loader_bench.process_memory import watched
 from tta_pipeline.extras.loader_bench.timed_read import (
@@ -26,7 +26,6 @@ from tta_pipeline.loading.device import accelerator_kind
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.util.files import scratch_folder
 from tta_pipeline.util.processes import Workers
-from tta_pipeline.util.short_lists import abbreviate_list
 
 Result = TypeVar("Result")
 
@@ -50,7 +49,8 @@ class Settings:
 class LoaderConfig:
     """A loader with a number of threads."""
 
-    loader: str
+    name: str
+    loader: Loader
     num_threads: int
 
 
@@ -104,51 +104,40 @@ class LoaderRow:
     base_memory_mib: float
 
 
-class LoaderResults(NamedTuple):
-    """Rows of the measured loaders, and reasons for the others."""
-
-    rows: tuple[LoaderRow, ...]
-    not_measured: Mapping[str, str]
-    """Reason why a loader was not measured, by its name."""
-
-
 def compare(
     location: str,
-    loaders: Sequence[str],
+    loaders: Mapping[str, Loader],
     settings: Settings,
     report: Callable[[str], None],
     *,
     is_staged: bool = False,
-) -> LoaderResults:
+) -> tuple[LoaderRow, ...]:
     """Measure *loaders* in turn over the shard set at *location* and return a row for each, in their order.
-
-    A loader that itself fails, for example because it is only partly installed, is left out; the others are measured.
 
     Args:
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
-        loaders: Names of installed loaders.
+        loaders: Loaders by their names.
         settings: How to measure.
         report: Called with a line after every read.
         is_staged: Whether the shards are copied to node-local disk first, which is timed separately.
 
     Raises:
         ManifestError: the shards disagree with the manifest.
-        LoaderError: none of *loaders* can read this shard set here, or the device does not exist.
+        LoaderError: the images are not square, or the device does not exist.
         StreamError: a loader delivered other samples than the manifest names.
     """
     with (
-        _nearby(location, report, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
+        nearby(location, report, is_staged=is_staged) as (folder, staging_mb_per_s),
         prepared(folder, loaders, num_processes=settings.num_processes) as data,
     ):
-        found = measure(data, loaders, settings, report)
-    rows = tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in found.rows)
-    return LoaderResults(rows, found.not_measured)
+        rows = measure(data, loaders, settings, report)
+    return tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in rows)
 
 
 @contextmanager
-def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
-    """Yield the folder to read from, and the MB/s at which the shards were copied there."""
-    if not is_staged:
+def nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
+    """Yield the folder to read from, and the MB/s at which the shards were copied there; those at a URL always are."""
+    if not is_staged and "://" not in location:
         yield Path(location), None
         return
     with scratch_folder("loader-bench-stage") as root:
@@ -161,53 +150,42 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
             yield shard_set.folder, mb_per_s
 
 
+def require_device(device: str) -> None:
+    """Refuse a kind of device that this machine lacks.
+
+    Raises:
+        LoaderError: *device* is neither cpu nor the kind of this machine's accelerator.
+    """
+    found = ("cpu", accelerator_kind())
+    if device not in found:
+        raise LoaderError(f"device is {device!r}; expected one of {', '.join(dict.fromkeys(found))}")
+
+
 def measure(
-    data: PreparedData, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
-) -> LoaderResults:
+    data: PreparedData, loaders: Mapping[str, Loader], settings: Settings, report: Callable[[str], None]
+) -> tuple[LoaderRow, ...]:
     """Measure *loaders* as `compare` does, on prepared data.
 
     Raises:
-        LoaderError: the device does not exist, or no loader could be measured.
+        LoaderError: the device does not exist.
         StreamError: a loader delivered other samples than the manifest names.
     """
-    found = ("cpu", accelerator_kind())
-    if settings.device not in found:
-        raise LoaderError(f"device is {settings.device!r}; expected one of {', '.join(dict.fromkeys(found))}")
-    not_measured = {name: data.not_measured[name] for name in loaders if name in data.not_measured}
+    require_device(settings.device)
     configs = [
-        LoaderConfig(loader=name, num_threads=count)
-        for name in loaders
-        if name not in not_measured
+        LoaderConfig(name=name, loader=loader, num_threads=count)
+        for name, loader in loaders.items()
         for count in settings.num_threads
     ]
     measured: dict[LoaderConfig, list[Measurement]] = {config: [] for config in configs}
     turns = [config for _ in range(settings.repeats) for config in configs]
     for number, config in enumerate(turns, start=1):
-        if config.loader in not_measured:
-            continue
-        outcome = _try_to_measure(data, config, settings)
-        if isinstance(outcome, str):
-            not_measured[config.loader] = said = outcome
-        else:
-            measured[config].append(outcome)
-            said = f"{outcome.images_per_s:,.0f} images/s"
-        report(f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: {said}")
-    rows = tuple(_best_row(data, name, measured, settings) for name in loaders if name not in not_measured)
-    if not rows:
-        raise LoaderError(abbreviate_list(list(not_measured.values()), "; "))
-    return LoaderResults(rows, not_measured)
-
-
-def _try_to_measure(data: PreparedData, config: LoaderConfig, settings: Settings) -> Measurement | str:
-    """Measure once; if the loader itself fails, or its process ends, return the reason instead."""
-    try:
-        return _measure_once(data, config, settings)
-    except WorkerError as error:
-        return f"loader {config.loader!r}: {error}"
-    except PipelineError:
-        raise
-    except Exception as error:  # noqa: BLE001 - another library can raise anything
-        return f"loader {config.loader!r} raised {describe_error(error)}; expected every sample: leave it out"
+        outcome = _measure_once(data, config, settings)
+        measured[config].append(outcome)
+        report(
+            f"{number} of {len(turns)} passes: {config.name}, {config.num_threads} threads: "
+            f"{outcome.images_per_s:,.0f} images/s"
+        )
+    return tuple(_best_row(data, name, measured, settings) for name in loaders)
 
 
 def _measure_once(data: PreparedData, config: LoaderConfig, settings: Settings) -> Measurement:
@@ -229,9 +207,10 @@ def _measure_once(data: PreparedData, config: LoaderConfig, settings: Settings) 
 def _timed_read(data: PreparedData, index: int, config: LoaderConfig, settings: Settings) -> TimedRead:
     part = data.part_folders[index]
     return TimedRead(
+        name=config.name,
         loader=config.loader,
         shard_folder=part,
-        prepared_folder=data.prepared_folder(part, config.loader),
+        prepared_folder=data.prepared_folder(part, config.name),
         batch_size=settings.batch_size,
         image_size=data.image_size,
         num_threads=config.num_threads,
@@ -253,18 +232,18 @@ def _sum_parts(data: PreparedData, times: Sequence[ReadTimes], *, peak_mib: floa
 
 
 def _best_row(
-    data: PreparedData, loader: str, measured: Mapping[LoaderConfig, Sequence[Measurement]], settings: Settings
+    data: PreparedData, name: str, measured: Mapping[LoaderConfig, Sequence[Measurement]], settings: Settings
 ) -> LoaderRow:
-    """Return the row of the configuration of *loader* whose median speed is highest."""
-    own = [config for config in measured if config.loader == loader]
+    """Return the row of the configuration of loader *name* whose median speed is highest."""
+    own = [config for config in measured if config.name == name]
     best = max(own, key=lambda config: statistics.median(one.images_per_s for one in measured[config]))
     repeats = [asdict(one) for one in measured[best]]
     manifest = data.shard_set.manifest
     return LoaderRow(
-        loader=loader,
-        version=LOADERS[loader].version or "not installed",
+        loader=name,
+        version=best.loader.version,
         manifest_sha256=manifest.sha256,
-        output="uint8" if settings.normalization == "device" else LOADERS[loader].load().outputs[0],
+        output="uint8" if settings.normalization == "device" else best.loader.load().outputs[0],
         num_threads=best.num_threads,
         num_processes=len(data.part_folders),
         batch_size=settings.batch_size,

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.extras.loader_bench.loaders import LOADERS
-from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
+from tta_pipeline.extras.loader_bench.baseline import MEAN, STD, Baseline
+from tta_pipeline.extras.loader_bench.loaders import Loader
 from tta_pipeline.loading.device import as_floats, synchronize
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.loading.stream_order import StreamOrder, stored_order
@@ -29,7 +29,9 @@ Normalization = Literal["own", "host", "device"]
 class TimedRead:
     """A read to time, as plain values that can be sent to a process."""
 
-    loader: str
+    name: str
+    """Name of the loader."""
+    loader: Loader
     shard_folder: Path
     prepared_folder: Path
     """Folder with the form that the loader made of the shard set."""
@@ -57,7 +59,7 @@ def prepare_read(read: TimedRead) -> int:
     """Import the loader, open the manifest, and return the id of this process."""
     # A user who sets more workers than cores does so on purpose.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    LOADERS[read.loader].load()
+    read.loader.load()
     _open_shard_set(read.shard_folder)
     return os.getpid()
 
@@ -73,7 +75,7 @@ def warm_up(read: TimedRead) -> None:
     times = np.bincount(indices, minlength=expected)
     if len(indices) != expected or (times != 1).any():
         raise StreamError(
-            f"{read.shard_folder}: {read.loader} with {read.num_threads} threads delivered {len(indices)} samples, "
+            f"{read.shard_folder}: {read.name} with {read.num_threads} threads delivered {len(indices)} samples, "
             f"{np.count_nonzero(times)} of them different; expected the manifest's {expected}, each once: verify the "
             "shard set, and if it is intact, leave the loader out"
         )
@@ -102,7 +104,7 @@ def _batches(read: TimedRead) -> Iterator[Batch]:
 
 
 def _make_loader(read: TimedRead) -> Baseline:
-    loader = LOADERS[read.loader].load()
+    loader = read.loader.load()
     shard_set, order = _open_shard_set(read.shard_folder)
     return loader(
         shard_set=shard_set,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from tta_pipeline.extras.training.listed_files import ListedFiles
 from tta_pipeline.extras.training.random_draws import Hashes, key_hashes
 from tta_pipeline.extras.training.webdataset_input import read_by_webdataset
 from tta_pipeline.extras.training.worker_processes import read_by_processes
-from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
@@ -48,8 +48,8 @@ class TrainingInput:
     """Number of processes."""
     pin_memory: bool = False
     """Whether batches lie in pinned memory, from which a CUDA device copies asynchronously."""
-    loose: LooseFiles | None = None
-    """The files from which the shards were made, for the loader `imagefolder`."""
+    loose: tuple[Path, ...] | None = None
+    """File from which each sample was made, for the loader `imagefolder`."""
 
     def __post_init__(self) -> None:
         """Refuse settings under which the samples cannot be read, or divided over the processes."""

@@ -1,22 +1,43 @@
-"""Reads the loose files from which shards were made, and compares each with the manifest."""
+"""Finds and reads the loose files from which shards were made, and compares each with the manifest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
+
+
+def find_loose_files(shard_set: ShardSet, listing: Listing) -> tuple[Path, ...]:
+    """Return the file in *listing* of each sample of *shard_set*, in stored order.
+
+    Raises:
+        StreamError: a sample has no file of its name and size.
+    """
+    by_key = {sample_key(make_member_name(image.class_name, image.file_name)): image for image in listing.images}
+    found = []
+    for key, size_bytes in zip(shard_set.index.keys, shard_set.index.sizes.tolist(), strict=True):
+        image = by_key.get(key)
+        if image is None or image.offset is not None or image.size_bytes != size_bytes:
+            what = "no such file" if image is None else f"{image.path} of {image.size_bytes} bytes"
+            raise StreamError(
+                f"{listing.root}, sample {key}: found {what}; expected the loose file of {size_bytes} bytes that "
+                f"{shard_set.folder} was made of: materialize tar_shards again, or set loader to indexed"
+            )
+        found.append(Path(image.path))
+    return tuple(found)
 
 
 class ListedFiles:
     """Reads the samples of a shard set from the files from which it was made, one file for each image."""
 
-    def __init__(self, shard_set: ShardSet, loose: LooseFiles) -> None:
+    def __init__(self, shard_set: ShardSet, paths: Sequence[Path]) -> None:
         self._shard_set = shard_set
         self._check = shard_set.sample_check()
-        self._paths = [image.path for image in loose.images]
+        self._paths = paths
 
     def open(self, stack: ExitStack) -> None:
         """Do nothing: no file stays open."""
@@ -32,7 +53,7 @@ class ListedFiles:
         """
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             try:
-                data = Path(self._paths[index]).read_bytes()
+                data = self._paths[index].read_bytes()
             except OSError as error:
                 raise self.unreadable_error(index, f"a read error ({error.strerror})") from error
             if (found := self._check.digest(data)) != expected:

@@ -22,10 +22,10 @@ from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Weights
+from tta_pipeline.extras.training.listed_files import find_loose_files
 from tta_pipeline.extras.training.loop import Trained, Training
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.loose_files import LooseFiles
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
@@ -182,11 +182,11 @@ class SourceTraining:
             self._save(self._facts(shard_set, network, run), trained)
         checkpoints.remove()
 
-    def _loose_files(self, shard_set: ShardSet) -> LooseFiles | None:
+    def _loose_files(self, shard_set: ShardSet) -> tuple[Path, ...] | None:
         """Return the files from which *shard_set* was made, if the training reads them."""
         if self.settings.loader != "imagefolder":
             return None
-        return LooseFiles.of([(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))])
+        return find_loose_files(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
         """Return the images to learn from, and the images for validation or None.
@@ -298,7 +298,7 @@ class _Inputs:
     ranks: Ranks
     device: torch.device
 
-    def training(self, shard_set: ShardSet, loose: LooseFiles | None) -> TrainingInput:
+    def training(self, shard_set: ShardSet, loose: tuple[Path, ...] | None) -> TrainingInput:
         """Return the images to learn from, shuffled and augmented."""
         return self._input(shard_set, self.settings, self.ranks, loose)
 
@@ -311,7 +311,7 @@ class _Inputs:
         return self._input(shard_set, TrainingInputSettings(augmentation="none"), SINGLE_RANK)
 
     def _input(
-        self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks, loose: LooseFiles | None = None
+        self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks, loose: tuple[Path, ...] | None = None
     ) -> TrainingInput:
         return TrainingInput(
             shard_set=shard_set,

@@ -256,7 +256,7 @@ SECTIONS = (
         name="throughput",
         title="Throughput over runs",
         text="Median over the cells of each run, for the experiments that ran at least twice under equal conditions: "
-        "device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
+        "device, processor, cores, threads, batch size, precision, compile mode, kept features.",
         sql=queries.THROUGHPUT,
         has_table=False,
         draw=lambda _, table: throughput_dots(table),
@@ -264,9 +264,8 @@ SECTIONS = (
     ReportSection(
         name="loaders",
         title="Loose files or shards?",
-        text="Experiments, and trainings, that differ only in their loader, over the cells that all of them evaluated "
-        "under equal conditions. Whether the files were in the page cache is not known: the first loader to read them "
-        "may have warmed it for the next.",
+        text="Trainings that differ only in their loader, on the same machine. Whether the files were in the page "
+        "cache is not known: the first loader to read them may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
     ),

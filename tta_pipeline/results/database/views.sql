@@ -972,72 +972,28 @@ CREATE VIEW loader_comparison AS
 WITH known AS (
     SELECT
         *,
-        replace(conditions, 'loader ' || loader, '') AS other_conditions,
-        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
-        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null, "before": null}') AS setting
-    FROM evaluations
-    WHERE is_latest AND copied_from IS NULL AND loader <> 'features'
-),
-shared AS (
-    SELECT
-        *,
-        first_value(predictions_sha256) OVER (PARTITION BY benchmark, shift_set, other_parts, other_conditions, stream, position, corruption, severity
-            ORDER BY loader <> 'indexed', loader, experiment) AS expected_sha256
-    FROM known
-    QUALIFY
-        count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions) > 1
-        AND count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, other_parts, other_conditions, stream, position, corruption, severity)
-            = count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions)
+        -- Settings hold the recipe; the other columns are the data and the machine.
+        md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
+            num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS comparison
+    FROM training_runs
+    WHERE is_latest
 ),
 trainings AS (
     SELECT
         *,
-        first_value(weights_sha256) OVER (PARTITION BY everything_else ORDER BY loader <> 'indexed', loader, model) AS expected_sha256
-    FROM (
-        SELECT
-            *,
-            -- Settings hold the recipe; the other columns are the data and the machine.
-            md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
-                num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS everything_else
-        FROM training_runs
-        WHERE is_latest
-    )
-    QUALIFY count(DISTINCT loader) OVER (PARTITION BY everything_else) > 1
-),
-compared AS (
-    SELECT
-        md5(setting || other_conditions) AS comparison,
-        benchmark, shift_set, model, method, protocol, subset, experiment, loader,
-        count(*) AS num_cells,
-        sum(num_samples) AS num_samples,
-        sum(num_samples) / sum(wall_s) AS images_per_s,
-        avg(time_to_first_batch_s) AS time_to_first_batch_s,
-        sum(data_wait_s) AS data_wait_s,
-        sum(data_wait_s) / sum(wall_s) AS data_wait_share,
-        sum(num_inodes) AS num_inodes,
-        avg(error) AS error,
-        bool_and(predictions_sha256 = expected_sha256) AS same_predictions,
-        bool_or(generated) AS generated
-    FROM shared
-    GROUP BY benchmark, shift_set, model, method, protocol, subset, experiment, loader, setting, other_conditions
-    UNION ALL
-    SELECT
-        everything_else, benchmark, shift_set, model, NULL, NULL, NULL, NULL, loader, NULL,
-        num_samples * num_epochs_done, images_per_s, time_to_first_batch_s, data_wait_s,
-        data_wait_s * images_per_s / (num_samples * num_epochs_done),
-        num_inodes, validation_error, weights_sha256 = expected_sha256, NULL
-    FROM trainings
+        first_value(weights_sha256) OVER (PARTITION BY comparison ORDER BY loader <> 'indexed', loader, model) AS expected_sha256
+    FROM known
+    QUALIFY count(DISTINCT loader) OVER (PARTITION BY comparison) > 1
 )
-SELECT * EXCLUDE (comparison) FROM compared
-ORDER BY benchmark, shift_set, method IS NULL, subset, method, protocol, comparison, loader <> 'indexed', loader, model, experiment;
-COMMENT ON VIEW loader_comparison IS 'Experiments, and trainings, that differ only in their loader, under equal conditions and over the cells that every loader evaluated; whether the page cache was warm is not known';
-COMMENT ON COLUMN loader_comparison.experiment IS 'Name of the experiment; NULL for the training of the model';
-COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, over seeds and including clean images, that all of the loaders evaluated; NULL for a training';
-COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these segments, or of all epochs of a training';
-COMMENT ON COLUMN loader_comparison.images_per_s IS 'Samples / seconds, over these segments';
-COMMENT ON COLUMN loader_comparison.time_to_first_batch_s IS 'Mean over these segments of the seconds from the start of the pass until the first batch, including the start of worker processes if the loader has any';
-COMMENT ON COLUMN loader_comparison.data_wait_s IS 'Seconds of waiting for batches, over these segments';
+SELECT
+    benchmark, shift_set, model, loader,
+    num_samples * num_epochs_done AS num_samples,
+    images_per_s, time_to_first_batch_s, data_wait_s,
+    data_wait_s * images_per_s / (num_samples * num_epochs_done) AS data_wait_share,
+    num_inodes, validation_error, weights_sha256 = expected_sha256 AS same_weights
+FROM trainings
+ORDER BY benchmark, shift_set, comparison, loader <> 'indexed', loader, model;
+COMMENT ON VIEW loader_comparison IS 'Trainings that differ only in their loader, on the same machine; whether the page cache was warm is not known';
+COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of all epochs';
 COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
-COMMENT ON COLUMN loader_comparison.num_inodes IS 'Files that hold the samples: shards, or loose files';
-COMMENT ON COLUMN loader_comparison.error IS 'Mean over these segments of the top-1 error in [0, 1]; the validation error of a training';
-COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether all predicted labels, or the weights of a training, equal those with the loader indexed, or with the first loader if indexed is missing';
+COMMENT ON COLUMN loader_comparison.same_weights IS 'Whether the weights equal those with the loader indexed, or with the first loader if indexed is missing';

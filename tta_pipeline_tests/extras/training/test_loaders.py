@@ -8,20 +8,23 @@ import torch
 
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.extras.training.listed_files import find_loose_files
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.extras.training.test_input import assert_same, by_key, opened, read
 from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 
 
 @pytest.fixture
-def loose(shard_set: ShardSet, tree: FolderTree) -> LooseFiles:
+def loose(shard_set: ShardSet, tree: FolderTree) -> tuple[Path, ...]:
     """The files that the shards were made of."""
-    return LooseFiles.of([(shard_set, tree.listing(CELL))])
+    return find_loose_files(shard_set, tree.listing(CELL))
 
 
 @pytest.mark.parametrize(("augmentation", "num_threads"), [("none", 0), ("simple", 0), ("full", 0), ("full", 2)])
-def test_loose_files_give_the_same_batches(shard_set: ShardSet, loose: LooseFiles, augmentation: str, num_threads: int):
+def test_loose_files_give_the_same_batches(
+    shard_set: ShardSet, loose: tuple[Path, ...], augmentation: str, num_threads: int
+):
     """The same pixels in the same order as from shards, bit for bit, and the global generator is left alone."""
     settings = {"augmentation": augmentation}
     theirs = opened(shard_set, settings={**settings, "loader": "imagefolder"}, loose=loose, num_threads=num_threads)
@@ -69,7 +72,7 @@ def test_webdataset_draws_shards_for_each_rank(shard_set: ShardSet):
 
 
 @pytest.mark.parametrize("operation", ["randaugment", "augmix"])
-def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loose: LooseFiles, operation: str):
+def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loose: tuple[Path, ...], operation: str):
     """Whatever the number of processes, ranks and loaders, and the global generator is left alone."""
     settings = {operation: {}}
     state = torch.get_rng_state()
@@ -84,10 +87,10 @@ def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loo
     assert sum(np.array_equal(plain[key], image) for key, image in by_key(alone).items()) < 10
 
 
-def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: LooseFiles):
+def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: tuple[Path, ...]):
     """Whether it is damaged in a shard or in a loose file."""
     flip_sample(shard_set, 7)
-    path = Path(loose.images[7].path)
+    path = loose[7]
     flip(path, 300)
 
     with pytest.raises(StreamError, match=rf"{path}: found other bytes"):
@@ -98,15 +101,27 @@ def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: L
         read(opened(shard_set, settings={"augmix": {}}))
 
 
-def test_loose_files_that_are_not_there_are_named(shard_set: ShardSet, loose: LooseFiles):
+def test_loose_files_that_are_not_there_are_named(shard_set: ShardSet, loose: tuple[Path, ...]):
     """One of them, or all."""
     settings = {"loader": "imagefolder"}
     with pytest.raises(StreamError, match="comes without loose files"):
         opened(shard_set, settings=settings)
 
-    Path(loose.images[3].path).unlink()
-    with pytest.raises(StreamError, match=rf"{loose.images[3].path}: found a read error"):
+    loose[3].unlink()
+    with pytest.raises(StreamError, match=rf"{loose[3]}: found a read error"):
         read(opened(shard_set, settings=settings, loose=loose))
+
+
+def test_a_sample_without_its_loose_file_is_refused_before_the_training(shard_set: ShardSet, tree: FolderTree):
+    """A file that is gone, or has another size, is named when the files are listed."""
+    path = tree.folder(CELL) / f"{shard_set.index.keys[3]}.JPEG"
+    path.unlink()
+    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[3]}: found no such file"):
+        find_loose_files(shard_set, tree.listing(CELL))
+
+    path.write_bytes(jpeg(1, size=64))
+    with pytest.raises(StreamError, match=r"found .* bytes; expected the loose file of \d+ bytes"):
+        find_loose_files(shard_set, tree.listing(CELL))
 
 
 def test_webdataset_is_refused_where_processes_would_get_different_numbers(shard_set: ShardSet):

@@ -1,6 +1,5 @@
 """The views answer what their comments say, and never put together what does not belong together."""
 
-import hashlib
 import json
 import math
 from pathlib import Path
@@ -364,7 +363,7 @@ OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 80},
     "precision": {"precision": "bf16"},
     "compile": {"compile": "default"},
-    "loader": {"loader": "imagefolder"},
+    "from_features": {"from_features": True},
 }
 
 
@@ -500,62 +499,8 @@ def test_published_means_stand_beside_the_same_sets(locations: Locations, ask: A
     )
 
 
-def record_by_loader(
-    locations: Locations, loader: str, *, severity: int = 5, lr: float = 0.1, seed: int = 0, **changes: Any
-) -> None:
-    """Record an evaluation by an experiment called as its loader, whose fingerprint has what decides it."""
-    settings = {"batch_size": 40, "seed": seed, **({} if loader == "indexed" else {"loader": loader})}
-    parts = {"settings": settings, "method": {"lr": lr}, "data": [[f"fog|{severity}", str(severity)]]}
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    record(
-        locations, fingerprint_parts=text, fingerprint=hashlib.sha256(text.encode()).hexdigest(), severity=severity,
-        seed=seed, **{"experiment": loader, "loader": loader, **changes},
-    )  # fmt: skip
-
-
-def test_loaders_are_compared_over_the_cells_that_all_have(locations: Locations, ask: Ask):
-    """Sums over these cells and seeds, the shares of their time, and whether the predictions are the same."""
-    for severity, speed in ((1, 100.0), (5, 50.0)):
-        record_by_loader(locations, "indexed", severity=severity, images_per_s=speed, num_inodes=3, error=0.25)
-        record_by_loader(locations, "imagefolder", severity=severity, images_per_s=speed / 2, num_inodes=80, error=0.25)
-    record_by_loader(locations, "indexed", severity=3, images_per_s=1000.0)
-
-    rows = ask("SELECT experiment, loader, num_cells, num_samples, images_per_s, data_wait_s, data_wait_share, "
-               "num_inodes, error, same_predictions FROM loader_comparison")  # fmt: skip
-
-    assert [
-        ("indexed", "indexed", 2, 160, pytest.approx(160 / 2.4), pytest.approx(0.4), pytest.approx(0.4 / 2.4), 6, 0.25,
-         True),
-        ("imagefolder", "imagefolder", 2, 160, pytest.approx(160 / 4.8), pytest.approx(0.4), pytest.approx(0.4 / 4.8),
-         160, 0.25, True),
-    ] == rows  # fmt: skip
-
-
-def test_only_what_differs_in_the_loader_alone_is_compared(locations: Locations, ask: Ask):
-    """Another hyperparameter, other conditions, another seed or another cell are no comparison."""
-    record_by_loader(locations, "indexed")
-    record_by_loader(locations, "imagefolder", lr=0.2)
-    record_by_loader(locations, "imagefolder", experiment="threads", decode_threads=16)
-    record_by_loader(locations, "imagefolder", experiment="seed", seed=1)
-    record_by_loader(locations, "imagefolder", experiment="cell", severity=1)
-    record_by_loader(locations, "indexed", experiment="same_loader")
-
-    assert not ask("FROM loader_comparison")
-
-
-def test_other_predictions_of_a_loader_are_told(locations: Locations, ask: Ask):
-    """Of the loader whose predictions are not those of `indexed`."""
-    record_by_loader(locations, "indexed")
-    record_by_loader(locations, "imagefolder", predictions_sha256="0" * 64)
-    record_by_loader(locations, "webdataset")
-
-    assert [("indexed", True), ("imagefolder", False), ("webdataset", True)] == ask(
-        "SELECT loader, same_predictions FROM loader_comparison"
-    )
-
-
 def test_trainings_are_compared_by_loader(locations: Locations, ask: Ask):
-    """Where models differ in their loader alone: the same recipe, images and machine; `error` is the validation's."""
+    """Where models differ in their loader alone: the same recipe, images and machine."""
     for model, loader, changes in (
         ("cnn", "indexed", {}),
         ("loose", "imagefolder", {"num_inodes": 1000, "weights_sha256": "b" * 64}),
@@ -566,11 +511,11 @@ def test_trainings_are_compared_by_loader(locations: Locations, ask: Ask):
         run = training_run(**{"model": model, "loader": loader, "settings": settings, **changes})
         record_training(locations, run)
 
-    rows = ask("SELECT model, experiment, loader, num_samples, images_per_s, time_to_first_batch_s, data_wait_s, "
-               "data_wait_share, num_inodes, error, same_predictions FROM loader_comparison")  # fmt: skip
+    rows = ask("SELECT model, loader, num_samples, images_per_s, time_to_first_batch_s, data_wait_s, "
+               "data_wait_share, num_inodes, validation_error, same_weights FROM loader_comparison")  # fmt: skip
 
     times = (3000, 100.0, 0.2, 1.5, pytest.approx(1.5 / 30))
     assert [
-        ("cnn", None, "indexed", *times, 4, 0.375, True),
-        ("loose", None, "imagefolder", *times, 1000, 0.375, False),
+        ("cnn", "indexed", *times, 4, 0.375, True),
+        ("loose", "imagefolder", *times, 1000, 0.375, False),
     ] == rows

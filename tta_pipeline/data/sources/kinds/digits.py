@@ -73,11 +73,6 @@ class DigitsSource(GeneratedSection):
         return True
 
     @property
-    def has_loose_files(self) -> bool:
-        """Whether each image is a file: always, since the digits are generated into folders."""
-        return True
-
-    @property
     def has_loose_train(self) -> bool:
         """Whether each training image is a file: always."""
         return True

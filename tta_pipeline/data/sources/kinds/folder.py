@@ -43,11 +43,6 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
     train: Clean | None = None
     """The images to train source models on."""
 
-    @property
-    def has_loose_files(self) -> bool:
-        """Whether each image is a file of its own: false if the clean images are in an archive."""
-        return self.clean is None or not self.clean.is_archive
-
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
         return add_clean_and_train(self._images(at), at, clean=self.clean, train=self.train)

@@ -1,8 +1,8 @@
-"""Base class of the loaders in the comparison, and their common functions."""
+"""Base class of the loaders that are compared, and their common functions."""
 
-import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from tta_pipeline.data.images import decode_with_pillow, read_array
-from tta_pipeline.loading.batch_loader import BatchLoader
+from tta_pipeline.loading.dataset import open_shards
+from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.reader import Batch
+from tta_pipeline.loading.stream_order import StreamOrder
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 
@@ -26,24 +29,53 @@ _ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(BatchLoader):
-    """A loader in the comparison, over the files that `prepare` made from one shard set."""
+class Baseline(ABC):
+    """A loader in the comparison, over the files that `prepare` made from one shard set.
+
+    It reads every sample once, in batches that are all full except the last.
+    """
 
     shard_set: ShardSet
+    order: StreamOrder
+    """Order of all samples; a system with its own order ignores it."""
     folder: Path
     """Folder that `prepare` wrote."""
+    batch_size: int
+    image_size: int
+    """Height and width of every image in pixels."""
+    num_threads: int
+    """Number of worker processes or threads, as the system has them; 0: the consumer decodes, if the system can."""
     output: Output
     """Content of the batches, one of `outputs`."""
+    pin_memory: bool = field(default_factory=pins_memory)
+    """Whether batches are in pinned memory, from which a device copies by itself."""
 
     outputs: ClassVar[Sequence[Output]]
     """Outputs that the system can deliver; the first is the one in its own examples."""
-    formats: ClassVar[Sequence[str]] = ("raw", "tensor")
-    """Formats of a shard set that the system reads."""
+    shuffle: ClassVar[str] = "none"
+    """How the system shuffles the samples, in words."""
+
+    @classmethod
+    def share(cls, shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
+        """Return *shard_set* with the samples of process *rank* alone, as `open_shards` shares them.
+
+        Raises:
+            StreamError: there is no sample for it.
+        """
+        return open_shards(shard_set.folder, rank=rank, num_ranks=num_ranks).shard_set
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write *shard_set* into the empty *folder* in the system's own form; write nothing if it reads shards."""
+        """Write the samples of *shard_set* into the empty *folder* in the system's own form, unless it reads shards."""
         del shard_set, folder
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch."""
+
+    def batch(self, images: torch.Tensor, indices: Indices) -> Batch:
+        """Return *images* with the labels of the samples at *indices*."""
+        return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def rebatch(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
         """Yield full batches from *batches* of images and indices, where each worker's last batch may not be full."""
@@ -61,8 +93,16 @@ class Baseline(BatchLoader):
 
     def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
         """Yield batches of *dataset*, which has pairs of image and label; *positions* are in the stream's order."""
-        for number, (images, _) in enumerate(self.make_data_loader(dataset, positions)):
-            yield self.batch_at(number, images)
+        loader: DataLoader[Any] = DataLoader(
+            dataset,
+            batch_size=self.batch_size,
+            sampler=positions,
+            num_workers=self.num_threads,
+            pin_memory=self.pin_memory,
+        )
+        for number, (images, _) in enumerate(loader):
+            start = number * self.batch_size
+            yield self.batch(images, self.order.indices[start : start + len(images)])
 
 
 def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
@@ -83,15 +123,6 @@ def decode_image(data: bytes) -> Image.Image | npt.NDArray[np.uint8]:
 def read_stored_files(shard_set: ShardSet) -> Iterator[bytes]:
     """Yield every image file of *shard_set* in stored order."""
     return (image.read() for image in stored_images(shard_set))
-
-
-def open_stored_images(shard_set: ShardSet) -> Iterator[Image.Image]:
-    """Yield every image in stored order, opened as a file, so that writers of JPEG files copy the bytes."""
-    with tempfile.NamedTemporaryFile() as file:
-        for data in read_stored_files(shard_set):
-            Path(file.name).write_bytes(data)
-            with Image.open(file.name) as picture:
-                yield picture
 
 
 def _to_bytes(image: Image.Image | npt.NDArray[np.uint8]) -> torch.Tensor:

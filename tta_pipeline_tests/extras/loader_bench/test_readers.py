@@ -1,4 +1,4 @@
-"""Other people's loaders deliver every sample of a shard set once, with its label and its pixels."""
+"""Each reader delivers every sample of a shard set, or of a process's share, once, with its label and its pixels."""
 
 import gc
 import io
@@ -11,24 +11,22 @@ from PIL import Image
 from torchvision.transforms.functional import normalize, to_tensor
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.extras.loader_bench.loaders import LOADERS, select_loaders
-from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
+from tta_pipeline.errors import LoaderError
+from tta_pipeline.extras.loader_bench.baseline import MEAN, STD, Baseline
+from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
 
-EVERY = pytest.mark.parametrize("name", select_loaders())
-BRIGHTNESS = np.array([0.299, 0.587, 0.114])
-"""Of red, green and blue, as JPEG weighs them: what it stores for every pixel, while it halves the colours' size."""
-# Workers are forked, whatever threads the test process has; there are more of them than cores; webdataset leaves
-# shards open; and litdata decodes by torchvision, which wants to be replaced by another package.
+EVERY = pytest.mark.parametrize("name", LOADERS)
+# Workers are forked, whatever threads the test process has; there are more of them than cores; and webdataset leaves
+# shards open.
 pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:This process .* is multi-threaded:DeprecationWarning",
         "ignore:This DataLoader will create",
         "ignore:unclosed file:ResourceWarning",
-        "ignore:The image decoding and encoding capabilities of TorchVision are deprecated:DeprecationWarning",
     ),
 ]
 
@@ -54,14 +52,6 @@ def pictures(shard_set: ShardSet, root: Path) -> list[Image.Image]:
     return [Image.open(io.BytesIO(path.read_bytes())) for path in paths]
 
 
-def assert_equally_bright(expected: np.ndarray, found: np.ndarray) -> None:
-    """Brightness differs by three levels of 255 at most, which is rounding, wherever no channel is at its end."""
-    inside = ((expected > 0) & (expected < 255) & (found > 0) & (found < 255)).all(axis=-1)
-    assert inside.mean() > 0.5
-    difference = (expected.astype(float) - found.astype(float)) @ BRIGHTNESS
-    assert np.abs(difference[inside]).max() <= 3
-
-
 @EVERY
 @pytest.mark.parametrize("num_threads", [0, 4])
 def test_every_sample_comes_once_with_its_label(name: str, num_threads: int, shard_set: ShardSet, tmp_path: Path):
@@ -77,28 +67,21 @@ def test_every_sample_comes_once_with_its_label(name: str, num_threads: int, sha
 
 @EVERY
 def test_batches_are_full_but_for_the_last(name: str, shard_set: ShardSet, tmp_path: Path):
-    """20 samples in batches of 6 are three full ones and one of two, and the length says four."""
+    """20 samples in batches of 6 are three full ones and one of two."""
     (tmp_path / "other").mkdir()
-    one = loader(name, shard_set, tmp_path / "other")
 
-    assert [6, 6, 6, 2] == [len(batch.images) for batch in one]
-    assert 4 == len(one)
+    assert [6, 6, 6, 2] == [len(batch.images) for batch in loader(name, shard_set, tmp_path / "other")]
 
 
 @EVERY
 def test_pixels_are_those_of_pillow(name: str, shard_set: ShardSet, tmp_path: Path, tree):
-    """A batch holds what Pillow decodes from the source files: bytes, or floats normalised as torchvision does.
-
-    Of SPDL's, which are FFmpeg's, the brightness alone is: FFmpeg makes colours of half size large in another way.
-    """
+    """A batch holds what Pillow decodes from the source files: bytes, or floats normalised as torchvision does."""
     (tmp_path / "other").mkdir()
     sources = pictures(shard_set, tree.root)
     for output in LOADERS[name].load().outputs:
         for batch in loader(name, shard_set, tmp_path / "other", output=output):
             for image, index in zip(batch.images, batch.indices, strict=True):
-                if output == "uint8" and name == "spdl":
-                    assert_equally_bright(np.asarray(sources[index]), image.numpy())
-                elif output == "uint8":
+                if output == "uint8":
                     np.testing.assert_array_equal(np.asarray(sources[index]), image)
                 else:
                     np.testing.assert_array_equal(normalize(to_tensor(sources[index]), MEAN, STD), image)
@@ -106,9 +89,7 @@ def test_pixels_are_those_of_pillow(name: str, shard_set: ShardSet, tmp_path: Pa
 
 @EVERY
 def test_tensor_shards_are_read_too(name: str, write: Callable[..., object], tmp_path: Path, tree):
-    """Where a loader reads tensors, it delivers the pixels that they hold."""
-    if "tensor" not in LOADERS[name].load().formats:
-        pytest.skip(f"{name} reads image files only")
+    """A reader delivers the pixels that they hold."""
     write(tmp_path / "tensors", settings=ShardSettings(num_shards=3, format="tensor"))
     shard_set = publish_shard_set(tmp_path / "tensors", CLASS_MAP, QUIET).shard_set
     sources = pictures(shard_set, tree.root)
@@ -116,3 +97,24 @@ def test_tensor_shards_are_read_too(name: str, write: Callable[..., object], tmp
 
     for batch in loader(name, shard_set, tmp_path / "other", output="uint8"):
         np.testing.assert_array_equal(np.stack([np.asarray(sources[index]) for index in batch.indices]), batch.images)
+
+
+@EVERY
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_processes_share_the_samples(name: str, num_ranks: int, shard_set: ShardSet, tmp_path: Path):
+    """Over all processes each sample comes once, and every process has some."""
+    keys = []
+    for rank in range(num_ranks):
+        share = LOADERS[name].load().share(shard_set, rank, num_ranks)
+        (tmp_path / str(rank)).mkdir()
+        batches = list(loader(name, share, tmp_path / str(rank)))
+        assert batches
+        keys += [share.index.keys[index] for batch in batches for index in batch.indices]
+
+    assert sorted(shard_set.index.keys) == sorted(keys)
+
+
+def test_webdataset_needs_a_shard_for_each_process(shard_set: ShardSet):
+    """It deals whole shards, of which there are three."""
+    with pytest.raises(LoaderError, match="has 3 shards, and there are 4 processes"):
+        LOADERS["webdataset"].load().share(shard_set, 0, 4)

@@ -6,9 +6,10 @@ from typing import Any
 
 from torchvision.datasets import ImageFolder
 
-from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, read_stored_files, tensor_transform
+from tta_pipeline.extras.loader_bench.baseline import Baseline, decode_image, tensor_transform
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.stored_images import stored_images
 
 
 class FolderLoader(Baseline):
@@ -19,11 +20,11 @@ class FolderLoader(Baseline):
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
         """Write every sample as a separate file, in a folder for each class."""
-        labels = shard_set.index.labels.tolist()
-        for position, (label, data) in enumerate(zip(labels, read_stored_files(shard_set), strict=True)):
-            path = folder / f"{label:05d}" / f"{position:08d}"
+        labels = shard_set.index.labels
+        for position, image in enumerate(stored_images(shard_set)):
+            path = folder / f"{labels[position]:05d}" / f"{position:08d}"
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
+            path.write_bytes(image.read())
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch."""

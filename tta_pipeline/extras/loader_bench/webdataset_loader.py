@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import webdataset as wds
 
 from tta_pipeline.data.images import read_npy
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.loading.baselines.baseline import Baseline, tensor_transform
+from tta_pipeline.extras.loader_bench.baseline import Baseline, tensor_transform
 from tta_pipeline.loading.reader import Batch
+from tta_pipeline.loading.webdataset_paths import shard_paths
 from tta_pipeline.shards.shard_set import ShardSet
 
 _SHARD_SHUFFLE, _SAMPLE_SHUFFLE = 64, 1000
-IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
+_IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
 
 
 class WebDatasetLoader(Baseline):
@@ -25,23 +27,41 @@ class WebDatasetLoader(Baseline):
     """
 
     outputs = ("float32", "uint8")
+    shuffle = f"shards by {_SHARD_SHUFFLE}, samples by {_SAMPLE_SHUFFLE:,}"
+
+    @classmethod
+    def share(cls, shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
+        """Return *shard_set* with the samples of every *num_ranks*-th shard, as webdataset deals them to processes.
+
+        Raises:
+            LoaderError: there are fewer shards than processes.
+        """
+        shards = shard_set.index.shards
+        if (num_shards := len(shard_set.manifest.shards)) < num_ranks:
+            raise LoaderError(
+                f"{shard_set.folder} has {num_shards} shards, and there are {num_ranks} processes; expected a shard "
+                "for each, since webdataset deals whole shards: use fewer processes, or leave webdataset out"
+            )
+        return shard_set.select_samples(np.flatnonzero(shards % num_ranks == rank))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch, in webdataset's own order.
+        """Yield every batch of the shards in which the samples lie, in webdataset's own order.
 
         Raises:
             LoaderError: webdataset cannot open files in the shard set's folder.
         """
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
+        paths = shard_paths(self.shard_set)
         dataset = (
             wds.WebDataset(
-                shard_paths(self.shard_set),
+                [paths[number] for number in np.unique(self.shard_set.index.shards)],
                 shardshuffle=_SHARD_SHUFFLE,
+                nodesplitter=_keep_all,  # these are the shards of this process alone
                 empty_check=False,  # more workers than shards
             )
             .shuffle(_SAMPLE_SHUFFLE)
-            .decode("pil", only=list(IMAGES))
-            .rename(image=";".join((*IMAGES, "npy")))
+            .decode("pil", only=list(_IMAGES))
+            .rename(image=";".join((*_IMAGES, "npy")))
             .map(partial(_convert_sample, tensor_transform(self.output), positions))
             .batched(self.batch_size)
         )
@@ -49,19 +69,8 @@ class WebDatasetLoader(Baseline):
         yield from self.rebatch((images, torch.as_tensor(indices)) for images, indices in loader)
 
 
-def shard_paths(shard_set: ShardSet) -> list[str]:
-    """Return the paths of the shards in a form that webdataset can open.
-
-    Raises:
-        LoaderError: webdataset cannot open files in the shard set's folder.
-    """
-    folder = shard_set.folder.absolute()
-    if "#" in str(folder) or "?" in str(folder):
-        raise LoaderError(
-            f"{folder} has a # or ?, so that webdataset takes it for a URL; expected another path: copy the shard set"
-        )
-    # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
-    return [str(folder / shard.name) for shard in shard_set.manifest.shards]
+def _keep_all(shards: Any) -> Any:
+    return shards
 
 
 def _convert_sample(
