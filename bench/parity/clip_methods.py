@@ -150,6 +150,23 @@ def ecalp_with_first_of_equals(at: Setting) -> Predict:
     return predict_so
 
 
+def stata(at: Setting) -> Predict:
+    """Make StatA, which treats each batch by itself; it returns probabilities."""
+    settings: Any = at.settings
+    code = import_from_clone(at.clone, "solvers.StatA", {"solvers": package(at.clone / "solvers")})
+    told = {
+        "alpha": settings.anchor_weight, "lambda_laplacian": settings.neighbour_weight,
+        "n_neighbors": settings.num_neighbours, "max_iter": settings.num_turns,
+    }  # fmt: skip
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        texts, no_labels = text_features_of(at).T[None], torch.zeros(len(images))
+        _, found = code.StatA_solver(image_features(at, images), no_labels, texts, **told)
+        return found  # type: ignore[no-any-return]
+
+    return torch.no_grad()(predict)
+
+
 def onzeta(at: Setting) -> Predict:
     """Make OnZeta's script, which knows its whole stream, so each batch is run with all images before it.
 

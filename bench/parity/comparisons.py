@@ -57,6 +57,7 @@ from bench.parity.clip_methods import (
     oga,
     oga_in_float32,
     onzeta,
+    stata,
     tps,
 )
 from bench.parity.comparison import Comparison
@@ -79,6 +80,7 @@ COMMITS: Mapping[str, str] = {
     "hee-suk-yoon/C-TPT": "085e6c2e3d2da647ca42dcef163e0cbd4bf30a67",
     "idstcv/OnZeta": "befef06dd681c30a8c2ecedd4d5bfe4847a3a963",
     "MaxZanella/MTA": "cafafdfa2918d3e9e45eb711f6aed8e3582fcb8d",
+    "MaxZanella/StatA": "eea86375732d12d43eb2deeceb07fcf56c24b02f",
     "azshue/TPT": "63ecbace79694205d7884e63fdc3137a200f0b0e",
     "baek85/IMSE": "b8632d6aedf966aebc334a9f1ffce85ac4844244",
     "fiveai/LAME": "d2e5f63090bc1c8129bf7cbd781029a5955e1a67",
@@ -351,6 +353,9 @@ COMPARISONS: Sequence[Comparison] = (
         network=as_clip, num_images=400,
     ),
     Comparison(
+        title="stata", method="stata", repository="MaxZanella/StatA", theirs=stata, network=as_clip, as_theirs=_SHARES
+    ),
+    Comparison(
         title="batclip", method="batclip", repository="sarthaxxxxx/BATCLIP", theirs=batclip,
         network=partial(as_clip, words=WordsThroughNorm),
     ),
@@ -483,8 +488,6 @@ NOT_COMPARED: Mapping[str, str] = {
     "candidates: 0 of 2,560 predictions differ; constants read in mr-eggplant/FOA, `004b02d`",
     "spa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
     "draws: 0 of 640 predictions differ; constants read in mr-eggplant/SPA, `b4a66ea`",
-    "stata": "code not free and not read; of the paper only the abstract could be had, and the rest from a public "
-    "summary; a test holds its Gaussians against the gradient of the objective that the summary states",
     "zero_shot": "the model as it is",
     "combinations": "`params` last, all, lora and adapters, `loss` gce and `reset` with another base than in the "
     "table: no program has them; tests compare the parts with second implementations",

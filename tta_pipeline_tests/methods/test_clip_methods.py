@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributions import Normal, kl_divergence
+from torch.distributions import Normal
 from torch.nn.functional import cosine_similarity, normalize, one_hot
 
 from tta_pipeline.errors import AdaptationError
@@ -395,31 +395,44 @@ def test_ecalp_follows_its_algorithm():
         torch.testing.assert_close(labels[-1] * 10_000, found[number - 1], rtol=1e-3, atol=0.5)
 
 
-def test_stata_follows_its_objective():
-    """Its Gaussians are where the likelihood plus the weighted divergence from the anchors has no gradient."""
+def test_stata_follows_its_algorithm():
+    """From the anchors on, Gaussians and assignments alternate; an assignment has three parts, five times a turn."""
     features, texts = (each.double() for each in image_features())
+    num_images = len(features)
     zero_shot = 6 * features @ texts.T
     shares = zero_shot.softmax(1)
-    anchor = (shares[:, :, None] * (features[:, None] - texts) ** 2).sum((0, 1)) / len(features)
-    for _ in range(3):
-        # As many images as have the class as their likeliest, in the mixture of all images that have a share in it.
-        weights = shares / shares.sum(0) * torch.bincount(shares.argmax(1), minlength=NUM_CLASSES)
-        own, count = weights.sum(0)[:, None], weights.sum(0)[:, None] + 2
-        means = (weights.T @ features + 2 * texts) / count
-        spread = (weights[:, :, None] * (features[:, None] - means) ** 2).sum(0)
-        deviations = ((spread + 2 * (anchor + (texts - means) ** 2)) / count).sqrt()
-        logits = Normal(means, deviations).log_prob(features[:, None]).sum(2) + 0.5 * zero_shot
-        shares = logits.softmax(1)
-    settings = {"anchor_weight": 2.0, "text_weight": 0.5, "num_turns": 3}
-    found = build("stata", clip_model(), num_classes=NUM_CLASSES, **settings).predict(torch.cat(contrasts()))
-    assert own.min() == 0
-    torch.testing.assert_close(shares.float(), found.softmax(1), rtol=0, atol=1e-3)
+    anchor = sum(
+        shares[row, label] * (features[row] - texts[label]) ** 2
+        for row in range(num_images)
+        for label in range(NUM_CLASSES)
+    ) / len(features)  # fmt: skip
+    pairs = [
+        (row, other) for row in range(num_images) for other in (features @ features[row]).argsort(descending=True)[1:3]
+    ]
+    means, variances = list(texts), [anchor] * NUM_CLASSES
+    for turn in range(4):
+        for label in range(NUM_CLASSES if turn else 0):
+            count = int((shares.argmax(1) == label).sum())
+            weights = shares[:, label, None] / shares[:, label].sum()
+            mean = count * normalize((weights * features).sum(0), dim=0) + 2 * texts[label]
+            means[label] = normalize(mean, dim=0)
+            spread = (weights * (features - means[label]) ** 2).sum(0)
+            from_anchor = anchor + (texts[label] - means[label]) ** 2
+            variances[label] = (count * spread + 2 * from_anchor) / (count + 2)
+        densities = torch.stack(
+            [Normal(*each).log_prob(features).sum(1) for each in zip(means, map(torch.sqrt, variances), strict=True)], 1
+        )
+        for _ in range(5):
+            similar = torch.zeros_like(shares)
+            for row, other in pairs:
+                similar[row] += features[row] @ features[other] * shares[other]
+                similar[other] += features[row] @ features[other] * shares[row]
+            shares = (zero_shot + densities / 50 + 0.5 * similar / 4).softmax(1)
 
-    parameters = means.requires_grad_(), deviations.requires_grad_()
-    likelihood = (weights[:, :, None] * Normal(*parameters).log_prob(features[:, None])).sum()
-    divergence = kl_divergence(Normal(texts, anchor.sqrt()), Normal(*parameters)).sum()
-    for gradient in torch.autograd.grad(2 * divergence - likelihood, parameters):
-        torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-8)
+    settings = {"anchor_weight": 2.0, "neighbour_weight": 0.5, "num_neighbours": 2, "num_turns": 3}
+    found = build("stata", clip_model(), num_classes=NUM_CLASSES, **settings).predict(torch.cat(contrasts()))
+    assert min(torch.bincount(shares.argmax(1), minlength=NUM_CLASSES)) == 0
+    torch.testing.assert_close(found.softmax(1), shares.float(), rtol=0, atol=1e-5)
 
 
 def test_stata_falls_back_on_the_texts():
@@ -428,10 +441,21 @@ def test_stata_falls_back_on_the_texts():
     features, texts = features_of(images), normalize(clip_model().head.weight.detach(), dim=1)
     squares = (features[:, None] - texts) ** 2
     anchor = ((6 * features @ texts.T).softmax(1)[:, :, None] * squares).sum((0, 1)) / len(features)
-    expected = 6 * features @ texts.T - (squares / anchor).sum(2) / 2
-    method = build("stata", clip_model(), num_classes=NUM_CLASSES, anchor_weight=1e9)
+    expected = 6 * features @ texts.T - (squares / anchor).sum(2) / 100
+    settings = {"anchor_weight": 1e9, "neighbour_weight": 0.0}
+    method = build("stata", clip_model(), num_classes=NUM_CLASSES, **settings)
 
-    torch.testing.assert_close(expected.softmax(1), method.predict(images).softmax(1), rtol=0, atol=1e-3)
+    torch.testing.assert_close(method.predict(images).softmax(1), expected.softmax(1), rtol=0, atol=1e-3)
+
+
+def test_stata_predicts_a_single_image():
+    """An image without another to be joined to is predicted by its text and its Gaussians."""
+    image = contrasts()[0][:1]
+    alone, apart = (
+        build("stata", clip_model(), num_classes=NUM_CLASSES, num_neighbours=number).predict(image) for number in (3, 1)
+    )
+    torch.testing.assert_close(alone, apart)
+    assert alone.isfinite().all()
 
 
 def batclip_loss(logits: torch.Tensor, features: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:

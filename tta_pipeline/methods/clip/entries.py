@@ -147,10 +147,12 @@ class StatAHyperparameters(Hyperparameters):
 
     anchor_weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Number of images that the text of a class counts for beside those of the batch (alpha in the paper)."""
-    text_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Weight of the zero-shot logits in the logits of an assignment; 0: the Gaussians alone decide."""
+    neighbour_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the assignments of similar images in the logits of an assignment (lambda_laplacian in the code)."""
+    num_neighbours: int = Field(default=3, ge=1, le=MAX_COUNT)
+    """Number of images that an image is joined to."""
     num_turns: int = Field(default=10, ge=1, le=MAX_COUNT)
-    """Number of times that Gaussians and assignments are found anew."""
+    """Number of times that Gaussians are found anew, with the assignments."""
 
 
 METHODS: Mapping[str, MethodEntry] = {

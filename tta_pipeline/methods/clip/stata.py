@@ -1,27 +1,26 @@
 """StatA: Gaussians of the classes in a batch of a CLIP's features, each held near its text where the batch has little.
 
-Zanella et al. 2025, "Realistic test-time adaptation of vision-language models". Assignments of images to classes, and
-mean and diagonal covariance of each class, are found in turns. The objective is the negative log-likelihood of the
-mixture plus a weight times the KL divergence of each class's Gaussian from its anchor: the text feature with the
-variance of the images around the text features, by their zero-shot predictions. Its minimum has a closed form: mean and
-covariance lie between those of the assigned images and those of the anchor, and the share of the images is
-n / (n + weight) for a class with n images. Each batch is treated by itself.
-
-The authors' program is not free, and was not read; of the paper only the abstract could be had. This file follows the
-objective, the anchors, the update of the means and the count of images by their likeliest class as a public summary of
-the paper states them. Three things follow from what it says, but are not in it: the update of the covariances, which is
-the objective's; assignments held near the zero-shot prediction by their KL divergence, as in the first author's
-TransCLIP, since the summary says that they are held; the number of turns. No term joins similar images.
+Zanella et al. 2025, "Realistic test-time adaptation of vision-language models", with facts of its authors' program,
+whose licence keeps its code out. Assignments of images to classes, and mean and diagonal variance of each class, are
+found in turns, from the anchors on: the anchor of a class is its text feature, with the variance of the images around
+all texts by their zero-shot shares. The logits of an assignment are the zero-shot logits, the log-densities of the
+image over 50, and the mean assignment of similar images. A Gaussian lies between that of its images and its anchor: the
+share of the images is n / (n + weight) for a class that is the likeliest of n images. Each batch is treated by itself.
 """
 
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import one_hot
+from torch.nn.functional import normalize, one_hot
 
 from tta_pipeline.methods.clip.entries import StatAHyperparameters
 from tta_pipeline.methods.clip.image_method import ImageMethod
+
+_DENSITY_TEMPERATURE = 50.0
+"""What the log-densities, which grow with the number of dimensions, are divided by before they meet other logits."""
+_NUM_ASSIGNMENTS = 5
+"""Number of times that assignments are found from the same Gaussians, since similar images depend on each other."""
 
 
 class StatA(ImageMethod):
@@ -36,46 +35,61 @@ class StatA(ImageMethod):
     def _predict_features(self, features: torch.Tensor) -> torch.Tensor:
         texts = self._towers.text_features
         logits = zero_shot = self._towers.scale * features @ texts.T
-        anchor = _anchor_variance(features, zero_shot.softmax(1), texts)
-        for _ in range(self._settings.num_turns):
-            means, variances = self._find_gaussians(features, logits, anchor)
-            logits = _log_densities(features, means, variances) + self._settings.text_weight * zero_shot
+        similarity = self._join(features)
+        means, variances = anchors = texts, _anchor_variance(features, zero_shot.softmax(1), texts)
+        for turn in range(self._settings.num_turns + 1):
+            if turn:
+                means, variances = self._find_gaussians(features, logits, anchors)
+            by_itself = zero_shot + _log_densities(features, means, variances) / _DENSITY_TEMPERATURE
+            for _ in range(_NUM_ASSIGNMENTS):
+                logits = by_itself + similarity @ logits.softmax(1)
         return logits
 
+    def _join(self, features: torch.Tensor) -> torch.Tensor:
+        """Return how much each image's logits gain by the assignment of each other image, symmetric (B, B).
+
+        An image is joined to its nearest ones, and to those whose nearest it is, with the cosine as weight.
+        """
+        cosines = features @ features.T
+        count = min(self._settings.num_neighbours, len(features) - 1)
+        weights, nearest = cosines.fill_diagonal_(-torch.inf).topk(count, dim=1)
+        joined = torch.zeros_like(cosines).scatter_(1, nearest, weights)
+        return self._settings.neighbour_weight * (joined + joined.T) / (2 * self._settings.num_neighbours)
+
     def _find_gaussians(
-        self, features: torch.Tensor, logits: torch.Tensor, anchor: torch.Tensor
+        self, features: torch.Tensor, logits: torch.Tensor, anchors: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and variance of each class, both (K, D).
+        """Return mean, of length 1, and variance of each class, both (K, D).
 
         Args:
             features: Features of the batch, (B, D).
             logits: Logits of the assignment of each image, (B, K).
-            anchor: Variance of every class's anchor, (1, D).
+            anchors: Mean (K, D) and variance (K or 1, D) of each class's anchor.
         """
-        texts, assigned = self._towers.text_features, logits.softmax(1)
+        (texts, of_texts), shares = anchors, logits.softmax(1)
         count = one_hot(logits.argmax(1), len(texts)).sum(0).unsqueeze(1)
         trust = count / (count + self._settings.anchor_weight)
-        means = trust * _means(features, assigned) + (1 - trust) * texts
-        of_images, of_anchor = _variances(features, assigned, means), anchor + (texts - means).square()
-        variances = trust * of_images + (1 - trust) * of_anchor
+        means = normalize(trust * normalize(_means(features, shares), dim=1) + (1 - trust) * texts, dim=1)
+        of_anchor = of_texts + (texts - means).square()
+        variances = trust * _variances(features, shares, means) + (1 - trust) * of_anchor
         return means, variances.clamp(min=torch.finfo(variances.dtype).eps)
 
 
-def _means(values: torch.Tensor, assigned: torch.Tensor) -> torch.Tensor:
-    """Return the mean of *values* (B, D) of each class, (K, D), by the shares *assigned* (B, K)."""
-    total = assigned.sum(0).clamp(min=torch.finfo(assigned.dtype).tiny)  # no image may have a share in a class
-    return assigned.T @ values / total.unsqueeze(1)
+def _means(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """Return the mean of *values* (B, D) of each class, (K, D), by the *shares* (B, K) of the images."""
+    total = shares.sum(0).clamp(min=torch.finfo(shares.dtype).tiny)  # no image may have a share in a class
+    return shares.T @ values / total.unsqueeze(1)
 
 
-def _variances(features: torch.Tensor, assigned: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+def _variances(features: torch.Tensor, shares: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
     """Return the mean square of the distance of *features* (B, D) to each class's centre (K, D), by dimension."""
-    means, squares = _means(features, assigned), _means(features.square(), assigned)
+    means, squares = _means(features, shares), _means(features.square(), shares)
     return (squares - 2 * centres * means + centres.square()).clamp(min=0)
 
 
-def _anchor_variance(features: torch.Tensor, assigned: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
-    """Return the variance (1, D) of all images around the texts (K, D), by the shares *assigned* (B, K)."""
-    return assigned.mean(0, keepdim=True) @ _variances(features, assigned, texts)
+def _anchor_variance(features: torch.Tensor, shares: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+    """Return the variance (1, D) of all images around the texts (K, D), by the *shares* (B, K)."""
+    return shares.mean(0, keepdim=True) @ _variances(features, shares, texts)
 
 
 def _log_densities(features: torch.Tensor, means: torch.Tensor, variances: torch.Tensor) -> torch.Tensor:
