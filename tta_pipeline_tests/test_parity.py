@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +18,9 @@ from bench.parity.cifar import vit
 from bench.parity.clip import as_clip
 from bench.parity.comparison import Agreement, Comparison, Scene, unexplained_titles
 from bench.parity.comparisons import COMMITS, COMPARISONS, NOT_COMPARED
-from bench.parity.page import describe_seeds, document
+from bench.parity.orders import ROWS, of_ours, of_rotta
+from bench.parity.orders import main as compare_orders
+from bench.parity.page import describe_seeds, document, orders_section
 from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
 
@@ -267,6 +270,52 @@ def test_the_committed_page_is_of_this_program():
     for each in COMPARISONS:
         assert not each.reason or f"- {each.title}: {each.reason}. Without: {each.shown_by}." in page
     assert all(f"checkout {commit}`" in page for commit in COMMITS.values())
+    assert orders_section("TABLE")[3] in page
+    for sampler in ROWS:
+        assert re.search(rf"^\| {sampler.title} \| `{sampler.repository}` \|", page, re.MULTILINE)
+        assert f"- {sampler.title}: {sampler.reason}" in page or not sampler.reason
+
+
+SAMPLER = """
+import numpy as np
+from numpy.random import dirichlet
+
+
+class LabelDirichletDomainSequence:
+    def __init__(self, images, gamma, batch_size):
+        self.labels = np.array([image.label for image in images if image.domain == 0])
+        self.gamma, self.num_domains = gamma, len({image.domain for image in images})
+
+    def __iter__(self):
+        num_classes = len(set(self.labels.tolist()))
+        for domain in range(self.num_domains):
+            slots = [[] for _ in range(num_classes)]
+            for label, shares in enumerate(dirichlet([self.gamma] * num_classes, num_classes)):
+                own = np.flatnonzero(self.labels == label) + domain * len(self.labels)
+                for slot, part in zip(slots, np.split(own, (np.cumsum(shares)[:-1] * len(own)).astype(int))):
+                    slot.append(part.tolist())
+            for slot in slots:
+                for number in np.random.permutation(range(len(slot)))ORDER:
+                    yield from slot[number]
+"""
+
+
+@pytest.mark.parametrize(("order", "is_equal"), [("", True), ("[::-1]", False)])
+def test_a_second_sampler_is_equal_only_if_it_draws_alike(tmp_path: Path, order: str, *, is_equal: bool):
+    """With the same numbers; each domain draws its own."""
+    (tmp_path / "core" / "data").mkdir(parents=True)
+    (tmp_path / "core" / "data" / "ttasampler.py").write_text(SAMPLER.replace("ORDER", order))
+    labels = np.repeat(np.arange(5), 40)
+
+    found = of_rotta(tmp_path, labels, delta=0.1)
+    assert is_equal == bool((found == of_ours(labels, delta=0.1)).all())
+    assert found[:200].tolist() != found[200:400].tolist()
+
+
+def test_without_clones_no_order_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The command names what to clone, and ends with status 2."""
+    assert 2 == compare_orders(["--authors", str(tmp_path)])
+    assert COMMITS["BIT-DA/RoTTA"] in capsys.readouterr().err
 
 
 def test_every_method_is_compared_or_is_said_not_to_be():

@@ -11,6 +11,7 @@ from bench.parity.cifar import BATCH_SIZE, SEVERITY, SHIFTS, scene
 from bench.parity.clones import check_out, commit
 from bench.parity.comparison import SEED, Agreement, Comparison, Scene, compare, unexplained_titles
 from bench.parity.comparisons import COMMITS, COMPARISONS
+from bench.parity.orders import table
 from bench.parity.page import describe_seeds, document, headings, reason_of, row
 
 DESCRIPTION = """Our methods compared with the code of their authors, on a continual stream of four shifts of CIFAR-10.
@@ -159,6 +160,7 @@ def _write_page(
         commits={repository: commit(folder) for repository, folder in folders.items()},
         scene=_describe_scene(options.images),
         over_seeds=dict(_run_seeds(chosen, of, folders, num_seeds=options.seeds)),
+        orders=table(folders)[0],
     )
     if options.output:
         options.output.write_text(page)

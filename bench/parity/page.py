@@ -57,6 +57,11 @@ predictions cannot agree; the errors over seeds should. By `python -m bench.pari
 standard deviation over seeds. Three rows with such draws have no line. `cmf` with its preset steps as `roid` does,
 whose line is here. `petta` differs by class as well, so its errors would show two reasons at once. `rmt` warms up
 before each seed: five seeds would take about ten minutes of a core, by the times of its method, and were not run."""
+_ORDERS = """The Dirichlet order and the samplers that papers used, on labels alone, for three domains in turn. Both
+sides get the same numbers where they draw: the shares of each class, and the order of the classes in a slot. By
+`python -m bench.parity.orders --authors CLONES`, which needs no data. NOTE's sampler is that of
+mariodoebler/test-time-adaptation, whose loader sets its seed anew for each domain, so that all domains have one order;
+RoTTA's and ours draw for each."""
 _COLUMNS = (
     "comparison",
     "code",
@@ -78,8 +83,12 @@ def document(
     commits: Mapping[str, str],
     scene: str,
     over_seeds: Mapping[str, Sequence[Agreement]] = MappingProxyType({}),
+    orders: str = "",
 ) -> str:
-    """Return the page: *found* and *over_seeds* by title, *commits* by repository, and a sentence about the *scene*."""
+    """Return the page: *found* and *over_seeds* by title, *commits* by repository, and a sentence about the *scene*.
+
+    *orders* is the table of samplers.
+    """
     done = [each for each in comparisons if each.title in found]
     left_out = [f"`{each.title}` ({each.repository})" for each in comparisons if each.title not in found]
     head = _HEAD.format(
@@ -99,9 +108,8 @@ def document(
     ]
     code += [f"- not compared: `{method}`, {why}" for method, why in NOT_COMPARED.items()]
     code += [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
-    return "\n".join(
-        [head + rows, "", "## Reasons", "", *reasons, *_seeds_section(seeds), "", "## Code", "", *code, ""]
-    )
+    sections = [head + rows, "", "## Reasons", "", *reasons, *_seeds_section(seeds), *orders_section(orders)]
+    return "\n".join([*sections, "", "## Code", "", *code, ""])
 
 
 def headings() -> str:
@@ -127,6 +135,11 @@ def describe_seeds(title: str, agreements: Sequence[Agreement]) -> str:
 
 def _seeds_section(lines: Sequence[str]) -> list[str]:
     return ["", "## Over seeds", "", _SEEDS, "", *lines] if lines else []
+
+
+def orders_section(orders: str) -> list[str]:
+    """Return the lines about the table *orders* of samplers; none without one."""
+    return ["", "## Orders", "", _ORDERS, "", orders] if orders else []
 
 
 def row(comparison: Comparison, found: Agreement) -> str:

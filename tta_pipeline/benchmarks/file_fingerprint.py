@@ -27,6 +27,9 @@ other streams."""
 DEFAULTS_VERSION = "1"
 """Version of the defaults of all other settings. Raise it when a default changes: a setting at its default is not in
 the fingerprint, so that a new setting outdates nothing."""
+ORDER_VERSIONS: Mapping[str, str] = {"dirichlet": "2"}
+"""Version of each order of the samples whose draws have changed; results in the order as it was before are not present.
+1 of dirichlet permuted all images of a time slot, and drew the same for all cells of a visit."""
 
 
 def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criterion: str | None = None) -> JsonObject:
@@ -56,6 +59,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
             "defaults": DEFAULTS_VERSION,
             "seed": seed,
             "order_is_seeded": experiment.seeds is not None,
+            **({"order_version": version} if (version := ORDER_VERSIONS.get(experiment.stream_order)) else {}),
         },
         "image_size": image_size,
     }

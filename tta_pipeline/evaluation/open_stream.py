@@ -23,7 +23,7 @@ from tta_pipeline.loading.subset import (
     subset_sha256,
 )
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.shards.ordering import Indices, domain_seed
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
@@ -137,23 +137,27 @@ def _order_samples(
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
     name, protocol = _order_name(experiment), experiment.protocol if experiment else Protocol()
-    make = _order_maker(name, joined, everything, experiment, seed)
+    make = partial(_order_maker, joined, everything, experiment, seed)
+    domains = [shard_set.manifest.cell.key for shard_set in joined.sets]
     if protocol.shift == "dynamic":
         of_cells = [
-            stream_order.order_among(places + start, index, make)
-            for places, start in zip(positions, joined.starts, strict=False)
+            stream_order.order_among(places + start, index, make(domain))
+            for places, start, domain in zip(positions, joined.starts, domains, strict=False)
         ]
         return stream_order.returning_order(of_cells, index, num_visits=protocol.visits, seed=seed)
     if name == "stored" and len(everything) == len(index):
         return stream_order.stored_order(index)
-    return stream_order.order_among(everything, index, make)
+    return stream_order.order_among(everything, index, make(" ".join(sorted(domains))))
 
 
 def _order_maker(
-    name: SegmentOrder, joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int
+    joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int, domain: str
 ) -> Callable[[SampleIndex], StreamOrder]:
-    """Return the function that puts the samples *everything* of *joined* into the order called *name*."""
-    protocol = experiment.protocol if experiment else Protocol()
+    """Return the function that puts the samples *everything* of *joined* into the order of *experiment*.
+
+    In the Dirichlet order, each *domain* draws its own.
+    """
+    name, protocol = _order_name(experiment), experiment.protocol if experiment else Protocol()
     match name:
         case "stored":
             return stream_order.stored_order
@@ -162,7 +166,8 @@ def _order_maker(
         case "by_class":
             return partial(stream_order.class_order, seed=seed, num_at_once=protocol.classes_per_batch)
         case "dirichlet":
-            return partial(stream_order.dirichlet_order, seed=seed, delta=protocol.delta or 1.0)
+            own_seed = domain_seed(seed, domain)
+            return partial(stream_order.dirichlet_order, seed=own_seed, delta=protocol.delta or 1.0)
         case "listed":
             return partial(stream_order.listed_order, names=_listed_names(experiment))
         case "slow":

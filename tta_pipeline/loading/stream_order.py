@@ -53,7 +53,7 @@ def listed_order(index: SampleIndex, names: Sequence[str]) -> StreamOrder:
 
 
 def dirichlet_order(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
-    """Return an order in which classes come and go, see `tta_pipeline.shards.ordering.dirichlet`."""
+    """Return an order in which classes come and go; see `tta_pipeline.shards.ordering.dirichlet`."""
     if not delta > 0:
         raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
     dealt = ordering.dirichlet(index.keys, index.labels, seed=seed, delta=delta)

@@ -27,7 +27,7 @@ def expected_for_benchmark(benchmark: Benchmark, locations: Locations, cell: Cel
     return replace(
         place,
         encoding=encoding_of(settings).model_dump(mode="json", exclude_none=True),
-        order=(settings.order, settings.seed),
+        order=(settings.order, settings.seed, delta_of(settings)),
         recipe=benchmark.source.recipe,
     )
 
@@ -44,3 +44,8 @@ def encoding_of(settings: ShardSettings) -> StoredEncoding:
         function=settings.function,
         function_sha256=source_sha256(settings.function) if settings.function else None,
     )
+
+
+def delta_of(settings: ShardSettings) -> float | None:
+    """Return the delta that shards with *settings* record in their manifest: that of the Dirichlet order alone."""
+    return settings.delta if settings.order == "dirichlet" else None

@@ -31,8 +31,8 @@ class ExpectedShardSet:
     class_map_sha256: str | None = None
     encoding: JsonObject | None = None
     """Processing of the images, as in `StoredEncoding`, without the fields that are None."""
-    order: tuple[str, int] | None = None
-    """Order of the samples, and its seed."""
+    order: tuple[str, int, float | None] | None = None
+    """Order of the samples, its seed, and the delta of the Dirichlet order."""
     recipe: JsonObject | None = None
     """Settings with which this project generates the images."""
     source_version: str | None = None
@@ -69,7 +69,7 @@ class ExpectedShardSet:
         encoding = facts.encoding.model_dump(mode="json", exclude_none=True)
         return _describe_differences(
             ("images with", encoding, self.encoding),
-            ("samples in the order", (facts.order.name, facts.order.seed), self.order),
+            ("samples in the order", (facts.order.name, facts.order.seed, facts.order.delta), self.order),
             ("images made with", facts.source.recipe, self.recipe),
             ("source version", facts.source.version, self.source_version),
         )

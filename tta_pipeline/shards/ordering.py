@@ -48,22 +48,29 @@ def by_class(names: Sequence[str], labels: Indices, *, seed: int, num_at_once: i
 
 
 def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float) -> Indices:
-    """Deal each class over time slots in Dirichlet(*delta*) proportions, and permute within each slot.
+    """Deal each class over time slots in Dirichlet(*delta*) proportions; in a slot, the classes follow one another.
 
     This is the correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1,
-    with as many slots as classes, at most 100. The smaller *delta*, the fewer classes at a time.
+    and of its authors' sampler: as many slots as classes, at most 100, and an order of the classes drawn for each slot.
+    The smaller *delta*, the fewer classes in a slot. The images of a class are permuted.
     """
-    ranked = permuted(names, seed=seed)
-    grouped = _sorted_by(labels, ranked)
-    _, starts = np.unique(labels[grouped], return_index=True)
-    num_slots = min(len(starts), _MAX_SLOTS)
+    ranked = by_class(names, labels, seed=seed)
+    _, starts = np.unique(labels[ranked], return_index=True)
+    if not len(starts):
+        return ranked
     rng = random_generator(seed)
-    slot_of = np.empty(len(names), np.int64)
-    for members in np.split(grouped, starts)[1:]:
-        shares = rng.dirichlet(np.full(num_slots, delta))
-        cuts = np.rint(np.cumsum(shares) * len(members)).astype(int)[:-1]
-        slot_of[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
-    return _sorted_by(slot_of, ranked)
+    shares = rng.dirichlet(np.full(min(len(starts), _MAX_SLOTS), delta), len(starts))
+    dealt = [
+        np.split(members, (np.cumsum(share)[:-1] * len(members)).astype(np.int64))
+        for members, share in zip(np.split(ranked, starts[1:]), shares, strict=True)
+    ]
+    return np.concatenate([slot[number] for slot in zip(*dealt, strict=True) for number in rng.permutation(len(slot))])
+
+
+def domain_seed(seed: int, domain: str) -> int:
+    """Return the seed with which *domain*, such as the key of a cell, draws its own order in a stream of *seed*."""
+    digest = hashlib.blake2b(domain.encode(), digest_size=8, key=seed.to_bytes(8, "big", signed=True)).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def _sorted_by(values: Indices, ranked: Indices) -> Indices:

@@ -64,6 +64,9 @@ class StoredOrder(ConfigModel):
 
     name: str
     seed: int
+    delta: float | None = Field(default=None, exclude_if=lambda delta: delta is None)
+    """Concentration of the Dirichlet order; other manifests lack it. So do those of an earlier Dirichlet order, whose
+    slots were permuted, so that they do not pass for shards in this one."""
     sha256: Sha256
     """sha256 of the keys, one per line, in that order."""
 

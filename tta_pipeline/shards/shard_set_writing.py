@@ -16,7 +16,7 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
-from tta_pipeline.shards.benchmark_expectation import encoding_of
+from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
 from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.manifest import WRITER_FILE, read_record
@@ -97,7 +97,7 @@ def write_shards(
     else:
         workers = None
     images, source = _select_images(listing, target, version, class_map, settings)
-    members = _plan_members(images, settings)
+    members = _plan_members(images, settings, listing.cell)
     started = time.perf_counter()
     read_ahead(images)
     try:
@@ -118,7 +118,10 @@ def write_shards(
                 source=source,
                 class_map_sha256=class_map.sha256,
                 order=StoredOrder(
-                    name=settings.order, seed=settings.seed, sha256=keys_sha256([member.key for member in members])
+                    name=settings.order,
+                    seed=settings.seed,
+                    delta=delta_of(settings),
+                    sha256=keys_sha256([member.key for member in members]),
                 ),
                 encoding=encoding_of(settings),
                 shards=tuple(
@@ -155,7 +158,7 @@ def find_unchanged(
         benchmark=target.benchmark_name,
         class_map_sha256=class_map.sha256,
         encoding=encoding_of(settings).model_dump(mode="json", exclude_none=True),
-        order=(settings.order, settings.seed),
+        order=(settings.order, settings.seed, delta_of(settings)),
         recipe=target.recipe,
         source_version=version,
     )
@@ -260,9 +263,9 @@ def _find_damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dic
 
 
 @gc_paused()
-def _plan_members(images: Sequence[SourceImage], settings: ShardSettings) -> list[PlannedMember]:
-    """Put *images* in order and name them for webdataset, each with a unique key."""
-    images = order_images(images, settings)
+def _plan_members(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> list[PlannedMember]:
+    """Put *images* of *cell* in order and name them for webdataset, each with a unique key."""
+    images = order_images(images, settings, cell)
     names = [make_member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
     members = [PlannedMember(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
     if len({member.key for member in members}) != len(members):

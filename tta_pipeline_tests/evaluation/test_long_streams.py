@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tta_pipeline.benchmarks import file_fingerprint
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.util.locations import Locations
@@ -18,6 +20,7 @@ from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
 
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
+DRAWN: dict[str, dict[str, float]] = {"stored": {}, "shuffled": {}, "by_class": {}, "dirichlet": {"delta": 0.1}}
 KILLED = """
 import json, os, sys
 from pathlib import Path
@@ -174,6 +177,47 @@ def test_each_visit_is_recorded_and_has_an_order_of_its_own(data: Locations):
         assert (first["corruption"], first["severity"]) == (second["corruption"], second["severity"])
         assert first["order_hash"] != second["order_hash"]
         assert first["predictions_sha256"] != second["predictions_sha256"]
+
+
+def test_each_cell_of_each_visit_draws_its_own_dirichlet_order(data: Locations):
+    """Two corruptions of the same images come in two orders, as in the sampler of RoTTA, and in two more when again."""
+    own = results_of(data, protocol=CONTINUAL_TWICE, method="source")
+    rows = evaluated(own, SEVERITY_5)
+    alone = evaluated(results_of(data, protocol={"order": "dirichlet", "delta": 0.1}, method="source"), CONTRAST_5)
+
+    assert 4 == len({row["order_hash"] for row in rows})
+    assert alone[0]["order_hash"] == rows[1]["order_hash"]
+
+
+def test_a_dynamic_stream_draws_the_dirichlet_order_of_each_cell(data: Locations):
+    """Across the parts of a cell its classes come and go as in the cell alone, and otherwise in each cell."""
+    drawn = {"order": "dirichlet", "delta": 0.1}
+    own = results_of(data, protocol={"shift": "dynamic", **drawn}, method="source")
+    folders = [own.folder(cell) for cell in own.benchmark.cells if cell.severity == 5]
+    alone = [open_stream([folder], experiment=results_of(data, protocol=drawn).spec) for folder in folders]
+    together = open_stream(folders, experiment=own.spec)
+    indices = together.order.indices
+    for number, one in enumerate(alone):
+        of_cell = indices[together.joined.set_numbers(indices) == number]
+        expected = one.joined.index.labels[one.order.indices]
+        assert expected.tolist() == together.joined.index.labels[of_cell].tolist()
+    assert alone[0].order.sha256 != alone[1].order.sha256
+
+
+def test_results_of_an_earlier_dirichlet_order_are_not_finished(data: Locations, monkeypatch: pytest.MonkeyPatch):
+    """They are of other streams; results of other orders stay."""
+    few = {"subset": {"first": 64}, "method": "source"}
+    own = {order: results_of(data, protocol={"order": order, **more}, **few) for order, more in DRAWN.items()}
+    monkeypatch.setattr(file_fingerprint, "ORDER_VERSIONS", {})
+    for each in own.values():
+        evaluated(each, CONTRAST_5)
+    monkeypatch.undo()
+
+    unfinished = list[str]()
+    for order, each in own.items():
+        with runner_of(each) as runner:
+            unfinished += [order] * bool(runner.plan(CONTRAST_5))
+    assert ["dirichlet"] == unfinished
 
 
 def test_a_stored_order_is_the_same_in_each_visit(data: Locations):

@@ -23,6 +23,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
+from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.stored_order import order_images
@@ -102,18 +103,33 @@ def test_every_order_holds_every_sample_once(write, tree, tmp_path: Path, order:
     assert order == shard_set.manifest.order.name
 
 
+def test_the_delta_of_a_dirichlet_order_is_in_the_manifest(write, tmp_path: Path):
+    """So shards of another delta are not taken for these, nor those of the earlier order, which states none."""
+    shard_set = published(write, tmp_path, order="dirichlet", delta=0.2)
+    path = shard_set.folder / "manifest.json"
+
+    assert 0.2 == ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.2))).manifest.order.delta
+    with pytest.raises(ManifestError, match=r"0\.2.*expected.*0\.1"):
+        ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.1)))
+    stated = json.loads(path.read_text())
+    del stated["order"]["delta"]
+    path.write_text(json.dumps(stated))
+    with pytest.raises(ManifestError, match=r"None.*expected.*0\.2"):
+        ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.2)))
+
+
 def test_orders_differ_and_correlated_ones_are_correlated(tmp_path: Path):
     """Neighbours are of one class always by class, often in the Dirichlet order, and rarely when permuted."""
     write_tree(tmp_path, classes={f"n{number:02d}": 20 for number in range(10)})
     images = discover_tree(tmp_path, group_depth=0).listing(discover_tree(tmp_path, group_depth=0).cells[0]).images
     shares = {}
     for order in ("permuted", "dirichlet", "by_class"):
-        found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.01))
+        found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.1), CELL)
         assert sorted(images) == sorted(found)
         shares[order] = np.mean([one.class_name == other.class_name for one, other in pairwise(found)])
 
     assert shares["permuted"] < 0.25
-    assert 0.45 < shares["dirichlet"] < shares["by_class"]
+    assert 0.7 < shares["dirichlet"] < shares["by_class"]
 
 
 def test_damaged_images_are_skipped_by_name_when_allowed(write, tree, tmp_path: Path):

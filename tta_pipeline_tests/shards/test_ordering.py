@@ -1,6 +1,8 @@
 """Orders are the same for ever: shard sets and results name their hashes."""
 
 import hashlib
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,24 +12,25 @@ from hypothesis import strategies as st
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.loading import stream_order as streamed
-from tta_pipeline.shards.ordering import by_class, dirichlet, permuted, random_generator
+from tta_pipeline.shards.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline_tests.loading.test_order import ORDERS, index_of
+from tta_pipeline_tests.shards.cell import CELL
 
 STREAMED = {
     "as_stored": "3473a108f0c20f52",
     "shuffled": "30cb30e615ab2cb3",
     "by_class": "a06d7885169f6809",
-    "dirichlet": "b9a0a38cf42478a9",
+    "dirichlet": "a7a97006444a21ab",
 }
 STORED = {
     ("permuted", 0): "da4fce09c07e54b2",
     ("permuted", 7): "a4c26af87324d695",
     ("by_class", 0): "dd9e14b1fa9b956a",
     ("by_class", 7): "dab28e8431237d25",
-    ("dirichlet", 0): "1d81031775dff1c6",
-    ("dirichlet", 7): "81d717c6e598fdb4",
+    ("dirichlet", 0): "1bbc4bf04fc78cea",
+    ("dirichlet", 7): "3e07c2c2ebdae2f7",
     ("source", 0): "4fa7d735b2aeb35b",
 }
 NUMBERS = [n * n % 7 for n in range(200)]
@@ -50,9 +53,45 @@ def test_shards_keep_their_order(order: str, seed: int):
     images = [image(f"n{number:02d}" + "\udce9" * (n % 5 == 0), n) for n, number in enumerate(NUMBERS)]
     images.sort(key=lambda one: one.name)
 
-    found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed))
+    found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed), CELL)
     names = "\n".join(one.name for one in found)
     assert STORED[order, seed] == hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("num_classes", "num_slots"), [(10, 10), (120, 100)])
+def test_the_classes_of_a_slot_follow_one_another(num_classes: int, num_slots: int):
+    """As in the sampler of RoTTA: each class is cut at Dirichlet shares, each slot draws the order of its classes."""
+    labels = np.random.default_rng(1).integers(0, num_classes, 5_000)
+    rng, slots, expected = np.random.default_rng(5), [dict[int, int]() for _ in range(num_slots)], list[int]()
+    for label, shares in enumerate(rng.dirichlet([0.1] * num_slots, num_classes)):
+        size = int((labels == label).sum())
+        cuts = [0, *(int(size * share) for share in np.cumsum(shares)[:-1]), size]
+        for slot, (first, last) in enumerate(pairwise(cuts)):
+            slots[slot][label] = last - first
+    for sizes in slots:
+        for label in rng.permutation(num_classes).tolist():
+            expected += [label] * sizes[label]
+
+    found = labels[dirichlet([str(number) for number in range(5_000)], labels, seed=5, delta=0.1)]
+    assert expected == found.tolist()
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.1, 1.0])
+def test_neighbours_in_the_dirichlet_order_are_of_one_class(delta: float):
+    """Of 10 classes of 1,000 images there are at most 100 runs of one class, whatever delta."""
+    labels = np.repeat(np.arange(10), 1_000)
+    found = labels[dirichlet([str(number) for number in range(10_000)], labels, seed=0, delta=delta)]
+
+    assert np.mean(found[1:] == found[:-1]) >= 0.99
+
+
+def test_every_cell_draws_its_own_dirichlet_order():
+    """So that shards of two cells with the same images are in two orders; the other orders are one for all cells."""
+    images = [image(f"c{number % 10}", number) for number in range(200)]
+    cells = [CELL, replace(CELL, severity=1), replace(CELL, corruption="contrast")]
+    for order, num_orders in (("permuted", 1), ("by_class", 1), ("dirichlet", 3)):
+        settings = ShardSettings(num_shards=1, order=order)
+        assert num_orders == len({tuple(order_images(images, settings, cell)) for cell in cells})
 
 
 @pytest.mark.parametrize("seed", [1, 7, 2**32, 2**63 - 1])
@@ -87,12 +126,12 @@ def test_the_orders_of_shards_and_streams_are_one(labels: list[int], seed: int, 
     by_name = {
         "permuted": permuted(names, seed=seed),
         "by_class": by_class(names, numbers, seed=seed),
-        "dirichlet": dirichlet(names, numbers, seed=seed, delta=delta),
+        "dirichlet": dirichlet(names, numbers, seed=domain_seed(seed, CELL.key), delta=delta),
     }
 
     for order, positions in by_name.items():
         settings = ShardSettings(num_shards=1, order=order, delta=delta, seed=seed)
-        assert [images[position] for position in positions] == order_images(images, settings)
+        assert [images[position] for position in positions] == order_images(images, settings, CELL)
         assert list(range(len(images))) == sorted(positions.tolist())
 
 
