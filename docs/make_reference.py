@@ -20,6 +20,7 @@ from tta_pipeline.defs.evaluation import EvaluationConfig
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.source_model import TrainingConfig
 from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.entry import MethodEntry
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.util.locations import Locations
 
@@ -177,7 +178,24 @@ def _method(name: str) -> str:
     ]
     table = _table(("field", "type", *entry.presets, ""), rows) if rows else "Nothing to set."
     facts = f"Clean images: {entry.source_data}. Smallest batch: {entry.min_batch_size}. Model: {entry.needs}."
+    if rows:
+        facts += f" Published for: {_published(entry)}."
     return f"## {name}\n\n{entry.summary} {facts}\n\n{table}"
+
+
+def _published(entry: MethodEntry) -> str:
+    """Return the data sets of each preset, each with the values that differ there; "nothing" if there is none."""
+    by_preset = [
+        f"{', '.join(_with_values(*each) for each in sets.items())} (`{preset}`)"
+        for preset, sets in entry.published.items()
+        if preset in entry.presets and sets
+    ]
+    return "; ".join(by_preset) or "no data set"
+
+
+def _with_values(dataset: str, changes: typing.Mapping[str, object]) -> str:
+    values = " and ".join(f"`{name}` {_json(value)}" for name, value in changes.items())
+    return f"{dataset} with {values}" if values else dataset
 
 
 def _fields(kind: type[BaseModel]) -> str:

@@ -453,7 +453,7 @@ def test_a_method_without_a_name_of_its_own_is_not_called_what_it_inherits(shard
     rows = [tta.evaluate(method, shard_set.folder) for method in (built, by_hand)]
 
     assert [f"{path}:MIRRORED", f"{path}:Mirrored"] == [row.method for row in rows] == [row.experiment for row in rows]
-    assert [None, None] == [row.hyperparameters_origin for row in rows]
+    assert ["own", "own"] == [row.hyperparameters_origin for row in rows]
     named = tta.build(f"{path}:LAST_CLASS", small_model(), num_classes=3)
     assert "last_class" == tta.evaluate(named, shard_set.folder).method
 

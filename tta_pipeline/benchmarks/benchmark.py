@@ -145,7 +145,9 @@ class Benchmark(ConfigModel):
         if experiment.protocol.unknown is not None and experiment.protocol.unknown.source == self.name:
             yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
         if experiment.entry.source_data == "required" and not self.has_clean:
-            yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+            other = experiment.entry.without_source_data
+            advice = f", or method {other}, which {experiment.method} is without them" if other else ""
+            yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean{advice}"
 
     def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
         tuned_as = experiment.tuned_as(name)

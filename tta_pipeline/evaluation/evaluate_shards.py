@@ -22,11 +22,11 @@ from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, descri
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
-from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, WITHOUT_FILE, Evaluation
+from tta_pipeline.results.evaluation_record import WITHOUT_FILE, Evaluation
+from tta_pipeline.results.resolved_experiment import origin_of_settings
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256
@@ -180,6 +180,10 @@ def _subject(
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
+    # The images are of no benchmark file, which would name their data set.
+    origin = origin_of_settings(
+        _method_name(method), method.hyperparameters, batch_size=batch_size, architecture=model.architecture
+    )
     own_fingerprint = fingerprint(
         version=WITHOUT_FILE,
         code=code_sha256,
@@ -195,7 +199,7 @@ def _subject(
     )
     return Subject(
         benchmark=manifest.benchmark,
-        stated=StatedFacts(experiment=name, model=model.architecture, origin=_origin(method, batch_size)),
+        stated=StatedFacts(experiment=name, model=model.architecture, origin=origin),
         stream=manifest.cell.key,
         seed=method.seed,
         fingerprint=own_fingerprint,
@@ -240,14 +244,6 @@ def _method_name(method: Method) -> str:
     """Return the name of *method*: its own, or its import path, since an inherited name is that of another method."""
     kind = type(method)
     return method.name if "name" in {**vars(kind), **vars(method)} else f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _origin(method: Method, batch_size: int) -> str | None:
-    """Return the origin of the hyperparameters; None for a user's own method, which has no catalogue entry."""
-    entry = METHODS.get(_method_name(method).partition("+")[0])
-    if entry is None:
-        return None
-    return PUBLISHED if entry.is_published(method.hyperparameters, batch_size=batch_size) else BY_HAND
 
 
 def _code_sha256(method: Method) -> str | None:

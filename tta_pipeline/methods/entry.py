@@ -18,7 +18,16 @@ RESNET_PRESETS = ("imagenet", "cifar")
 PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 
-
+Published = Mapping[str, Mapping[str, object]]
+"""Data sets for which the values of a preset were published, each with those that differ from the preset there."""
+USUAL_SETS: Mapping[str, Published] = {
+    "imagenet": {"imagenet_c": {}},
+    "cifar": {"cifar_10_c": {}, "cifar_100_c": {}},
+    "imagenet_vit": {"imagenet_c": {}},
+}
+"""Data sets for which most methods have values, by preset."""
+NetworkFamily = Literal["resnet", "vit", "clip"]
+"""Kinds of network for which papers have values: with batch norm, such as a ResNet; a ViT; the towers of a CLIP."""
 METHODS_PAGE = "docs/methods.md"
 """The page that lists the methods and their hyperparameters."""
 
@@ -29,6 +38,8 @@ class Hyperparameters(ConfigModel):
     listed_in: ClassVar[str] = METHODS_PAGE
     takes_gradients: ClassVar[bool] = False
     """Whether the method takes gradients, which would vanish in fp16."""
+    own_ways: ClassVar[frozenset[str]] = frozenset()
+    """Hyperparameters that choose between our way to compute and that of the authors' code; either is published."""
     code_of_choices: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Code that only one choice runs, `<module>:<name>` by hyperparameter and choice. It is imported by name, so that
     an edit outdates only the results whose hyperparameters choose it."""
@@ -96,6 +107,8 @@ class TopHyperparameters(GradientHyperparameters):
 class ViewHyperparameters(GradientHyperparameters):
     """Hyperparameters of every method that learns from random views of a batch."""
 
+    own_ways: ClassVar[frozenset[str]] = frozenset({"draws"})
+
     draws: Literal["image", "batch"] = "image"
     """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
 
@@ -131,8 +144,12 @@ class MethodEntry:
     """Summary in one sentence, for the user."""
     presets: Mapping[str, Hyperparameters]
     """Settings of the authors by benchmark family."""
-    source_data: Literal["unused", "optional", "required"] = "unused"
+    published: Mapping[str, Published] = field(default_factory=lambda: USUAL_SETS)
+    """Data sets for which settings were published, by preset; a preset that is missing was published for no network."""
+    source_data: Literal["unused", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
+    without_source_data: str = ""
+    """Name of the method that this one would be without clean batches, for whoever has none."""
     needs: Literal["any", "vit", "clip"] = "any"
     """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
     min_batch_size: int = 1
@@ -164,11 +181,36 @@ class MethodEntry:
             values["lr"] = self.lr_of_batch_size[preset](batch_size)
         return type(defaults).model_validate({**values, **changes})
 
-    def is_published(self, settings: Hyperparameters, *, batch_size: int | None, but_for: Collection[str] = ()) -> bool:
+    def is_preset(self, settings: Hyperparameters, *, batch_size: int | None, but_for: Collection[str] = ()) -> bool:
         """Return whether *settings* equal a preset for *batch_size*, ignoring the hyperparameters in *but_for*."""
-        found = settings.model_dump(exclude=set(but_for))
         presets = (self.configure(preset, {}, batch_size=batch_size) for preset in self.presets)
-        return any(found == preset.model_dump(exclude=set(but_for)) for preset in presets)
+        return any(_equal(settings, preset, but_for) for preset in presets)
+
+    def is_published(
+        self, settings: Hyperparameters, *, dataset: str | None, family: NetworkFamily | None, batch_size: int | None
+    ) -> bool:
+        """Return whether *settings* were published for this method on *dataset* with a network of *family*.
+
+        None is an unknown data set or network, for which nothing was published; a method without hyperparameters has
+        nothing to publish.
+        """
+        if not type(settings).model_fields:
+            return True
+        preset = "cifar" if (dataset or "").startswith("cifar") else "imagenet"
+        if family == "vit" and preset == "imagenet":
+            preset = "imagenet_vit"
+        changes = self.published.get(preset, {}).get(dataset or "")
+        if changes is None or preset not in self.presets or family != self._family_of(preset):
+            return False
+        return _equal(settings, self.configure(preset, changes, batch_size=batch_size))
+
+    def _family_of(self, preset: str) -> NetworkFamily:
+        """Return the kind of network that *preset* is for."""
+        match self.needs:
+            case "vit" | "clip" as family:
+                return family
+            case _:
+                return "vit" if preset == "imagenet_vit" else "resnet"
 
     def named(self, method: str, preset: str, settings: Hyperparameters) -> str:
         """Return the name of *method* plus each piece in which *settings* differ from the preset, such as tent+come."""
@@ -184,3 +226,9 @@ class MethodEntry:
         """
         if batch_size is not None and batch_size < self.min_batch_size:
             raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: use another method")
+
+
+def _equal(settings: Hyperparameters, others: Hyperparameters, but_for: Collection[str] = ()) -> bool:
+    """Return whether both have the same values, except in *but_for* and in what is only a way to compute."""
+    ignored = {*but_for, *settings.own_ways}
+    return settings.model_dump(exclude=ignored) == others.model_dump(exclude=ignored)

@@ -27,7 +27,7 @@ from tta_pipeline.results.record_fields import (
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
 
-PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
+PUBLISHED, PRESET, TUNED, OWN, BY_HAND = "published", "preset", "tuned (held-out)", "own", "set by hand"
 """Origins of hyperparameters."""
 WITHOUT_FILE = "own"
 """Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
@@ -256,10 +256,11 @@ class Evaluation:
     hyperparameters_origin: Annotated[
         str | None,
         Column(
-            "published: exactly a preset of the method's authors; tuned (held-out): a preset with some values chosen "
-            "by tuning on shifts that are not reported; set by hand: anything else; NULL without a benchmark file for "
-            "a method of one's own",
-            choices=(PUBLISHED, TUNED, BY_HAND),
+            "published: exactly the values that were published for this method, kind of network and data set; preset: "
+            "those of a preset, published for another kind of network or data set; tuned (held-out): a preset with "
+            "some values chosen by tuning on shifts that are not reported; own: a method of one's own; set by hand: "
+            "anything else; NULL in records that do not say it",
+            choices=(PUBLISHED, PRESET, TUNED, OWN, BY_HAND),
         ),
     ]
     tuning: Annotated[

@@ -1,16 +1,28 @@
-"""Hyperparameters of an experiment and their origin: published, tuned on held-out shifts, or set by hand."""
+"""Hyperparameters of an experiment and their origin: published, tuned on held-out shifts, set by hand, and others."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.results.evaluation_record import BY_HAND, PUBLISHED, TUNED
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.entry import Hyperparameters, NetworkFamily
+from tta_pipeline.results.evaluation_record import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
 from tta_pipeline.results.records import Record, latest_record
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.locations import Locations
+
+_FAMILIES: Mapping[NetworkFamily, re.Pattern[str]] = {
+    "clip": re.compile(r"^open_clip |^transformers .*clip(?<!siglip)"),
+    "vit": re.compile(r"^(?!open_clip|transformers).*(\b|_)(vit|deit)"),
+    "resnet": re.compile(r"^(?!.*(resnetv2|_gn\b|_gn[._])).*(resnet|resnext|wrn|wide_?res)"),
+}
+"""What architectures of a kind are called; a ResNet is one with batch norm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +32,7 @@ class ResolvedExperiment:
     experiment: Experiment
     """The experiment, with chosen values among its hyperparameters."""
     origin: str
-    """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
+    """One of `PUBLISHED`, `PRESET`, `TUNED`, `OWN` and `BY_HAND`."""
     tuning: str | None
     """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
     criterion: str | None = None
@@ -38,7 +50,7 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
     experiment = benchmark.experiments[experiment_name]
     tuned_as = experiment.tuned_as(experiment_name)
     if tuned_as is None:
-        return resolve_from_file(experiment)
+        return ResolvedExperiment(experiment=experiment, origin=find_origin(benchmark, experiment), tuning=None)
     record, run = _read_newest_choice(benchmark, tuned_as, locations)
     require_held_out(benchmark, run.shifts, f"{record.path} chose hyperparameters")
     if run.method != experiment.method:
@@ -55,15 +67,10 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
     with_choice = _apply_choice(experiment, run)
     return ResolvedExperiment(
         experiment=with_choice,
-        origin=find_origin(with_choice, tuple(run.values)),
+        origin=find_origin(benchmark, with_choice, tuple(run.values)),
         tuning=_choice_json(run, record),
         criterion=None if run.criterion == DEFAULT_CRITERION else run.criterion,
     )
-
-
-def resolve_from_file(experiment: Experiment) -> ResolvedExperiment:
-    """Return *experiment* with the hyperparameters in the benchmark file."""
-    return ResolvedExperiment(experiment=experiment, origin=find_origin(experiment), tuning=None)
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
@@ -80,17 +87,59 @@ def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) ->
         )
 
 
-def find_origin(experiment: Experiment, chosen: tuple[str, ...] = ()) -> str:
+def find_origin(benchmark: Benchmark, experiment: Experiment, chosen: tuple[str, ...] = ()) -> str:
     """Return the origin of the hyperparameters of *experiment*; those named in *chosen* come from a tuning.
 
-    Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`.
+    Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`. Images that
+    this project draws are of no published data set, whatever their shifts are called.
     """
-    is_published = experiment.entry.is_published(
-        experiment.configured_hyperparameters(), batch_size=experiment.method_batch_size, but_for=chosen
-    )
-    if not is_published:
-        return BY_HAND
-    return TUNED if chosen else PUBLISHED
+    if chosen:
+        settings, batch_size = experiment.configured_hyperparameters(), experiment.method_batch_size
+        is_preset = experiment.entry.is_preset(settings, batch_size=batch_size, but_for=chosen)
+        return TUNED if is_preset else BY_HAND
+    return origin_of_settings(
+        experiment.method, experiment.configured_hyperparameters(), batch_size=experiment.method_batch_size,
+        dataset=None if benchmark.is_drawn else benchmark.shift_set.name,
+        architecture=_architecture(benchmark.models[experiment.model]),
+    )  # fmt: skip
+
+
+def origin_of_settings(
+    method: str,
+    settings: Hyperparameters,
+    *,
+    batch_size: int,
+    dataset: str | None = None,
+    architecture: str = "",
+) -> str:
+    """Return the origin of the untuned *settings* of *method*.
+
+    Args:
+        method: Name of the method, with its pieces or without.
+        settings: Its hyperparameters.
+        batch_size: Number of images in a batch.
+        dataset: Name of the published data set; None: images of none, or of an unknown one.
+        architecture: Library and architecture of the network, as in records.
+    """
+    entry = METHODS.get(method.partition("+")[0])
+    if entry is None:
+        return OWN
+    if entry.is_published(settings, dataset=dataset, family=_family(architecture), batch_size=batch_size):
+        return PUBLISHED
+    return PRESET if entry.is_preset(settings, batch_size=batch_size) else BY_HAND
+
+
+def _architecture(model: AnyModel) -> str:
+    """Return kind and architecture of *model* as far as the benchmark file says them."""
+    network = model.network if isinstance(model, TrainedModel) else model
+    names = (getattr(network, field, None) for field in ("architecture", "hf", "factory"))
+    return f"{network.kind} {next(filter(None, names), '')}"
+
+
+def _family(architecture: str) -> NetworkFamily | None:
+    """Return the kind of network that *architecture* names; None if its name does not say it."""
+    name = architecture.lower()
+    return next((family for family, pattern in _FAMILIES.items() if pattern.search(name)), None)
 
 
 def _read_newest_choice(benchmark: Benchmark, name: str, locations: Locations) -> tuple[Record, TuningRun]:

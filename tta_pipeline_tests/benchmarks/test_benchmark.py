@@ -168,6 +168,21 @@ def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_p
     assert "mean.1 is" not in str(caught.value)
 
 
+FOLDERS = "{kind: folder, root: /data, clean: /data/clean}"
+CHECKPOINT = "{kind: torchvision, architecture: resnet18, weights: DEFAULT}"
+
+
+@pytest.mark.parametrize(("method", "advice"), [("eata", "or method eta"), ("rmt", "source.clean")])
+def test_a_method_without_the_clean_images_that_it_needs_is_refused(tmp_path: Path, method: str, advice: str):
+    """With what it would be without them, so that nothing runs under another name."""
+    text = SMALL.replace("{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", FOLDERS)
+    text = text.replace("{kind: trained, epochs: 4, width: 8}", CHECKPOINT).replace("method: norm", f"method: {method}")
+    load_benchmark(written(tmp_path, text))
+
+    with pytest.raises(BenchmarkFileError, match=rf"method {method} needs clean images.*{advice}"):
+        load_benchmark(written(tmp_path, text.replace(", clean: /data/clean", "")))
+
+
 @pytest.mark.parametrize(
     ("train", "more", "expected"),
     [

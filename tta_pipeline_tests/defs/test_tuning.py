@@ -144,7 +144,7 @@ def test_a_finished_trial_is_not_evaluated_again(copy: Project):
 
 
 def test_results_carry_what_was_chosen_and_where(evaluated: Project):
-    """In their record, in the database and on the leaderboard, beside those that are published and set by hand."""
+    """In their record, in the database and on the leaderboard, beside those of a preset and set by hand."""
     shown = evaluated.run("tta-pipeline", "metrics", "--json")
     with open_metrics(evaluated.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
@@ -155,7 +155,7 @@ def test_results_carry_what_was_chosen_and_where(evaluated: Project):
 
     origins = {row["experiment"]: row["hyperparameters"] for row in json.loads(shown.stdout)}
     assert {
-        "tent": "published",
+        "tent": "preset",
         "tent_tuned": "tuned (held-out)",
         "tent_by_hand": "set by hand",
     }.items() <= origins.items()

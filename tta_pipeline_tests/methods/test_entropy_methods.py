@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline.methods import build
+from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.entropy.come import opinion_entropy as opinion_entropies
 from tta_pipeline.methods.entropy.deyo import shuffle_patches
 from tta_pipeline.methods.entropy.uniform_memory import UniformMemory
@@ -235,10 +235,18 @@ def test_the_fisher_penalty_holds_parameters_back():
     assert moved(20) < moved(0)
 
 
-def test_eata_without_source_data_is_eta():
-    """Without clean samples there is no penalty, and the logits are ETA's, bit for bit."""
-    eata, _ = run("eata", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
-    eta, _ = run("eta", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
+def test_eata_without_source_data_is_refused():
+    """Without clean samples there is no penalty, and it would be ETA under another name."""
+    with pytest.raises(AdaptationError, match=r"eata was given no source_data.*eta"):
+        build("eata", batch_norm_model(), num_classes=NUM_CLASSES)
+
+
+def test_eata_without_a_penalty_is_eta():
+    """Bit for bit."""
+    settings = {**SETTINGS, "d_margin": 0.8}
+    source = {"source_data": source_batches(), "fisher_alpha": 0.0}
+    eata, _ = run("eata", surer(batch_norm_model()), contrasts(), **settings, **source)
+    eta, _ = run("eta", surer(batch_norm_model()), contrasts(), **settings)
 
     torch.testing.assert_close(eta, eata, rtol=0, atol=0)
 
@@ -476,7 +484,8 @@ def test_no_reliable_sample_means_no_step(method: str):
     """A batch of which no sample is sure leaves the model as it was, momentum included."""
     images = [*contrasts(num_batches=2), *batches(num_batches=1)]
     margins = {"deyo_margin" if method == "deyo" else "e_margin": 1e-6}
-    found, adapted = run(method, batch_norm_model(), images, lr=LR, **margins)
+    clean = source_batches() if METHODS[method].source_data == "required" else None
+    found, adapted = run(method, batch_norm_model(), images, lr=LR, source_data=clean, **margins)
     expected, _ = run("norm", batch_norm_model(), images)
 
     torch.testing.assert_close(expected, found, rtol=0, atol=0)
@@ -488,7 +497,8 @@ def test_no_reliable_sample_means_no_step(method: str):
 def test_what_adapts_is_a_choice(method: str, params: str, adapted: set[int]):
     """The norm layers, the last linear layer or everything changes, and all else stays."""
     wide = {} if method == "tent" else {"e_margin": 10}
-    _, found = run(method, surer(batch_norm_model()), contrasts(), lr=LR, params=params, **wide)
+    clean = source_batches() if METHODS[method].source_data == "required" else None
+    _, found = run(method, surer(batch_norm_model()), contrasts(), lr=LR, params=params, source_data=clean, **wide)
     before = surer(batch_norm_model()).state_dict()
     changed = {name for name, parameter in found.model.named_parameters() if not torch.equal(before[name], parameter)}
 

@@ -87,7 +87,7 @@ TTABC = [f"tower.transformer.resblocks.{number}" for number in range(1, 2)]
     ("method", "settings", "frozen"),
     [
         ("tent", {}, []),
-        ("eata", {}, []),
+        ("eta", {}, []),
         ("sar", {}, [*TTABC, "tower.ln_post"]),
         ("deyo", {}, [*TTABC, "tower.ln_post"]),
         ("sar", {"frozen_layers": TTABC}, TTABC),

@@ -261,7 +261,7 @@ def test_a_network_of_other_classes_is_fine_tuned(name: str):
     assert torch.equal(bare.linear.weight, same.linear.weight)
 
 
-@pytest.mark.parametrize("method", ["source", "norm", "tent", "eata", "t3a", "lame", "rotta", "sar"])
+@pytest.mark.parametrize("method", ["source", "norm", "tent", "eta", "t3a", "lame", "rotta", "sar"])
 def test_methods_take_a_network_of_the_users_own(method: str):
     """As any other with batch norm and a linear head."""
     model = loaded(spec("of_ten", saved(network().state_dict())))

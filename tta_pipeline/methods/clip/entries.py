@@ -5,7 +5,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters, Hyperparameters, MethodEntry, Paper
+from tta_pipeline.methods.entry import (
+    PRESETS,
+    GradientHyperparameters,
+    Hyperparameters,
+    MethodEntry,
+    Paper,
+    Published,
+)
 from tta_pipeline.util.config_model import MAX_COUNT
 
 
@@ -155,6 +162,30 @@ class StatAHyperparameters(Hyperparameters):
     """Number of times that Gaussians are found anew, with the assignments."""
 
 
+_VARIANTS: Published = {name: {} for name in ("imagenet_a", "imagenet_r", "imagenet_sketch", "imagenet_v2")}
+_FINE_GRAINED: Published = {
+    name: {}
+    for name in (
+        "caltech101", "dtd", "eurosat", "fgvc_aircraft", "flowers102", "food101", "oxford_pets", "stanford_cars",
+        "sun397", "ucf101",
+    )
+}  # fmt: skip
+_VOTES: Published = {
+    name: {"positive_alpha": alpha, "positive_beta": beta}
+    for name, alpha, beta in (
+        ("caltech101", 5.0, 5.0), ("dtd", 2.0, 3.0), ("eurosat", 4.0, 8.0), ("fgvc_aircraft", 2.0, 2.0),
+        ("flowers102", 1.0, 5.0), ("food101", 1.0, 1.0), ("oxford_pets", 2.0, 7.0), ("stanford_cars", 1.0, 7.0),
+        ("sun397", 2.0, 3.0), ("ucf101", 3.0, 8.0), ("imagenet_a", 2.0, 5.0), ("imagenet_r", 1.0, 8.0),
+        ("imagenet_sketch", 2.363, 7.45), ("imagenet_v2", 1.0, 8.0),
+    )
+}  # fmt: skip
+"""The positive cache of TDA on each set, and of BoostAdapter, in both programs' `configs`."""
+_BOOSTING = {
+    "caltech101": 2, "dtd": 0, "eurosat": 0, "fgvc_aircraft": 2, "flowers102": 0, "food101": 3, "oxford_pets": 0,
+    "stanford_cars": 3, "sun397": 1, "ucf101": 0, "imagenet_a": 3, "imagenet_r": 3, "imagenet_sketch": 1,
+    "imagenet_v2": 1,
+}  # fmt: skip
+"""Delta of BoostAdapter on each set."""
 METHODS: Mapping[str, MethodEntry] = {
     "zero_shot": MethodEntry(
         implementation="tta_pipeline.methods.clip.zero_shot:ZeroShot",
@@ -166,6 +197,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.tda:Tda",
         summary="The zero-shot prediction of a CLIP corrected by caches of certain and of less certain images.",
         presets=dict.fromkeys(PRESETS, TdaHyperparameters()),
+        published={"imagenet": _VOTES},
         needs="clip",
         paper=Paper(
             authors="Karmanov, Adilbek and others",
@@ -179,6 +211,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.bca:Bca",
         summary="Class embeddings of a CLIP, and the class prior of each, become running means over the stream.",
         presets=dict.fromkeys(PRESETS, BcaHyperparameters()),
+        published={},
         needs="clip",
         paper=Paper(
             authors="Zhou and others",
@@ -191,6 +224,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.zero:Zero",
         summary="A vote of a CLIP's most certain predictions for many views of an image, without adaptation.",
         presets=dict.fromkeys(PRESETS, ZeroHyperparameters()),
+        published={"imagenet": {**_FINE_GRAINED, **_VARIANTS}},
         needs="clip",
         paper=Paper(
             authors="Farina, Matteo and others",
@@ -205,6 +239,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.tpt:Tpt",
         summary="The context of a CLIP's prompts is tuned to each image, so that views of the image agree.",
         presets=dict.fromkeys(PRESETS, TunedTextsHyperparameters()),
+        published={"imagenet": {**_FINE_GRAINED, **_VARIANTS}},
         needs="clip",
         paper=Paper(
             authors="Shu, Manli and others",
@@ -219,6 +254,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.mta:Mta",
         summary="The mode of a CLIP's features of many views of an image, in which views that agree weigh more.",
         presets=dict.fromkeys(PRESETS, MtaHyperparameters()),
+        published={"imagenet": {**_FINE_GRAINED, **_VARIANTS}},
         needs="clip",
         paper=Paper(
             authors="Zanella, Maxime and Ben Ayed, Ismail",
@@ -234,6 +270,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.onzeta:OnZeta",
         summary="Labels of a CLIP balanced over classes, and proxies of the classes that learn from them.",
         presets={"imagenet": OnZetaHyperparameters(), "cifar": OnZetaHyperparameters(stream_size=10_000)},
+        published={},
         needs="clip",
         paper=Paper(
             authors="Qian, Qi and Hu, Juhua", venue="ECCV", year=2024, title="Online Zero-Shot Classification with CLIP"
@@ -243,6 +280,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.tps:Tps",
         summary="A shift of each class's text feature is tuned to each image, so that views of the image agree.",
         presets=dict.fromkeys(PRESETS, TunedTextsHyperparameters()),
+        published={"imagenet": _VARIANTS},
         needs="clip",
         paper=Paper(
             authors="Sui, Elaine and Wang, Xiaohan and Yeung-Levy, Serena",
@@ -257,6 +295,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.ctpt:Ctpt",
         summary="TPT whose loss also spreads the text features of the classes, so that confidence is honest.",
         presets=dict.fromkeys(PRESETS, CtptHyperparameters()),
+        published={"imagenet": {**_FINE_GRAINED, **{name: {"dispersion_weight": 20.0} for name in _VARIANTS}}},
         needs="clip",
         paper=Paper(
             authors="Yoon, Hee Suk and others",
@@ -270,6 +309,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.oga:Oga",
         summary="Gaussians of a CLIP's surest images of each class correct the zero-shot prediction.",
         presets=dict.fromkeys(PRESETS, OgaHyperparameters()),
+        published={"imagenet": _FINE_GRAINED},
         needs="clip",
         paper=Paper(
             authors="Fuchs, Clément and Zanella, Maxime and De Vleeschouwer, Christophe",
@@ -283,6 +323,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.ecalp:Ecalp",
         summary="Labels propagate from texts over a graph of a CLIP's features, which grows with each image.",
         presets=dict.fromkeys(PRESETS, EcalpHyperparameters()),
+        published={"imagenet": {**_FINE_GRAINED, **_VARIANTS, "imagenet_c": {}}},
         needs="clip",
         paper=Paper(
             authors="Li, Yushu and Su, Yongyi and Goodge, Adam and Jia, Kui and Xu, Xun",
@@ -297,6 +338,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.boostadapter:BoostAdapter",
         summary="TDA whose positive cache also has the surest crops of the present image.",
         presets=dict.fromkeys(PRESETS, BoostAdapterHyperparameters()),
+        published={"imagenet": {name: {**_VOTES[name], "num_boosting": delta} for name, delta in _BOOSTING.items()}},
         needs="clip",
         paper=Paper(
             authors="Zhang, Taolin and others",
@@ -310,6 +352,7 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.clip.stata:StatA",
         summary="Gaussians of the classes in a batch of a CLIP's features, held near the texts where there is little.",
         presets=dict.fromkeys(PRESETS, StatAHyperparameters()),
+        published={"imagenet": _FINE_GRAINED},
         needs="clip",
         paper=Paper(
             authors="Zanella, Maxime and Fuchs, Clément and De Vleeschouwer, Christophe and Ben Ayed, Ismail",
@@ -327,6 +370,10 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             **dict.fromkeys(PRESETS, GradientHyperparameters(lr=5e-4, optimizer="adamw", weight_decay=0.01)),
             "cifar": GradientHyperparameters(lr=1e-3, optimizer="adamw", weight_decay=0.01),
+        },
+        published={
+            "imagenet": {"imagenet_c": {}},
+            "cifar": {"cifar_10_c": {}, "cifar_100_c": {"lr": 5e-4, "optimizer": "adam"}},
         },
         needs="clip",
         paper=Paper(

@@ -2,9 +2,9 @@
 
 Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation. The loss is ETA's
 plus fisher_alpha * sum over parameters of F * (theta - theta_0)^2, where F is the diagonal Fisher information of the
-source model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and the method is
-ETA, as the authors call it. The constants for ImageNet are the authors'; fisher_alpha for CIFAR is from the benchmark
-of Doebler et al.
+source model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and the method
+would be ETA, as the authors call it, so it is refused. The constants for ImageNet are the authors'; fisher_alpha for
+CIFAR is from the benchmark of Doebler et al.
 """
 
 from typing import Any
@@ -27,15 +27,10 @@ class Eata(Eta):
         super().__init__(model, hyperparameters, **kwargs)
         self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._source = parameters_to_vector(self._parameters).detach()
-        self._importance: torch.Tensor | None = None
-        if self.source_data is not None:
-            clean = self._first_images(self.source_data, hyperparameters.fisher_size)
-            fisher = diagonal_fisher(self.model, self._parameters, clean)
-            self._importance = hyperparameters.fisher_alpha * fisher
+        clean = self._require_source_data("the penalty on forgetting, without which it is the method eta")
+        fisher = diagonal_fisher(self.model, self._parameters, self._first_images(clean, hyperparameters.fisher_size))
+        self._importance = hyperparameters.fisher_alpha * fisher
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        loss = super()._loss(logits)
-        if self._importance is None:
-            return loss
         moved = parameters_to_vector(self._parameters) - self._source
-        return loss + (self._importance * moved**2).sum()
+        return super()._loss(logits) + (self._importance * moved**2).sum()

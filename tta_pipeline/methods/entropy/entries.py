@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tta_pipeline.methods.entry import (
     PRESETS,
     RESNET_PRESETS,
+    USUAL_SETS,
     GradientHyperparameters,
     MethodEntry,
     Paper,
@@ -244,6 +245,7 @@ def _vit_lr_times_five(batch_size: int) -> float:
     return 5 * _vit_lr(batch_size)
 
 
+_WITHOUT_CIFAR = {preset: USUAL_SETS[preset] for preset in ("imagenet", "imagenet_vit")}
 _EATA = Paper(
     authors="Niu, Shuaicheng and others",
     venue="ICML",
@@ -280,6 +282,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
             "imagenet_vit": EntropyHyperparameters(lr=1e-3, loss="come"),
         },
+        published=_WITHOUT_CIFAR,
         lr_of_batch_size={"imagenet_vit": _vit_lr},
         paper=Paper(
             authors="Zhang, Qingyang and others",
@@ -315,6 +318,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
             "imagenet_vit": EtaHyperparameters(lr=1e-3),
         },
+        published={**USUAL_SETS, "cifar": {"cifar_10_c": {}, "cifar_100_c": {"d_margin": 0.1}}},
         lr_of_batch_size={"imagenet_vit": _vit_lr},
         paper=_EATA,
         passes=3,
@@ -322,14 +326,16 @@ METHODS: Mapping[str, MethodEntry] = {
     "eata": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eata:Eata",
         predicts_by_network=True,
-        summary="ETA with a Fisher penalty on forgetting; without source data it is ETA.",
+        summary="ETA with a Fisher penalty on forgetting.",
         presets={
             "imagenet": EataHyperparameters(lr=2.5e-4),
             "cifar": EataHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, fisher_alpha=1.0),
             "imagenet_vit": EataHyperparameters(lr=1e-3),
         },
+        published={**USUAL_SETS, "cifar": {"cifar_10_c": {}, "cifar_100_c": {"d_margin": 0.1}}},
         lr_of_batch_size={"imagenet_vit": _vit_lr},
-        source_data="optional",
+        source_data="required",
+        without_source_data="eta",
         paper=_EATA,
         passes=3,
     ),
@@ -341,6 +347,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": RdumbHyperparameters(lr=2.5e-4),
             "cifar": RdumbHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
         },
+        published={**USUAL_SETS, "imagenet": {"imagenet_c": {}, "ccc": {}}},
         paper=Paper(
             authors="Press, Ori and others",
             venue="NeurIPS",
@@ -358,6 +365,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": EtaHyperparameters(lr=2.5e-4, reset="asr"),
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="asr"),
         },
+        published={"imagenet": {"ccc": {}}},
         paper=Paper(
             authors="Lim and others",
             venue="ICLR",
@@ -375,6 +383,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": SarHyperparameters(lr=1e-3),
             "imagenet_vit": SarHyperparameters(lr=1e-3),
         },
+        published=_WITHOUT_CIFAR,
         lr_of_batch_size={"imagenet_vit": _vit_lr_doubled_for_single_images},
         paper=Paper(
             authors="Niu, Shuaicheng and others",
@@ -413,6 +422,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
             "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
         },
+        published={"imagenet_vit": USUAL_SETS["imagenet_vit"]},  # their ResNet-50 has group norm
         lr_of_batch_size={"imagenet_vit": _vit_lr_times_five},
         paper=Paper(
             authors="Chen and others",
@@ -433,6 +443,7 @@ METHODS: Mapping[str, MethodEntry] = {
             ),
             "imagenet_vit": SpaHyperparameters(lr=1e-2),
         },
+        published={"imagenet_vit": USUAL_SETS["imagenet_vit"]},  # their ResNet-50 has group norm
         paper=Paper(
             authors="Niu and others",
             venue="ICML",
@@ -465,6 +476,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": ShotImHyperparameters(lr=1e-2),
             "cifar": ShotImHyperparameters(lr=1e-3, optimizer="adam"),
         },
+        published=_WITHOUT_CIFAR,
         paper=Paper(
             authors="Liang, Jian and others",
             venue="ICML",
@@ -484,6 +496,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": UnientHyperparameters(lr=1e-3, samples="surer", split="none"),
             "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none", d_margin=0.4),
         },
+        published={},  # its programs try several weights
         paper=Paper(
             authors="Lee, Jungsoo and others",
             venue="ICCV",
@@ -500,6 +513,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": UnientHyperparameters(lr=1e-3),
             "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
         },
+        published={},  # its programs try several weights
         paper=Paper(
             authors="Gao, Zhengqing and others",
             venue="CVPR",
@@ -517,6 +531,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": SottaHyperparameters(lr=1e-3, optimizer="adam", threshold=0.33),
             "cifar": SottaHyperparameters(lr=1e-3, optimizer="adam"),
         },
+        published={**USUAL_SETS, "cifar": {"cifar_10_c": {}, "cifar_100_c": {"threshold": 0.66}}},
         paper=Paper(
             authors="Gong, Taesik and others",
             venue="NeurIPS",
@@ -531,6 +546,7 @@ METHODS: Mapping[str, MethodEntry] = {
         predicts_by_network=True,
         summary="The singular values of a ViT's linear layers adapt, and earlier ones return with a similar domain.",
         presets=dict.fromkeys(PRESETS, ImseHyperparameters(lr=7e-3, optimizer="adam")),
+        published=_WITHOUT_CIFAR,
         source_data="required",
         needs="vit",
         paper=Paper(

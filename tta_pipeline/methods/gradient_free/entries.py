@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry, Paper
+from tta_pipeline.methods.entry import PRESETS, USUAL_SETS, Hyperparameters, MethodEntry, Paper
 from tta_pipeline.util.config_model import MAX_COUNT
 
 
@@ -56,6 +56,14 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.methods.gradient_free.foa:Foa",
         summary="Prompts of a ViT found by forward passes alone, and features shifted back to the source's mean.",
         presets=dict.fromkeys(PRESETS, FoaHyperparameters()),
+        published={
+            "imagenet_vit": {
+                "imagenet_c": {},
+                "imagenet_r": {"fitness_lambda": 0.2},
+                "imagenet_sketch": {},
+                "imagenet_v2": {},
+            }
+        },
         source_data="required",
         needs="vit",
         paper=Paper(
@@ -88,6 +96,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": T3aHyperparameters(),
             "imagenet_vit": T3aHyperparameters(filter_k=20),
         },
+        published={"imagenet_vit": USUAL_SETS["imagenet_vit"]},
         paper=Paper(
             authors="Iwasawa, Yusuke and Matsuo, Yutaka",
             venue="NeurIPS",

@@ -1,12 +1,13 @@
 """Methods whose model follows, or is averaged with, a second model."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tta_pipeline.methods.entry import (
     RESNET_PRESETS,
+    USUAL_SETS,
     GradientHyperparameters,
     MethodEntry,
     Paper,
@@ -65,6 +66,8 @@ class PettaHyperparameters(RottaHyperparameters):
 
 class CertaintyHyperparameters(ViewHyperparameters):
     """Hyperparameters of ROID and CMF."""
+
+    own_ways: ClassVar[frozenset[str]] = frozenset({"draws", "prior_correction"})
 
     momentum_probs: float = Field(default=0.9, ge=0, le=1)
     """Momentum of the moving average of the batches' mean probabilities."""
@@ -136,6 +139,7 @@ METHODS: Mapping[str, MethodEntry] = {
             ),
             "cifar": CottaHyperparameters(lr=1e-3, optimizer="adam"),
         },
+        published={**USUAL_SETS, "cifar": {"cifar_10_c": {}, "cifar_100_c": {"anchor_threshold": 0.72}}},
         paper=Paper(
             authors="Wang, Qin and others",
             venue="CVPR",

@@ -200,6 +200,8 @@ SELECT
     CASE
         WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
         WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
+        WHEN bool_or(hyperparameters_origin = 'own') THEN 'own'
+        WHEN bool_or(hyperparameters_origin = 'preset') THEN 'preset'
         ELSE max(hyperparameters_origin)
     END AS hyperparameters,
     bool_or(is_in_file IS NULL) AS without_file,
@@ -252,6 +254,8 @@ SELECT
     CASE
         WHEN bool_or(hyperparameters = 'set by hand') THEN 'set by hand'
         WHEN bool_or(hyperparameters IS NULL) THEN NULL
+        WHEN bool_or(hyperparameters = 'own') THEN 'own'
+        WHEN bool_or(hyperparameters = 'preset') THEN 'preset'
         ELSE max(hyperparameters)
     END AS hyperparameters,
     bool_or(without_file) AS without_file,
@@ -282,7 +286,7 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
     'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
-COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; set by hand: anything else, in any cell; NULL where an evaluation does not know';
+COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and data set; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or data set; own: a method of one''s own; set by hand: anything else, in any cell; NULL where an evaluation does not know';
 COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';

@@ -12,7 +12,7 @@ from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import publish_record, read_record, utc_now
-from tta_pipeline.results.resolved_experiment import resolve_experiment, resolve_from_file
+from tta_pipeline.results.resolved_experiment import resolve_experiment
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
@@ -40,25 +40,6 @@ def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
     assert "tuned (held-out)" == found.origin
     assert ("tent", {"lr": 0.02}, ["spatter|5"]) == (facts["experiment"], facts["values"], facts["cells"])
     assert ({"lr": [0.001, 0.02]}, record.sha256) == (facts["grid"], facts["sha256"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "origin"),
-    [
-        ({}, "published"),
-        ({"preset": "imagenet"}, "published"),
-        ({"hyperparameters": {"lr": 0.001}}, "published"),  # that of the preset
-        ({"preset": "imagenet", "hyperparameters": {"lr": 0.001, "optimizer": "adam"}}, "published"),  # cifar's
-        ({"hyperparameters": {"lr": 0.002}}, "set by hand"),
-        ({"hyperparameters": {"steps": 2}}, "set by hand"),
-        ({"method": "source", "preset": "imagenet"}, "published"),
-    ],
-)
-def test_published_is_exactly_a_preset(changes: dict, origin: str):
-    """However it came about; everything else is set by hand."""
-    experiment = benchmark_of().experiments["tent"]
-
-    assert origin == resolve_from_file(type(experiment).model_validate({**experiment.model_dump(), **changes})).origin
 
 
 def test_a_hand_beside_the_tuning_is_seen(locations: Locations):
