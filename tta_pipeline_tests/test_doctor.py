@@ -39,7 +39,7 @@ title: Mine
 source: {{kind: folder, root: "{root}"}}
 corruptions: [fog]
 severities: [1, 2]
-image_size: 32
+image_size: 224
 shards: {{num_shards: 1}}
 models: {{resnet50: {{kind: torchvision, architecture: resnet50}}}}
 experiments: {{source: {{model: resnet50, method: source}}}}
@@ -144,7 +144,7 @@ title: two
 sets:
   imagenet_a: {source: {kind: folder, root: /}}
   imagenet_r: {source: {kind: folder, root: /}}
-image_size: 32
+image_size: 224
 shards: {samples_per_shard: 60}
 models: {a: {kind: torchvision, architecture: resnet18}}
 experiments: {source: {model: a, method: source}}
@@ -400,6 +400,25 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
 
     assert (said is not None) == bool(faults)
     assert all(said in fault and "\n" not in fault for fault in faults)
+
+
+def test_a_model_that_asks_for_another_transform_is_a_note(locations: Locations, tmp_path: Path):
+    """With the line to write; the benchmark is well all the same."""
+    write_tree(tmp_path / "images/fog/5", classes={"n01": 1})
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(
+        f"title: Mine\nsource: {{kind: folder, root: {tmp_path / 'images'}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        "image_size: 224\nshards: {samples_per_shard: 60, resize: 256, center_crop: 224}\n"
+        "models: {v2: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V2}}\n"
+        "experiments: {a: {model: v2, method: source}, b: {model: v2, method: norm}}\n"
+    )
+
+    found = told(benchmark_files.check_benchmark_files(locations))
+
+    assert "resize 232" in found["mine/v2"]
+    assert "note: " in found["mine/v2"]
+    assert "`shards: {resize: 232, center_crop: 224, interpolation: bilinear}`" in found["mine/v2"]
+    assert "ok: " in found["mine"]
 
 
 def test_weights_of_a_network_of_ones_own_are_tried(

@@ -11,6 +11,7 @@ from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 LARGEST_IMAGE = 16_384
 """Largest height and width in pixels; such an image takes three gigabytes as the model's input."""
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]*%0[1-9]d[\w.-]*\.tar|%0[1-9]d[\w.-]*\.tar", re.ASCII)
+Interpolation = Literal["bilinear", "bicubic"]
 _LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
 
 
@@ -37,6 +38,9 @@ class ShardSettings(ConfigModel):
     and returns another image, uint8 (H', W', 3)."""
     resize: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
     """Length of the shorter side after resizing, in pixels; at most 16,384."""
+    interpolation: Interpolation = "bilinear"
+    """Filter of `resize`, antialiased: `bilinear`, as for most ResNets and ImageNet-C, or `bicubic`, as for most models
+    of timm and open_clip."""
     center_crop: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
     """Height and width of the crop, in pixels; at most 16,384."""
     quality: int = Field(default=95, ge=1, le=100)
@@ -80,6 +84,8 @@ class ShardSettings(ConfigModel):
             raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
         if len(limits) > 1 and "num_shards" in limits:
             raise ValueError(f"found limits {limits}; expected one of {', '.join(_LIMITS)}, or the last two together")
+        if self.interpolation != "bilinear" and self.resize is None:
+            raise ValueError(f"found interpolation {self.interpolation} without resize; expected both, or none")
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
                 "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
@@ -93,6 +99,5 @@ class ShardSettings(ConfigModel):
 
     def for_training(self) -> Self:
         """Return the settings for shards of training images: in random order, with unchanged images."""
-        return self.model_copy(
-            update={"order": "permuted", "format": "raw", "function": None, "resize": None, "center_crop": None}
-        )
+        usual = ("order", "format", "function", "resize", "interpolation", "center_crop")
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in usual})

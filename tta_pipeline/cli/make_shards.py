@@ -95,6 +95,8 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order.")
 @click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
+@click.option("--interpolation", type=click.Choice(["bilinear", "bicubic"]), default="bilinear", show_default=True,
+              help="Filter of --resize.")  # fmt: skip
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip

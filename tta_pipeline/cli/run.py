@@ -124,6 +124,7 @@ def _run_one(
     from tta_pipeline.benchmarks.stream_plans import partition_keys
     from tta_pipeline.extras.cluster.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
+    from tta_pipeline.models.own_transforms import find_other_transforms
     from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
@@ -141,6 +142,8 @@ def _run_one(
     chosen = tuple(name for name in chosen if name not in untuned)
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
+    for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in chosen)):
+        say(f"note: {other}")
     publish_metrics(locations)  # the planner reads measured times from the database
     planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has)
     pieces = join_pieces(benchmark, planner.plan_pieces(by="corruption", num_devices=1))

@@ -25,6 +25,7 @@ from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
+from tta_pipeline.models.own_transforms import find_other_transforms
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.util.files import node_local_folder
@@ -131,6 +132,8 @@ class ExperimentRunner:
 
     def _make_evaluator(self) -> Evaluator:
         inputs, machine = self._inputs, self._inputs.machine
+        for other in find_other_transforms(inputs.experiment.benchmark, [inputs.experiment.spec.model]):
+            self._tell(str(other))
         cache = BlockCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
         decoded = DecodedCache(
             folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=cache

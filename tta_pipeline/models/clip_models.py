@@ -81,9 +81,9 @@ def load_clip_model(
         EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
             class has no name in words; or the image tower does not take images of *image_size*.
     """
-    open_clip = _import_open_clip()
+    open_clip = import_open_clip()
     texts = make_class_texts(spec, classes)
-    architecture, config = _find_architecture(open_clip, spec.architecture)
+    architecture, config = find_architecture(open_clip, spec.architecture)
     clip = _create_clip(open_clip, spec, architecture)
     weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
     settings = open_clip.get_model_preprocess_cfg(clip)
@@ -122,7 +122,12 @@ def load_clip_model(
     )
 
 
-def _import_open_clip() -> Any:
+def import_open_clip() -> Any:
+    """Return the module open_clip.
+
+    Raises:
+        EvaluationError: the module is not installed.
+    """
     return import_library("open_clip", extra="clip")
 
 
@@ -150,7 +155,7 @@ def _make_prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequen
     return Prompts(clip, tokenizer([f"{_CONTEXT} {name}." for name in class_names]), num_words=num_words)
 
 
-def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
+def find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
     """Return the name by which open_clip knows *architecture*, a name or a file, and the hash of a file.
 
     Raises:

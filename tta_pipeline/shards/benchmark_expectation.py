@@ -39,6 +39,7 @@ def encoding_of(settings: ShardSettings) -> StoredEncoding:
     return StoredEncoding(
         format=settings.format,
         resize=settings.resize,
+        interpolation=settings.interpolation if settings.resize else "bilinear",
         center_crop=settings.center_crop,
         quality=settings.quality if settings.format == "raw" else None,
         function=settings.function,

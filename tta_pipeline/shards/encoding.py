@@ -14,6 +14,7 @@ from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, rea
 from tta_pipeline.errors import ShardError
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
+_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 Encode = Callable[[bytes], bytes]
 
 
@@ -57,7 +58,8 @@ def _decode_and_keep(data: bytes) -> bytes:
 
 def _encode(data: bytes, settings: ShardSettings) -> bytes:
     changed = _apply_function(_decode(data), settings.function)
-    image = _crop_centre(_resize(changed, settings.resize), settings.center_crop)
+    resized = _resize(changed, settings.resize, _FILTERS[settings.interpolation])
+    image = _crop_centre(resized, settings.center_crop)
     buffer = io.BytesIO()
     if settings.format == "tensor":
         np.save(buffer, np.asarray(image), allow_pickle=False)
@@ -94,14 +96,14 @@ def _apply_function(image: Image.Image, reference: str | None) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def _resize(image: Image.Image, shorter_side: int | None) -> Image.Image:
-    """Resize like torchvision's Resize: bilinear, antialiased, with the longer side rounded down."""
+def _resize(image: Image.Image, shorter_side: int | None, interpolation: Image.Resampling) -> Image.Image:
+    """Resize like torchvision's Resize: antialiased, with the longer side rounded down."""
     if shorter_side is None:
         return image
     width, height = image.size
     if width <= height:
-        return image.resize((shorter_side, int(shorter_side * height / width)), Image.Resampling.BILINEAR)
-    return image.resize((int(shorter_side * width / height), shorter_side), Image.Resampling.BILINEAR)
+        return image.resize((shorter_side, int(shorter_side * height / width)), interpolation)
+    return image.resize((int(shorter_side * width / height), shorter_side), interpolation)
 
 
 def _crop_centre(image: Image.Image, size: int | None) -> Image.Image:

@@ -76,6 +76,10 @@ class StoredEncoding(ConfigModel):
 
     format: Literal["raw", "tensor"] = "raw"
     resize: int | None = None
+    interpolation: Literal["bilinear", "bicubic"] = Field(
+        default="bilinear", exclude_if=lambda interpolation: interpolation == "bilinear"
+    )
+    """Filter of the resize; absent in a file where it is bilinear, as it always was before there was a choice."""
     center_crop: int | None = None
     quality: int | None = None
     function: str | None = None

@@ -50,12 +50,15 @@ class Target:
 
 def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
     """Return the hash of everything that determines the shards."""
+    chosen = settings.model_dump(mode="json")
+    if settings.interpolation == "bilinear":
+        del chosen["interpolation"]  # so that sets stay that were made before there was a choice
     decisive = [
         WRITER_VERSION,
         target.benchmark_name,
         source_version,
         class_map.sha256,
-        settings.model_dump(mode="json"),
+        chosen,
         encoding_of(settings).function_sha256,
     ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import webdataset
 from PIL import Image
+from pydantic import ValidationError
 from torchvision.transforms import v2
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
@@ -22,6 +23,7 @@ from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.adoption import adopt
+from tta_pipeline.shards.benchmark_expectation import encoding_of
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
@@ -57,15 +59,31 @@ def test_tensors_hold_the_decoded_pixels(write, tree, tmp_path: Path):
     assert "tensor" == shard_set.manifest.encoding.format
 
 
-def test_resizing_is_that_of_torchvision(write, tree, tmp_path: Path):
-    """Resize and CenterCrop give the pixels that torchvision's give."""
-    shard_set = published(write, tmp_path, format="tensor", resize=24, center_crop=20)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_resizing_is_that_of_torchvision(write, tree, tmp_path: Path, interpolation: str):
+    """Resize and CenterCrop give the pixels that torchvision's give, and the manifest says how."""
+    shard_set = published(write, tmp_path, format="tensor", resize=24, center_crop=20, interpolation=interpolation)
     stored = pixels(shard_set, 20)
-    transform = v2.Compose([v2.Resize(24), v2.CenterCrop(20)])
+    transform = v2.Compose([v2.Resize(24, v2.InterpolationMode(interpolation)), v2.CenterCrop(20)])
+    assert interpolation == shard_set.manifest.encoding.interpolation
 
     for image in tree.listing(CELL).images:
         expected = np.asarray(transform(Image.open(io.BytesIO(image.read()))))
         np.testing.assert_array_equal(expected, stored[image.name.removesuffix(".JPEG")])
+
+
+def test_shards_of_another_interpolation_are_made_again(write, tree, tmp_path: Path):
+    """It decides pixels, so shards of one are not those of the other; without a word they are bilinear."""
+    resized = {"format": "tensor", "resize": 24, "center_crop": 20}
+    one, other = (published(write, tmp_path, **resized, interpolation=how) for how in ("bilinear", "bicubic"))
+
+    assert one.manifest.sha256 != other.manifest.sha256
+    assert "interpolation" not in json.loads(one.manifest.serialise())["encoding"]
+    as_asked = encoding_of(ShardSettings(num_shards=2, **resized)).model_dump(mode="json", exclude_none=True)
+    with pytest.raises(ManifestError, match="bicubic"):
+        ShardSet.open(other.folder, ExpectedShardSet(encoding=as_asked))
+    with pytest.raises(ValidationError, match="interpolation bicubic without resize"):
+        ShardSettings(num_shards=1, interpolation="bicubic")
 
 
 def test_images_are_encoded_again_only_when_they_change(write, tree, tmp_path: Path):

@@ -82,6 +82,8 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
         locations: Where things lie.
         is_whole: Whether no experiment of its file has a fault, which is reported elsewhere.
     """
+    from tta_pipeline.models.own_transforms import find_other_transforms
+
     name, num_cells = benchmark.name, len(benchmark.cells)
     num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
     state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
@@ -108,6 +110,8 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
     for finding in find_refusals(benchmark, locations, named):
         is_well = False
         yield finding
+    for other in find_other_transforms(benchmark, (benchmark.experiments[each].model for each in named)):
+        yield note(f"{name}/{other.model}", other.found, other.advice)
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
     if is_well and absent and num_sharded < num_cells:
         yield note(
