@@ -44,7 +44,7 @@ def test_the_case_of_letters_does_not_count():
         (
             "kind: trained",
             "kind: traind",
-            "is 'traind'; expected one of 11 names (did you mean trained?",
+            "(did you mean trained?)",
         ),
         ("preset: cifar", "preset: cifr", "(did you mean cifar?)"),
         ("preset: cifar", "hyperparameters: {learningrate: 1}", "docs/methods.md"),
