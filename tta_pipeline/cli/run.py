@@ -10,6 +10,7 @@ import click
 from tta_pipeline.cli.common import exit_with_error, plain_errors, say, say_left_out, with_device
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.interrupts import is_interrupted
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import Cell, PartitionKey
@@ -211,7 +212,7 @@ def _materialize(
             for number, piece in stage:
                 say(f"{number} of {len(pieces)}: {piece.name}")
                 result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
-                if was_interrupted(result):
+                if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt
                 makes_something |= bool(result.get_asset_materialization_events())
                 num_failed += not result.success

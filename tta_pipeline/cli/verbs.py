@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from tta_pipeline.util.interrupts import InterruptedExit
+
 
 class Verb(click.Command):
     r"""A command whose help text begins with examples.
@@ -17,6 +19,13 @@ class Verb(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.help = (self.help or "").replace("\\b\n", "\b\n")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; after Ctrl-C `ends_on_interrupt` says what there is to say, not click."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedExit from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as they are typed, then the text."""

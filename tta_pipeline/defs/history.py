@@ -14,6 +14,9 @@ from sqlalchemy.engine import Engine
 
 from tta_pipeline.util.locations import DAGSTER_SETTINGS, Locations, find_project
 
+_ON_THE_TERMINAL = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+"""What a command prints goes to the terminal; to copy it into a file, Dagster would start two processes for a run."""
+
 
 def find_home(locations: Locations) -> Path:
     """Return the folder of Dagster's settings and history.
@@ -32,9 +35,8 @@ def open_history(locations: Locations) -> dg.DagsterInstance:
     home.mkdir(parents=True, exist_ok=True)
     path = home / DAGSTER_SETTINGS
     settings = yaml.safe_load(path.read_text()) if path.exists() else {"telemetry": {"enabled": False}}
-    return dg.DagsterInstance.from_ref(
-        InstanceRef.from_dir(str(home), overrides=_with_absolute_folders(settings, home))
-    )
+    overrides = {**_with_absolute_folders(settings, home), "compute_logs": _ON_THE_TERMINAL}
+    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=overrides))
 
 
 @contextmanager

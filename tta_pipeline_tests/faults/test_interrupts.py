@@ -1,0 +1,72 @@
+"""Ctrl-C ends a command at once, wherever it lands."""
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline_tests.conftest import Project, copied_results, launcher
+
+RUN = """
+import os, signal, sys
+import dagster as dg
+from tta_pipeline.__main__ import main
+
+number, handle, seen = int(sys.argv[1]), dg.DagsterInstance.handle_new_event, []
+
+def handle_and_interrupt(*arguments, **options):
+    seen.append(arguments)
+    if len(seen) == number:
+        os.kill(os.getpid(), signal.SIGINT)
+    handle(*arguments, **options)
+
+dg.DagsterInstance.handle_new_event = handle_and_interrupt
+sys.argv[1:] = ["run", "small", "--experiment", "norm", "--cell", "contrast|3"]
+try:
+    main()
+finally:
+    print("events", len(seen), file=sys.stderr)
+"""
+"""A run that receives SIGINT when Dagster is about to write its n-th event."""
+
+
+@pytest.fixture
+def project(sweep: Project, tmp_path: Path) -> Project:
+    """Shards, model and results of the small benchmark."""
+    return copied_results(sweep, tmp_path)
+
+
+def interrupted_at(project: Project, number: int) -> subprocess.CompletedProcess[str]:
+    """Return how a run ended that had a cell left to evaluate, and was interrupted at event *number*."""
+    shutil.rmtree(project.locations.root / "small/results/evaluations/norm/contrast-3", ignore_errors=True)
+    return launcher().run(["python", "-c", RUN, str(number)], project.environment, timeout_s=600)
+
+
+def num_events(ended: subprocess.CompletedProcess[str]) -> int:
+    """Return how many events Dagster wrote."""
+    assert 0 == ended.returncode, ended.stderr
+    return int(ended.stderr.rpartition("events ")[2])
+
+
+def was_noticed(ended: subprocess.CompletedProcess[str]) -> bool:
+    """Return whether the command ended by SIGINT, and said so in one line."""
+    is_said = 1 == ended.stderr.count("interrupted") and "Traceback" not in ended.stderr
+    return is_said and (ended.returncode == 128 + signal.SIGINT)
+
+
+def test_an_interrupt_at_the_edge_of_a_run_is_not_lost(project: Project):
+    """Dagster only notes one before the first step and after the last; the command ends all the same."""
+    last = num_events(interrupted_at(project, 0))
+
+    assert [True] * 2 == [was_noticed(interrupted_at(project, number)) for number in (1, last)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_an_interrupt_at_any_event_of_a_run_is_noticed(project: Project):
+    """While a cell is evaluated, between the assets, and while the report is written."""
+    last = num_events(interrupted_at(project, 0))
+
+    assert [] == [number for number in range(1, last + 1) if not was_noticed(interrupted_at(project, number))]
