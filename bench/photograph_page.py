@@ -7,7 +7,8 @@ from statistics import median
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults, unit_name
-from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, estimate_mean, holm
+from tta_pipeline.report.significance.estimates import CellValues, Estimate, estimate_mean
+from tta_pipeline.report.significance.paired_tests import LEVEL, holm
 from tta_pipeline.report.significance.pairwise import WrongSamples, estimate_error
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
@@ -76,8 +77,13 @@ def make_rows(wrong: Mapping[str, Wrong], cells: Sequence[str]) -> Sequence[Row]
 
 def change(a: Wrong, b: Wrong, cells: Sequence[str]) -> Estimate:
     """Return the mean error of *b* minus that of *a* over *cells*; a photograph is drawn with all its corruptions."""
-    differences = [b[cell].is_wrong.astype(float) - a[cell].is_wrong for cell in cells]
-    return estimate_mean(differences, lowest=-1, same_images=True)
+    return estimate_mean(
+        [
+            CellValues(values=b[cell].is_wrong.astype(float) - a[cell].is_wrong, photographs=a[cell].photographs)
+            for cell in cells
+        ],
+        lowest=-1,
+    )
 
 
 def table(rows: Sequence[Row], costs: Mapping[str, Sequence[float]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import numpy as np
 from bench.photograph_page import graded, make_rows, sentences, severities, table
 from bench.photographs import cost_minutes, reason_left_out
 from tta_pipeline.report.significance.pairwise import WrongSamples
+from tta_pipeline.report.significance.photographs import Numbered
 
 CELLS = ("fog|5", "snow|5")
 WRONG = np.arange(200) < 100
@@ -13,7 +14,14 @@ WRONG = np.arange(200) < 100
 def cells(is_wrong: np.ndarray, names: tuple[str, ...] = CELLS) -> dict[str, WrongSamples]:
     """Return the same wrong samples on each cell."""
     return {
-        name: WrongSamples(samples=name, images="same", in_mean=not name.startswith("clean"), is_wrong=is_wrong)
+        name: WrongSamples(
+            samples=name,
+            photographs=Numbered(group=0, numbers=np.arange(len(is_wrong))),
+            cell=name,
+            seed=0,
+            in_mean=not name.startswith("clean"),
+            is_wrong=is_wrong,
+        )
         for name in names
     }
 

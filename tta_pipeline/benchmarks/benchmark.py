@@ -1,5 +1,6 @@
 """The specification of a whole benchmark: the parts of its file, and the constraints between them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,10 @@ class Benchmark(ConfigModel):
     """Classes in the order of their labels. `folders`: the sorted union of the class folders of the whole source; or a
     list that comes with the project, such as `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift
     set's list, if it has one. The class map is pinned at its first use."""
+    photograph_pattern: str = ""
+    """Regular expression whose first group names the photograph in the key of a sample, such as `([0-9]+)$`. Intervals
+    and tests are over photographs: samples with the same name in several cells show the same one. By default the keys
+    are compared, and where cells have different keys, what is left without the name of the cell."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
@@ -85,6 +90,17 @@ class Benchmark(ConfigModel):
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
+
+    @field_validator("photograph_pattern")
+    @classmethod
+    def _has_a_group(cls, pattern: str) -> str:
+        try:
+            num_groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"found {pattern!r} ({error}); expected a regular expression") from error
+        if pattern and not num_groups:
+            raise ValueError(f"found {pattern!r}; expected a group in parentheses, such as ([0-9]+)$")
+        return pattern
 
     @field_validator("models")
     @classmethod

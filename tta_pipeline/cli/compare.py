@@ -65,8 +65,8 @@ def compare(
     better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
     that has both.
 
-    For a CI, --fail-if-worse asks whether B may replace A in one benchmark: the upper end of the 95 % interval of the
-    mean error of B minus that of A must lie below POINTS.
+    For a CI, --fail-if-worse asks whether B may replace A in one benchmark: mean error of B
+    minus that of A must lie below POINTS with 97.5 %.
     """
     if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(
@@ -219,12 +219,24 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     if output.form.is_wide:
         return choose_columns(table, output.form, ())
     error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
-    named = {"error_a": error_a, "error_b": error_b, "class_name": "class"}
+    named = {"error_a": error_a, "error_b": error_b, "class_name": "class", "min_detectable_diff": "min_diff"}
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "generated", *streams, *what, error_a, error_b, "error_change", "better", "p_holm",
-               "detectable", "shift_set")  # fmt: skip
+               "min_diff", "shift_set")  # fmt: skip
     at = table.columns.index("class_name")
     rows = tuple((*row[:at], row[at] or "all", *row[at + 1 :]) for row in table.rows)
-    renamed = Table(columns=tuple(named.get(name, name) for name in table.columns), rows=rows)
+    renamed = _with_bounds(Table(columns=tuple(named.get(name, name) for name in table.columns), rows=rows))
     return choose_columns(renamed, output.form, columns)
+
+
+def _with_bounds(table: "Table") -> "Table":
+    """Return *table* with a sign at each p-value that is the least that the draws can show."""
+    from tta_pipeline.report.tables import Table
+
+    at, is_bound = table.columns.index("p_holm"), table.column("p_is_bound")
+    rows = (
+        (*row[:at], f"<= {row[at]:.2g}" if bound else row[at], *row[at + 1 :])
+        for row, bound in zip(table.rows, is_bound, strict=True)
+    )
+    return Table(columns=table.columns, rows=tuple(rows))

@@ -15,7 +15,7 @@ from tta_pipeline.util.nearest_names import name_choices
 
 if TYPE_CHECKING:
     from tta_pipeline.report.answers import Answer
-    from tta_pipeline.report.published_figures import PublishedError
+    from tta_pipeline.report.published_figures import KeptError, PublishedError
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
@@ -131,7 +131,8 @@ def _open_answer(
     if published_file is not None:
         from tta_pipeline.report.published_figures import AGREEMENT, as_parameters
 
-        return Answer(connection, AGREEMENT, [*as_parameters(_read_lines(published_file, line)), benchmark, line])
+        found = _read_lines(published_file, line)
+        return Answer(connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line])
     if sql is not None:
         return Answer(connection, sql)
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
@@ -146,6 +147,20 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
     if line is not None and line not in names:
         raise click.UsageError(f"--line is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}")
     return found
+
+
+def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> "Sequence[KeptError]":
+    """Return the errors on the *published* cells of the experiments of *benchmark*, or of all, by their predictions."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.report.pages.leaderboard_intervals import kept_errors
+    from tta_pipeline.util.partitions import Cell
+    from tta_pipeline.util.progress import log_reporter
+
+    locations = Locations.from_environment()
+    loaded = load_all_benchmarks(locations).benchmarks.values()
+    asked = [each for each in loaded if benchmark in (None, each.file)]
+    cells = {Cell(corruption=each.corruption, severity=each.severity) for each in published}
+    return kept_errors(asked, locations, cells, log_reporter(say))
 
 
 def _write_agreement(answer: "Answer", path: Path, output: Output, before: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from tta_pipeline.report.figure_style import (
     label_points,
     pick_colours,
 )
-from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table
 from tta_pipeline.util.partitions import Cell
 

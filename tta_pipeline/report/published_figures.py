@@ -15,6 +15,10 @@ WITH published AS (
     SELECT unnest(?::VARCHAR[]) AS published_as, unnest(?::VARCHAR[]) AS corruption, unnest(?::INTEGER[]) AS severity,
            unnest(?::DOUBLE[]) AS published_error, unnest(?::VARCHAR[]) AS source
 ),
+kept AS (
+    SELECT unnest(?::VARCHAR[]) AS benchmark, unnest(?::VARCHAR[]) AS shift_set, unnest(?::VARCHAR[]) AS experiment,
+           unnest(?::VARCHAR[]) AS subset, unnest(?::DOUBLE[]) AS kept_mean, unnest(?::DOUBLE[]) AS standard_error
+),
 seeds AS (
     SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity, seed,
            avg(error) AS error, max(num_samples) AS num_images
@@ -27,16 +31,28 @@ cells AS (
 )
 SELECT benchmark, shift_set, generated, experiment, published_as, subset, count(*) AS num_cells,
        avg(error) AS mean_error, avg(published_error) AS published_error, avg(error - published_error) AS error_change,
-       1.96 * sqrt(sum(2 * published_error * (1 - published_error) / num_images)) / count(*) AS chance_error,
+       -- Cells show the same photographs. Without predictions, their errors count as wholly dependent.
+       1.96 * sqrt(2) * coalesce(
+           any_value(standard_error) FILTER (abs(kept_mean - mean_of_cells) < 1e-9),
+           avg(sqrt(published_error * (1 - published_error) / num_images))
+       ) AS chance_error,
        abs(avg(error - published_error)) <= chance_error AS agrees,
        arg_max(error - published_error, abs(error - published_error)) AS largest_change,
        arg_max(corruption || '|' || severity, abs(error - published_error)) AS largest_at,
        any_value(source) AS source
-FROM cells JOIN published USING (corruption, severity)
-WHERE published_as = coalesce(?, experiment)
+FROM (
+    SELECT *, avg(error) OVER
+        (PARTITION BY benchmark, shift_set, experiment, subset, generated, published_as) AS mean_of_cells
+    FROM cells JOIN published USING (corruption, severity)
+    WHERE published_as = coalesce(?, experiment)
+)
+LEFT JOIN kept USING (benchmark, shift_set, experiment, subset)
 GROUP BY ALL ORDER BY benchmark, shift_set, subset, published_as, experiment
 """
-"""Each experiment beside the published line of its name, or of the name in the last parameter, on the cells of both."""
+"""Each experiment beside the published line of its name, or of the name in the last parameter, on the cells of both.
+
+`chance_error` is how far the means of two samples of so many photographs are apart in 95 % of cases.
+"""
 
 
 class PublishedError(NamedTuple):
@@ -78,9 +94,24 @@ def read_published(path: Path) -> list[PublishedError]:
     return found
 
 
-def as_parameters(found: Sequence[PublishedError]) -> list[list[object]]:
-    """Return the columns of *found*, for `AGREEMENT`."""
-    return [list(column) for column in zip(*found, strict=True)]
+class KeptError(NamedTuple):
+    """The mean error of an experiment over the published cells, and its standard error, from kept predictions."""
+
+    benchmark: str
+    shift_set: str
+    experiment: str
+    subset: str
+    mean: float
+    standard_error: float
+
+
+def as_parameters(found: Sequence[PublishedError], kept: Sequence[KeptError]) -> list[list[object]]:
+    """Return the columns of both, for `AGREEMENT`."""
+    return [
+        [row[at] for row in rows]
+        for rows, kind in ((found, PublishedError), (kept, KeptError))
+        for at in range(len(kind._fields))
+    ]
 
 
 def _cells_of_columns(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[PublishedError]:

@@ -25,6 +25,9 @@ _is_interrupted = threading.Event()
 class InterruptedExit(SystemExit):
     """A `KeyboardInterrupt` that click passes on: of one, it would only say "Aborted!"."""
 
+    def __init__(self) -> None:
+        super().__init__(EXIT_STATUS)
+
 
 def is_interrupted() -> bool:
     """Return whether this command received SIGINT."""

@@ -13,6 +13,7 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.report.significance.photographs import Photographs
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
@@ -92,10 +93,12 @@ def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResul
         for unit, place in recorded_places(results).items():
             places.setdefault(place.cell, []).append((name, unit, place))
     found: CellResults | None = None
+    photographs = Photographs(benchmark.photograph_pattern)
     for cell in (*benchmark.cells, CLEAN):
         if cell in places:
             others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
-            found = _read_cell(cell, all_results, places[cell], sorted(others), found.samples if found else None)
+            before = found.samples if found else None
+            found = _read_cell(cell, all_results, places[cell], sorted(others), photographs=photographs, before=before)
             yield found
 
 
@@ -104,9 +107,11 @@ def _read_cell(
     all_results: Mapping[str, ExperimentResults],
     places: Sequence[tuple[str, Unit, Place]],
     severities: Sequence[int],
+    *,
+    photographs: Photographs,
     before: CellSamples | None,
 ) -> CellResults:
-    samples = _open_samples(all_results[places[0][0]], cell, before)
+    samples = _open_samples(all_results[places[0][0]], cell, photographs, before)
     entries = []
     for name, unit, place in places:
         results = all_results[name]
@@ -119,9 +124,11 @@ def _read_cell(
     return CellResults(cell=cell, samples=samples, entries=entries, severities=severities)
 
 
-def _open_samples(results: ExperimentResults, cell: Cell, before: CellSamples | None) -> CellSamples | None:
+def _open_samples(
+    results: ExperimentResults, cell: Cell, photographs: Photographs, before: CellSamples | None
+) -> CellSamples | None:
     try:
-        return CellSamples.open(results, cell, like=before)
+        return CellSamples.open(results, cell, photographs, like=before)
     except ManifestError:
         return None
 

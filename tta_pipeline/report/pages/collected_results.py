@@ -75,7 +75,10 @@ def _to_judged(entry: Entry) -> WrongSamples:
     assert found is not None
     row = entry.row
     return WrongSamples(
-        images=found.keys_sha256,
+        samples=found.keys_sha256,
+        photographs=found.photographs,
+        cell=f"{entry.unit[0]}\n{entry.unit[2]}\n{entry.unit[3]}",
+        seed=row.seed,
         in_mean=row.in_mean is not False and row.corruption != CLEAN.corruption,
         is_wrong=found.is_wrong,
     )

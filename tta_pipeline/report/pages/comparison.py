@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from tta_pipeline.report.pages.collected_results import CollectedResults, PhotographsOfCell, unit_name
 from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
-from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, holm
+from tta_pipeline.report.significance.estimates import Estimate
+from tta_pipeline.report.significance.paired_tests import LEVEL, holm
 from tta_pipeline.report.significance.pairwise import Pair, WrongSamples, estimate_error
 from tta_pipeline.report.significance.verdict import say_verdict
 
@@ -42,15 +43,14 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
-def verdict_on(names: tuple[str, str], pair: Pair, *, p_value: float | None = None, num_tests: int = 1) -> str | None:
+def verdict_on(names: tuple[str, str], pair: Pair, *, p_holm: float | None = None, num_tests: int = 1) -> str | None:
     """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean.
 
-    *p_value* stands in place of the pair's own where the pair was chosen among *num_tests*.
+    See `say_verdict` for *p_holm* and *num_tests*.
     """
     if pair.change is None or pair.means is None:
         return None
-    change = pair.change if p_value is None else replace(pair.change, p_value=p_value)
-    return say_verdict(names, pair.means, change, num_tests=num_tests)
+    return say_verdict(names, pair.means, pair.change, p_holm=p_holm, num_tests=num_tests)
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.comparison import Pairs, not_significantly_worse
-from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns, join_intervals
 
 _TOLERANCE = 1e-9

@@ -1,15 +1,17 @@
 """Leaderboards of several benchmarks with confidence intervals and significance, for a table in a paper."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.comparison import mean_errors
 from tta_pipeline.report.pages.leaderboard import add_intervals
-from tta_pipeline.report.significance.pairwise import compare_pairs
+from tta_pipeline.report.published_figures import KeptError
+from tta_pipeline.report.significance.pairwise import compare_pairs, estimate_error
 from tta_pipeline.report.tables import Table
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter
 
 NOTE = (
@@ -52,6 +54,22 @@ def add_intervals_to_all(
         rows |= dict(zip(numbers, wider.rows, strict=True))
         leading |= {numbers[number] for number in best}
     return Table(columns=columns, rows=tuple(rows[number] for number in sorted(rows))), frozenset(leading)
+
+
+def kept_errors(
+    benchmarks: Iterable[Benchmark], locations: Locations, cells: Collection[Cell], reporter: Reporter
+) -> Sequence[KeptError]:
+    """Return the mean error over *cells* of each experiment that kept the predictions, with its standard error."""
+    found = []
+    for benchmark in benchmarks:
+        gathered = _collect_results(benchmark, locations, reporter)
+        keys = {cell.key for cell in cells}
+        for name, by_unit in gathered.judged_cells().items():
+            estimate = estimate_error(each for unit, each in by_unit.items() if unit.rpartition("\n")[2] in keys)
+            if estimate:
+                where = (benchmark.file, benchmark.shift_set.name, name, gathered.subsets[name])
+                found.append(KeptError(*where, estimate.mean, estimate.standard_error))
+    return found
 
 
 def _collect_results(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> CollectedResults:

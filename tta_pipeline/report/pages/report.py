@@ -40,7 +40,7 @@ from tta_pipeline.report.pages.photographs import TILE, save_sprite
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
 from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
 from tta_pipeline.report.progress_figures import progress_lines
-from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
     Table,
@@ -479,7 +479,7 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     if second not in corrected:
         return ""
     names = (best, second) if (best, second) in compared else (second, best)
-    return f"{verdict_on(names, compared[names], p_value=corrected[second], num_tests=len(corrected))} "
+    return f"{verdict_on(names, compared[names], p_holm=corrected[second], num_tests=len(corrected))} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

@@ -1,7 +1,7 @@
 """Samples of a cell that an experiment got wrong, from its stored predictions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
+from tta_pipeline.report.significance.photographs import Numbered, Photographs
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.sample_index import keys_sha256
@@ -23,16 +24,21 @@ class CellSamples:
     """The samples of a cell's shards, opened and sorted once for several experiments."""
 
     shard_set: ShardSet
+    photographs: Numbered
+    """The photograph of each sample of the index, (N,)."""
     rank: npt.NDArray[np.int64]
     """Rank of each sample of the index in alphabetical order of keys, (N,)."""
 
     @classmethod
-    def open(cls, results: ExperimentResults, cell: Cell, *, like: Self | None = None) -> Self:
+    def open(
+        cls, results: ExperimentResults, cell: Cell, photographs: Photographs, *, like: Self | None = None
+    ) -> Self:
         """Read manifest and index of the shards of *cell*.
 
         Args:
             results: An experiment of the benchmark.
             cell: The cell.
+            photographs: Numbers of the photographs of all cells that are compared.
             like: Samples of another cell: if they have the same keys, as severities do, the sorting is theirs.
 
         Raises:
@@ -42,10 +48,10 @@ class CellSamples:
             results.folder(cell), expected_for_cell(results.locations, results.benchmark.name, cell)
         )
         if like and like.shard_set.index.table["key"].equals(shard_set.index.table["key"]):
-            return cls(shard_set=shard_set, rank=like.rank)
+            return cls(shard_set=shard_set, photographs=like.photographs, rank=like.rank)
         rank = np.empty(len(shard_set.index), np.int64)
         rank[np.argsort(np.array(shard_set.index.keys), kind="stable")] = np.arange(len(rank))
-        return cls(shard_set=shard_set, rank=rank)
+        return cls(shard_set=shard_set, photographs=photographs.number(shard_set.index.keys, cell), rank=rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +63,8 @@ class JudgedCell:
     """sha256 of the samples' keys in this order."""
     positions: npt.NDArray[np.int64]
     """Position of each sample in the index of the shard set, (N,)."""
+    photographs: Numbered
+    """The photograph of each sample, (N,)."""
     predictions: npt.NDArray[np.int64]
     """Predicted label of each sample, (N,)."""
     confidences: npt.NDArray[np.float32]
@@ -92,6 +100,7 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples) -
         row=row,
         keys_sha256=keys_sha256([keys[position] for position in positions]),
         positions=positions,
+        photographs=replace(samples.photographs, numbers=samples.photographs.numbers[positions]),
         predictions=kept.predictions[order],
         confidences=kept.confidences[order],
         is_wrong=index.labels[positions] != kept.predictions[order],

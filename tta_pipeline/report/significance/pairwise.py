@@ -7,16 +7,23 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from tta_pipeline.report.significance.paired_tests import Estimate, estimate_mean, holm, mcnemar
+from tta_pipeline.report.significance.estimates import CellValues, Estimate, estimate_mean
+from tta_pipeline.report.significance.paired_tests import holm, mcnemar
+from tta_pipeline.report.significance.photographs import Numbered
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrongSamples:
     """Samples of a cell in one stream, and which of them an experiment has wrong."""
 
-    images: str
-    """Identity of the uncorrupted images in their order: equal for two experiments that can be compared, and for all
-    corruptions of the same images."""
+    samples: str
+    """Identity of the samples in their order: equal for two experiments that can be compared."""
+    photographs: Numbered
+    """The photograph of each sample, (N,)."""
+    cell: str
+    """Name of the cell and its place in the stream, the same for all seeds."""
+    seed: int
+    """Seed of the stream."""
     in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
@@ -52,7 +59,7 @@ def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str
 
 
 def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pair:
-    common = [unit for unit in a if unit in b and a[unit].images == b[unit].images]
+    common = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples]
     differences = {unit: b[unit].is_wrong.astype(float) - a[unit].is_wrong for unit in common}
     only_a = [int((each < 0).sum()) for each in differences.values()]
     only_b = [int((each > 0).sum()) for each in differences.values()]
@@ -75,5 +82,10 @@ def _estimate_if_any(
 ) -> Estimate | None:
     if not cells:
         return None
-    same_images = len({each.images for each, _ in cells}) == 1
-    return estimate_mean([values for _, values in cells], lowest=lowest, same_images=same_images)
+    return estimate_mean(
+        [
+            CellValues(values=values, photographs=each.photographs, cell=each.cell, seed=each.seed)
+            for each, values in cells
+        ],
+        lowest=lowest,
+    )

@@ -1,6 +1,7 @@
 """The verdict on two experiments in a sentence, as the command line, the report and its comparison page say it."""
 
-from tta_pipeline.report.significance.paired_tests import LEVEL, POWER, Estimate
+from tta_pipeline.report.significance.estimates import LEAST_P, POWER, Estimate
+from tta_pipeline.report.significance.paired_tests import LEVEL
 
 
 def say_verdict(
@@ -8,6 +9,7 @@ def say_verdict(
     errors: tuple[float, float],
     change: Estimate,
     *,
+    p_holm: float | None = None,
     num_tests: int = 1,
     where: str = "over their common cells",
 ) -> str:
@@ -20,7 +22,8 @@ def say_verdict(
         names: Experiments A and B.
         errors: Their mean errors on the same samples.
         change: Mean error of B minus mean error of A.
-        num_tests: Number of tests for which the p-value of *change* is corrected.
+        p_holm: The p-value of *change* by Holm's correction for *num_tests*; None: it is the only test.
+        num_tests: Number of tests, if the two were chosen among several.
         where: The cells of these means, in words.
     """
     low, high = change.low, change.high
@@ -29,11 +32,25 @@ def say_verdict(
     decimals = 1 if abs(change.mean) >= 0.0005 else 2  # not "by 0.0 points"
     gap, low_text, high_text = (f"{100 * value:z.{decimals}f}" for value in (abs(change.mean), low, high))
     means = f"mean error {errors[0]:.1%} against {errors[1]:.1%} {where}"
-    interval = f"95% interval {low_text} to {high_text}, p = {change.p_value:.2g}"
-    if change.p_value > LEVEL:
-        detectable = 100 * change.detectable(num_tests=num_tests)
+    p_value = f"p {say_p(change.p_value)}"
+    if p_holm is not None and num_tests > 1:
+        p_value += f" ({say_p(p_holm, num_tests=num_tests)} by Holm's correction for {num_tests} tests)"
+    interval = f"95% interval {low_text} to {high_text} over {_say_units(change)}, {p_value}"
+    if (change.p_value if p_holm is None else p_holm) > LEVEL:
+        difference = 100 * change.min_detectable_diff()
         return (
             f"{names[0]} is not shown to be better than {names[1]}: {means}, a difference of {gap} points, {interval}. "
-            f"A difference of {detectable:.{decimals}f} points would be shown in {POWER:.0%} of cases."
+            f"In one test, a difference of {difference:.{decimals}f} points would be shown in {POWER:.0%} of cases."
         )
     return f"{names[0]} is better than {names[1]} by {gap} points, more than chance: {means}, {interval}."
+
+
+def say_p(p_value: float, *, num_tests: int = 1) -> str:
+    """Return a p-value with its sign, such as `= 0.013`; `<= 0.0002` where that is the least the draws can show."""
+    is_least = p_value <= LEAST_P * num_tests
+    return f"{'<=' if is_least else '='} {p_value:.2g}"
+
+
+def _say_units(change: Estimate) -> str:
+    """Return what else the interval covers: other images, and other orders if several were evaluated."""
+    return "images in this order" if change.num_seeds == 1 else f"images and {change.num_seeds} orders"

@@ -10,8 +10,10 @@ import numpy.typing as npt
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.report.significance.estimates import LEAST_P, CellValues, Estimate, estimate_mean, upper_bound
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
-from tta_pipeline.report.significance.paired_tests import LEVEL, Estimate, estimate_mean, holm, mcnemar
+from tta_pipeline.report.significance.paired_tests import LEVEL, holm, mcnemar
+from tta_pipeline.report.significance.photographs import Numbered, Photographs
 from tta_pipeline.report.significance.verdict import say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.partitions import CLEAN
@@ -44,7 +46,9 @@ class Comparison:
     num_cells: int
     """Number of different cells."""
     num_images: int
-    """Number of different photographs: cells with the same keys show the same photographs."""
+    """Number of different photographs; if it is not known which cells show the same ones, the least it can be."""
+    num_seeds: int
+    """Number of orders of the images; with one, interval and test are of this order alone."""
     num_samples: int
     """Number of samples in all cells and seeds."""
     error_a: float
@@ -53,19 +57,23 @@ class Comparison:
     error_change: float
     """Error of B minus error of A, as between two runs: above 0, A is better."""
     error_change_low: float
-    """Lower end of the 95 % interval of the change, by the paired bootstrap over images."""
+    """Lower end of the 95 % interval of the change, by the paired bootstrap over images and orders."""
     error_change_high: float
+    error_change_bound: float
+    """The true change is below it with 97.5 %, also where few images change; see `upper_bound`."""
     error_change_se: float
-    """Standard error of the change, over images."""
-    detectable: float
+    """Standard error of the change, over images and orders."""
+    min_detectable_diff: float
     """Smallest true change that would be shown in 80 % of cases, at the level left by the number of rows; see
-    `Estimate.detectable`."""
+    `Estimate.min_detectable_diff`."""
     only_a_wrong: int
     only_b_wrong: int
     p_value: float
-    """For a cell: McNemar's exact test. For pooled cells: paired bootstrap over images."""
+    """For a cell: McNemar's exact test. For pooled cells: paired bootstrap over images and orders."""
     p_holm: float
     """The p-value corrected for the number of cells, of corruptions, or of classes. For the first row: `p_value`."""
+    p_is_bound: bool
+    """Whether the true p-values are smaller: `p_value` is the least that the draws can show."""
     same_order: bool
     """Whether both saw the samples in the same order."""
     better: str | None
@@ -80,6 +88,8 @@ class Comparison:
             high=self.error_change_high,
             p_value=self.p_value,
             standard_error=self.error_change_se,
+            num_photographs=self.num_images,
+            num_seeds=self.num_seeds,
         )
 
     @property
@@ -91,19 +101,19 @@ class Comparison:
     def keeps_margin(self, points: float) -> bool:
         """Return whether it is shown that B is not worse than A by more than *points* percentage points.
 
-        The test of non-inferiority by an interval, whose upper end must lie below the margin: Piaggio et al. 2012,
-        "Reporting of noninferiority and equivalence randomized trials".
+        The test of non-inferiority by an upper bound, which must lie below the margin: Piaggio et al. 2012, "Reporting
+        of noninferiority and equivalence randomized trials".
         """
-        return 100 * self.error_change_high < points
+        return 100 * self.error_change_bound < points
 
     def say_margin(self, points: float) -> str:
-        """Return in a line whether `keeps_margin` holds, with the interval that decides it."""
-        low, change, high = (100 * each for each in (self.error_change_low, self.error_change, self.error_change_high))
+        """Return in a line whether `keeps_margin` holds, with the bound that decides it."""
+        change, bound = (100 * each for each in (self.error_change, self.error_change_bound))
         verdict = "passed:" if self.keeps_margin(points) else "failed: it is not shown that"
         margin = f"{points:g} point{'' if points == 1 else 's'}"
         return (
             f"{verdict} {self.experiment_b} is not worse than {self.experiment_a} by more than {margin}: mean error "
-            f"{self._where} changes by {change:+.2f} points, 95% interval {low:+.2f} to {high:+.2f}"
+            f"{self._where} changes by {change:+.2f} points, with 97.5% by less than {bound:+.2f}"
         )
 
     @property
@@ -117,7 +127,7 @@ class _Pair:
 
     a: Evaluation
     b: Evaluation
-    keys_sha256: str
+    photographs: Numbered
     labels: npt.NDArray[np.int64]
     is_wrong_a: npt.NDArray[np.bool_]
     is_wrong_b: npt.NDArray[np.bool_]
@@ -126,6 +136,13 @@ class _Pair:
     def differences(self) -> npt.NDArray[np.float64]:
         """1 where only B is wrong, -1 where only A is wrong, else 0."""
         return self.is_wrong_b.astype(float) - self.is_wrong_a
+
+    @property
+    def values(self) -> CellValues:
+        """The differences, for an estimate of their mean."""
+        row = self.a
+        name = f"{row.stream} {row.position} {row.corruption}|{row.severity}"
+        return CellValues(values=self.differences, photographs=self.photographs, cell=name, seed=row.seed)
 
     @property
     def num_only_wrong(self) -> tuple[int, int]:
@@ -140,7 +157,13 @@ class _Pair:
     def of_class(self, label: int) -> Self:
         """Return the samples whose label is *label*."""
         own = self.labels == label
-        return replace(self, labels=self.labels[own], is_wrong_a=self.is_wrong_a[own], is_wrong_b=self.is_wrong_b[own])
+        return replace(
+            self,
+            photographs=replace(self.photographs, numbers=self.photographs.numbers[own]),
+            labels=self.labels[own],
+            is_wrong_a=self.is_wrong_a[own],
+            is_wrong_b=self.is_wrong_b[own],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +233,9 @@ def pair_cells(
     common = [each for each in _common_places(a, b) if corruption in (None, each[0].cell.corruption)]
     progress = reporter("comparing", len(common), unit="cells")
     pairs, classes, samples = [], tuple[str, ...](), None
+    photographs = Photographs(a.benchmark.photograph_pattern)
     for place_a, place_b in common:
-        samples = CellSamples.open(a, place_a.cell, like=samples)
+        samples = CellSamples.open(a, place_a.cell, photographs, like=samples)
         pairs.append(_make_pair(judge_cell(a, place_a, samples), judge_cell(b, place_b, samples), samples))
         classes = samples.shard_set.manifest.classes
         progress.advance(1)
@@ -233,7 +257,7 @@ def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
     return _Pair(
         a=a.row,
         b=b.row,
-        keys_sha256=a.keys_sha256,
+        photographs=a.photographs,
         labels=samples.shard_set.index.labels[a.positions],
         is_wrong_a=a.is_wrong,
         is_wrong_b=b.is_wrong,
@@ -244,16 +268,15 @@ def _compare_cell(pair: _Pair, p_value: float) -> Comparison:
     row = pair.a
     stream = None if row.stream == f"{row.corruption}|{row.severity}" else row.stream
     found = _compare([pair], corruption=row.corruption)
-    return replace(found, stream=stream, severity=row.severity, seed=row.seed, p_value=p_value)
+    return replace(
+        found, stream=stream, severity=row.severity, seed=row.seed, p_value=p_value, p_holm=p_value, p_is_bound=False
+    )
 
 
 def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None = None) -> Comparison:
-    """Compare the means over cells and seeds by one paired bootstrap over images.
-
-    Severities show the same photographs, so a photograph is drawn together with all its corruptions.
-    """
-    first, sets = pairs[0].a, {pair.keys_sha256: len(pair.labels) for pair in pairs}
-    change = estimate_mean([pair.differences for pair in pairs], lowest=-1, same_images=len(sets) == 1)
+    """Compare the means over cells and seeds by one paired bootstrap; see `estimate_mean`."""
+    first, values = pairs[0].a, [pair.values for pair in pairs]
+    change = estimate_mean(values, lowest=-1)
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.benchmark,
@@ -269,19 +292,22 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         corruption=corruption,
         class_name=class_name,
         num_cells=len({(pair.a.corruption, pair.a.severity) for pair in pairs}),
-        num_images=sum(sets.values()),
+        num_images=change.num_photographs,
+        num_seeds=change.num_seeds,
         num_samples=sum(len(pair.labels) for pair in pairs),
         error_a=float(np.mean([pair.is_wrong_a.mean() for pair in pairs])),
         error_b=float(np.mean([pair.is_wrong_b.mean() for pair in pairs])),
         error_change=change.mean,
         error_change_low=change.low,
         error_change_high=change.high,
+        error_change_bound=upper_bound(values),
         error_change_se=change.standard_error,
-        detectable=change.detectable(),
+        min_detectable_diff=change.min_detectable_diff(),
         only_a_wrong=only_a,
         only_b_wrong=only_b,
         p_value=change.p_value,
         p_holm=change.p_value,
+        p_is_bound=change.p_value <= LEAST_P,
         same_order=all(pair.a.order_hash == pair.b.order_hash for pair in pairs),
         better=_better_of(first.experiment, pairs[0].b.experiment, change.mean, change.p_value),
     )
@@ -294,7 +320,7 @@ def _correct_p_values(rows: Sequence[Comparison]) -> tuple[Comparison, ...]:
         replace(
             row,
             p_holm=p,
-            detectable=row.change.detectable(num_tests=len(rows)),
+            min_detectable_diff=row.change.min_detectable_diff(num_tests=len(rows)),
             better=_better_of(row.experiment_a, row.experiment_b, row.error_change, p),
         )
         for row, p in corrected

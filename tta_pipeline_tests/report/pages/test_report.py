@@ -35,7 +35,7 @@ from tta_pipeline.report.pages.report import (
     sections,
     write_report,
 )
-from tta_pipeline.report.significance.paired_tests import Estimate
+from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.pairwise import Pair
 from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
@@ -454,6 +454,7 @@ def test_the_headline_corrects_for_all_experiments_beside_the_best():
 
     assert {"norm": 0.06, "eata": 0.06} == pytest.approx(p_values_beside("tent", ["norm", "eata", "sar"], pairs))
     assert "more than chance" in (verdict_on(("tent", "norm"), pair) or "")
-    corrected = verdict_on(("tent", "norm"), pair, p_value=0.06, num_tests=2) or ""
+    corrected = verdict_on(("tent", "norm"), pair, p_holm=0.06, num_tests=2) or ""
     assert "not shown to be better" in corrected
-    assert corrected.endswith("A difference of 1.5 points would be shown in 80% of cases.")
+    assert "p = 0.03 (= 0.06 by Holm's correction for 2 tests)" in corrected
+    assert corrected.endswith("In one test, a difference of 1.4 points would be shown in 80% of cases.")

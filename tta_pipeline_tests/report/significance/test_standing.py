@@ -3,11 +3,15 @@
 import numpy as np
 
 from tta_pipeline.report.significance.pairwise import WrongSamples, compare_pairs
+from tta_pipeline.report.significance.photographs import Numbered
 
 
 def judged(*is_wrong: bool) -> WrongSamples:
     """Return a cell that enters the mean."""
-    return WrongSamples(images="same", in_mean=True, is_wrong=np.array(is_wrong))
+    shown = Numbered(group=0, numbers=np.arange(len(is_wrong)))
+    return WrongSamples(
+        samples="same", photographs=shown, cell="fog|1", seed=0, in_mean=True, is_wrong=np.array(is_wrong)
+    )
 
 
 def test_the_means_of_a_pair_are_over_the_cells_that_both_have():

@@ -14,7 +14,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.cli.compare import say_seeds
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
-from tta_pipeline.report.significance.paired_tests import bootstrap_means, percentile_interval
+from tta_pipeline.report.significance.estimates import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results
 
@@ -80,9 +80,9 @@ def test_an_experiment_is_not_better_than_itself(ask: Ask):
     said = " ".join(ask("tent", "tent").stdout.split())
 
     assert re.search(
-        r"not shown to be better than tent: .*A difference of [\d.]+ points would be shown in 80% of", said
+        r"not shown to be better than tent: .*a difference of [\d.]+ points would be shown in 80% of", said
     )
-    assert {True} == {0.005 < row["detectable"] < 0.2 for row in rows}
+    assert {True} == {0.005 < row["min_detectable_diff"] < 0.2 for row in rows}
     assert {(0.0, 1.0, None)} == {
         (row["error_change_low"] + row["error_change_high"], row["p_holm"], row["better"]) for row in rows
     }
@@ -98,7 +98,7 @@ def test_the_answer_is_a_sentence_and_a_table_that_fits_80_columns(ask: Ask):
     )
     assert ["gaussian_noise", "contrast", "clean"] == [row["corruption"] for row in corruptions]
     assert max(map(len, shown.splitlines())) <= 80
-    assert re.search(r"^corruption +error +error +change +better +holm +detectable$", shown, re.MULTILINE)
+    assert re.search(r"^corruption +error +error +change +better +holm +diff$", shown, re.MULTILINE)
     assert "error_change_low" in ask("norm", "source", "--format", "csv").stdout
     assert "only_a_wrong" in ask("norm", "source", "--wide", "--format", "markdown").stdout
     assert "% norm is better" in ask("norm", "source", "--format", "latex").stdout
@@ -163,10 +163,10 @@ def test_who_compares_on_some_of_the_seeds_is_told(sweep: Project, tmp_path: Pat
     ],
 )
 def test_a_ci_fails_unless_the_second_is_shown_to_be_no_worse(ask: Ask, names: tuple, points: str, *, passes: bool):
-    """The upper end of the interval decides, and a line says so; the answer is as it is without the option."""
+    """The upper bound decides, and a line says so; the answer is as it is without the option."""
     asked = (*names, "--benchmark", "small", "--json")
     plain = ask(*asked)
-    high = 100 * json.loads(plain.stdout)[0]["error_change_high"]
+    high = 100 * json.loads(plain.stdout)[0]["error_change_bound"]
     points = {"above": f"{high + 0.01}", "below": f"{high - 0.01}"}.get(points, points)
 
     done = ask(*asked, "--fail-if-worse", points)
@@ -175,7 +175,7 @@ def test_a_ci_fails_unless_the_second_is_shown_to_be_no_worse(ask: Ask, names: t
     assert plain.stdout == done.stdout
     verdict = done.stderr.splitlines()[-1]
     assert verdict.startswith("passed" if passes else "failed")
-    assert verdict.endswith(f"to {high:+.2f}")
+    assert verdict.endswith(f"{high:+.2f}")
 
 
 def test_a_ci_can_ask_about_one_corruption(ask: Ask):
@@ -183,7 +183,7 @@ def test_a_ci_can_ask_about_one_corruption(ask: Ask):
     asked = ("norm", "source", "--benchmark", "small", "--corruption", "contrast")
     (pooled,) = json.loads(ask(*asked, "--json").stdout)
 
-    found = [ask(*asked, "--fail-if-worse", f"{100 * pooled['error_change_high'] + more}") for more in (-0.01, 0.01)]
+    found = [ask(*asked, "--fail-if-worse", f"{100 * pooled['error_change_bound'] + more}") for more in (-0.01, 0.01)]
 
     assert [1, 0] == [each.exit_code for each in found]
     assert all(" on contrast " in each.stderr for each in found)
