@@ -16,7 +16,7 @@ import make_architecture  # noqa: E402
 
 ORDER = (
     "errors", "util", "data", "methods", "benchmarks", "results", "shards", "models", "loading", "evaluation", "extras",
-    "report", "defs", "definitions", "api", "cli",
+    "report", "defs", "definitions", "api", "cli", "__main__",
 )  # fmt: skip
 """The rooms from the ground up: each may import those before it. What comes before `extras` is the core."""
 
@@ -60,7 +60,7 @@ def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-AT_SEAMS = ("cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/")
+AT_SEAMS = ("__main__.py", "cli/", "defs/", "definitions.py", "api.py", "methods/__init__.py", "extras/doctor/")
 """Where imports wait inside functions: for a heavy package; in the doctor, since it reports on a broken one."""
 
 

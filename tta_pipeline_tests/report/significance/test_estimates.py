@@ -201,8 +201,9 @@ def test_the_bound_of_images_that_only_get_worse_is_that_of_clopper_and_pearson(
 
 
 def test_the_bound_of_many_changes_is_the_end_of_the_interval():
-    """Where the bootstrap has seen enough."""
+    """Where the bootstrap has seen enough; the draws know an end to 0.03 standard errors, the bound adds 0.05."""
     values = changes(np.random.default_rng(10), 20_000)
+    estimate = estimate_mean([shown(values)], lowest=-1)
 
-    assert estimate_mean([shown(values)], lowest=-1).high == pytest.approx(upper_bound([shown(values)]), abs=3e-4)
+    assert upper_bound([shown(values)]) == pytest.approx(estimate.high, abs=0.15 * estimate.standard_error)
     assert LEAST_P == estimate_mean([shown(np.ones(100))], lowest=-1).p_value
