@@ -20,9 +20,9 @@ from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
-# Readable by the DuckDB 1.x clients that users have.
+# Readable by the DuckDB clients that users have, from 1.1 on.
 _STORAGE = {
-    "storage_compatibility_version": "v1.2.0",
+    "storage_compatibility_version": "v1.1.0",
 }
 # Very many records must not fill the memory. A rebuild also has batches of records in memory; a copy may need new
 # stamps for a million.

@@ -112,47 +112,8 @@ COMMENT ON COLUMN mce_normalisers.shift_set IS 'Shift set of the errors; mCE is 
 COMMENT ON COLUMN mce_normalisers.subset IS 'Which samples of the cell; NULL for constants';
 COMMENT ON COLUMN mce_normalisers.error IS 'Top-1 error in [0, 1]';
 
+-- Macros have no WITH: DuckDB 1.4.0 and 1.4.1 would not find its names.
 CREATE MACRO mce_against(name) AS TABLE
-WITH sums AS (
-    SELECT
-        e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.corruption,
-        count(n.error) AS num_cells,
-        count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
-        sum(e.error) AS errors,
-        sum(n.error) AS normaliser_errors,
-        bool_and(e.in_mean) AS in_mean,
-        bool_or(e.generated) AS generated
-    FROM evaluations AS e
-    LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
-        n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
-        AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
-    WHERE e.is_latest
-    GROUP BY ALL
-),
-ratios AS (
-    SELECT
-        s.benchmark, s.shift_set, s.experiment, s.subset, s.seed, s.generated,
-        CASE WHEN s.in_mean AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
-        CASE WHEN s.in_mean AND s.is_whole THEN
-            (s.errors - 5 * clean.errors / clean.num_cells)
-            / nullif(s.normaliser_errors - 5 * clean.normaliser_errors / clean.num_cells, 0)
-        END AS relative_ratio
-    FROM sums AS s
-    LEFT JOIN (FROM sums WHERE corruption = 'clean' AND num_cells > 0) AS clean
-        USING (benchmark, shift_set, experiment, subset, seed)
-),
-seeds AS (
-    SELECT
-        benchmark, shift_set, experiment, subset, seed,
-        bool_or(generated) AS generated,
-        CASE WHEN count(ratio) = any_value(num_in_mean) THEN 100 * avg(ratio) END AS mce,
-        CASE WHEN count(relative_ratio) = any_value(num_in_mean) THEN 100 * avg(relative_ratio) END AS relative_mce
-    FROM ratios
-    LEFT JOIN (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) AS sizes
-        USING (shift_set)
-    WHERE coalesce(sizes.of, ratios.benchmark) = ratios.benchmark
-    GROUP BY ALL
-)
 SELECT
     benchmark, shift_set, experiment, subset,
     name AS normaliser,
@@ -161,7 +122,48 @@ SELECT
     stddev_samp(mce) AS sd_mce,
     avg(relative_mce) AS relative_mce,
     bool_or(generated) AS generated
-FROM seeds
+FROM ( -- a row for each seed
+    SELECT
+        benchmark, shift_set, experiment, subset, seed,
+        bool_or(generated) AS generated,
+        CASE WHEN count(ratio) = any_value(num_in_mean) THEN 100 * avg(ratio) END AS mce,
+        CASE WHEN count(relative_ratio) = any_value(num_in_mean) THEN 100 * avg(relative_ratio) END AS relative_mce
+    FROM (
+        SELECT
+            *,
+            CASE WHEN in_mean AND is_whole THEN errors / nullif(normaliser_errors, 0) END AS ratio,
+            CASE WHEN in_mean AND is_whole THEN
+                (errors - 5 * clean_error) / nullif(normaliser_errors - 5 * clean_normaliser_error, 0)
+            END AS relative_ratio
+        FROM (
+            SELECT
+                *,
+                any_value(errors / nullif(num_cells, 0)) FILTER (corruption = 'clean') OVER seed_ AS clean_error,
+                any_value(normaliser_errors / nullif(num_cells, 0)) FILTER (corruption = 'clean') OVER seed_ AS clean_normaliser_error
+            FROM ( -- a row for each shift
+                SELECT
+                    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.corruption,
+                    count(n.error) AS num_cells,
+                    count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
+                    sum(e.error) AS errors,
+                    sum(n.error) AS normaliser_errors,
+                    bool_and(e.in_mean) AS in_mean,
+                    bool_or(e.generated) AS generated
+                FROM evaluations AS e
+                LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
+                    n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
+                    AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
+                WHERE e.is_latest
+                GROUP BY ALL
+            )
+            WINDOW seed_ AS (PARTITION BY benchmark, shift_set, experiment, subset, seed)
+        )
+    ) AS ratios
+    LEFT JOIN (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) AS sizes
+        USING (shift_set)
+    WHERE coalesce(sizes.of, ratios.benchmark) = ratios.benchmark
+    GROUP BY ALL
+)
 GROUP BY benchmark, shift_set, experiment, subset;
 COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment, normalised by an experiment of its benchmark and subset, alexnet-full or alexnet-5k; NULL unless every shift of the set''s mean is evaluated at severities 1 to 5';
 
@@ -581,9 +583,11 @@ WITH streams AS (
 closed AS (
     SELECT
         benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
-        method_settings, other_settings, closed_protocol, experiment AS closed_experiment, error AS closed_error
+        method_settings, other_settings, closed_protocol,
+        min(experiment) AS closed_experiment, arg_min(error, experiment) AS closed_error
     FROM streams
     WHERE num_unknown IS NULL
+    GROUP BY ALL
 )
 SELECT
     benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity,
@@ -594,11 +598,7 @@ FROM (FROM streams WHERE num_unknown IS NOT NULL) AS o
 LEFT JOIN closed USING (
     benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
     method_settings, other_settings, closed_protocol
-)
-QUALIFY row_number() OVER (
-    PARTITION BY benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity
-    ORDER BY closed_experiment
-) = 1;
+);
 COMMENT ON VIEW open_set_cells IS 'One row for each latest evaluation with unknown images, beside the closed stream of the same method, settings, weights, protocol and seed';
 COMMENT ON COLUMN open_set_cells.error IS 'Top-1 error on the known images';
 COMMENT ON COLUMN open_set_cells.closed_experiment IS 'Experiment without unknown images; NULL if it was not evaluated';
@@ -677,67 +677,20 @@ COMMENT ON COLUMN visit_errors.clean_error IS 'The same over clean images alone;
 COMMENT ON COLUMN visit_errors.diverged IS 'Whether a segment was evaluated with a broken model';
 
 CREATE MACRO progress_by(every) AS TABLE
-WITH unadapted AS (
-    SELECT
-        benchmark, shift_set, subset, weights_sha256, corruption, severity,
-        sum(num_correct) / sum(num_samples) AS source_accuracy
-    FROM evaluations
-    WHERE is_latest AND method = 'source'
-    GROUP BY ALL
-),
-expected AS (
-    SELECT e.folder, e.sequence, u.source_accuracy
-    FROM evaluations AS e
-    JOIN unadapted AS u USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
-    WHERE e.is_latest
-),
--- A segment that mixes cells stores its batches with one cell, so the expected accuracy is over all of its cells.
-segments AS (
-    SELECT
-        benchmark, shift_set, experiment, subset, seed, stream, position, any_value(visit) AS visit,
-        CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(corruption) END AS corruption,
-        CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(severity) END AS severity,
-        sum(num_samples) AS num_samples,
-        CASE WHEN count(source_accuracy) = count(*) THEN sum(source_accuracy * num_samples) / sum(num_samples) END
-            AS source_accuracy,
-        any_value(generated) AS generated,
-        any_value(method) AS method,
-        any_value(weights_sha256) AS weights_sha256,
-        any_value(order_hash) AS order_hash,
-        min(manifest_sha256) AS manifest_sha256
-    FROM evaluations
-    LEFT JOIN expected USING (folder, sequence)
-    WHERE is_latest
-    GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
-),
-begun AS (
-    SELECT
-        *,
-        sum(num_samples) OVER (
-            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream ORDER BY position
-        ) - num_samples AS num_before
-    FROM segments
-),
-listed AS (
-    SELECT
-        benchmark, shift_set, experiment, subset, seed, stream, position,
-        unnest(range(len(b.num_samples))) AS batch,
-        unnest(b.num_samples) - coalesce(unnest(b.num_unknown), 0) AS size, -- known images, as in num_samples of a cell
-        unnest(b.num_correct) AS correct,
-        coalesce(unnest(b.num_resets), 0) AS resets
-    FROM batch_results AS b
-    JOIN evaluations USING (folder, sequence)
-    WHERE is_latest
-),
-placed AS (
-    SELECT
-        *,
-        sum(size) OVER (
-            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position ORDER BY batch
-        ) - size AS first_in_segment
-    FROM listed
-),
-progress AS (
+-- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
+SELECT
+    * EXCLUDE (method, weights_sha256, order_hash, manifest_sha256)
+    REPLACE (
+        coalesce(
+            avg(accuracy) FILTER (method = 'source') OVER (
+                PARTITION BY
+                    benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash,
+                    manifest_sha256, first_image, num_images
+            ),
+            source_accuracy
+        ) AS source_accuracy
+    )
+FROM (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position,
         any_value(visit) AS visit,
@@ -754,24 +707,49 @@ progress AS (
         any_value(weights_sha256) AS weights_sha256,
         any_value(order_hash) AS order_hash,
         any_value(manifest_sha256) AS manifest_sha256
-    FROM placed
-    JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
+    FROM ( -- a row for each batch
+        SELECT *, sum(size) OVER (PARTITION BY folder, sequence ORDER BY batch) - size AS first_in_segment
+        FROM (
+            SELECT
+                e.folder, e.sequence, benchmark, shift_set, experiment, subset, seed, stream, position,
+                unnest(range(len(b.num_samples))) AS batch,
+                unnest(b.num_samples) - coalesce(unnest(b.num_unknown), 0) AS size, -- known images, as in num_samples of a cell
+                unnest(b.num_correct) AS correct,
+                coalesce(unnest(b.num_resets), 0) AS resets
+            FROM batch_results AS b
+            JOIN evaluations AS e USING (folder, sequence)
+            WHERE is_latest
+        )
+    ) AS batches
+    JOIN ( -- a row for each segment; one that mixes cells stores its batches with one cell, so accuracies are over all
+        SELECT
+            benchmark, shift_set, experiment, subset, seed, stream, position, any_value(visit) AS visit,
+            CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(corruption) END AS corruption,
+            CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(severity) END AS severity,
+            CASE WHEN count(source_accuracy) = count(*) THEN sum(source_accuracy * num_samples) / sum(num_samples) END
+                AS source_accuracy,
+            sum(sum(num_samples)) OVER (
+                PARTITION BY benchmark, shift_set, experiment, subset, seed, stream ORDER BY position
+            ) - sum(num_samples) AS num_before,
+            any_value(generated) AS generated,
+            any_value(method) AS method,
+            any_value(weights_sha256) AS weights_sha256,
+            any_value(order_hash) AS order_hash,
+            min(manifest_sha256) AS manifest_sha256
+        FROM evaluations
+        LEFT JOIN (
+            SELECT
+                benchmark, shift_set, subset, weights_sha256, corruption, severity,
+                sum(num_correct) / sum(num_samples) AS source_accuracy
+            FROM evaluations
+            WHERE is_latest AND method = 'source'
+            GROUP BY ALL
+        ) AS unadapted USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
+        WHERE is_latest
+        GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
+    ) AS segments USING (benchmark, shift_set, experiment, subset, seed, stream, position)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
 )
--- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
-SELECT
-    * EXCLUDE (method, weights_sha256, order_hash, manifest_sha256)
-    REPLACE (
-        coalesce(
-            avg(accuracy) FILTER (method = 'source') OVER (
-                PARTITION BY
-                    benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash,
-                    manifest_sha256, first_image, num_images
-            ),
-            source_accuracy
-        ) AS source_accuracy
-    )
-FROM progress
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
 COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for about each `every` images of a segment, over the batches that begin among them';
 
@@ -821,19 +799,6 @@ COMMENT ON COLUMN stream_collapses.collapsed_at IS 'Position in the stream, from
 COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the end';
 
 CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
-WITH delays AS (
-    SELECT * REPLACE (num_samples - num_unknown AS num_samples), greatest(0, compute_s - budget_s) AS overhead_s
-    FROM evaluation_batches
-    SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
-),
-valued AS (
-    SELECT
-        *,
-        CASE WHEN threshold_s > budget_s THEN 1 / (1 + overhead_s / (threshold_s - budget_s)) END AS decayed,
-        CASE WHEN threshold_s > budget_s THEN greatest(0, 1 - overhead_s / (threshold_s - budget_s)) END AS linear,
-        CASE WHEN compute_s <= threshold_s THEN 1 ELSE 0 END AS in_time
-    FROM delays
-)
 SELECT
     benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
     count(*) AS num_batches,
@@ -844,7 +809,16 @@ SELECT
     sum(decayed * num_correct) / sum(num_samples) AS continuous_utility,
     sum(decayed * num_samples) / sum(num_samples) AS timeliness,
     sum(decayed * num_correct) / sum(num_samples) - accuracy * timeliness AS alignment
-FROM valued
+FROM (
+    SELECT
+        * REPLACE (num_samples - num_unknown AS num_samples),
+        CASE WHEN threshold_s > budget_s THEN greatest(0, compute_s - budget_s) / (threshold_s - budget_s) END AS lateness,
+        1 / (1 + lateness) AS decayed,
+        CASE WHEN threshold_s > budget_s THEN greatest(0, 1 - lateness) END AS linear,
+        (compute_s <= threshold_s)::INTEGER AS in_time
+    FROM evaluation_batches
+    SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+)
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
 COMMENT ON MACRO TABLE utility_in_time IS 'Utility of each pass if late predictions lose value: a batch''s predictions are ready after its compute_s, and time above budget_s costs; at threshold_s all of their value is lost, or half of it by hyperbolic decay';
