@@ -231,18 +231,19 @@ def test_a_misspelt_choice_is_answered_with_candidates(project: Path, mistake: s
 
 
 def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Path):
-    """Missing weights are named by `run` before it makes shards, by `results list` and by the doctor."""
+    """Missing weights are named by `run` before it makes shards, and by the doctor; a list needs none."""
     there = Path(shutil.copytree(project, tmp_path / "there"))
     file = there / "data/benchmarks/mine.yaml"
     file.write_text(file.read_text().replace("mine.pth", "lost.pth"))
 
-    done = {
-        verb: typed(there, "tta-pipeline", *verb.split()) for verb in ("run mine", "results list mine", "doctor mine")
-    }
+    listed = typed(there, "tta-pipeline", "results", "list", "mine")
+    done = {verb: typed(there, "tta-pipeline", verb, "mine") for verb in ("run", "doctor")}
 
+    assert 0 == listed.returncode
+    assert "mirrored" in listed.stdout
     assert {1} == {each.returncode for each in done.values()}
     assert all("lost.pth" in each.stdout + each.stderr for each in done.values())
-    assert 1 == len(done["run mine"].stderr.splitlines())
+    assert 1 == len(done["run"].stderr.splitlines())
 
 
 def test_the_table_for_a_paper_has_intervals(project: Path):

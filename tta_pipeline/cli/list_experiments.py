@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say, say_left_out
+from tta_pipeline.cli.common import plain_errors, say_left_out
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
@@ -27,11 +27,10 @@ def list_experiments(*, benchmark: str, form: Form) -> None:
     r"""List the experiments of a benchmark, with their progress.
 
     Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; `why` says whether
-    that result belongs to the present data and settings. Faulty experiments, and what a run would refuse, such as
-    missing weights, are listed at the end, and the exit status is then 1.
+    that result belongs to the present data and settings. Faulty experiments are listed at the end, and the exit status
+    is then 1. No weights are read: `doctor` does that, and says what a run would refuse.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.extras.doctor import find_refusals
     from tta_pipeline.report.experiment_table import experiment_table
 
     locations = Locations.from_environment()
@@ -40,8 +39,5 @@ def list_experiments(*, benchmark: str, form: Form) -> None:
     print_table_as(experiment_table(found, locations), form, COLUMNS)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)
-    refused = tuple(find_refusals(found, locations, tuple(found.experiments)))
-    for each in refused:
-        say(f"a run would refuse {each.subject}: {each.found}")
-    if faults or any(each.mark == "fault" for each in refused):
+    if faults:
         sys.exit(1)
