@@ -21,6 +21,9 @@ _SEED = 0
 _MOST_DISTINCT = 256
 """Number of different values from which on photographs with similar values are drawn as one: time grows with it."""
 _DECIMALS = 9
+"""To which the values of photographs are rounded, so that few are distinct."""
+_DECIMALS_OF_MEANS = 8
+"""To which means are rounded after that, so that a draw without any changed photograph is 0 and not 1e-19."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ def estimate_mean(cells: Sequence[CellValues], *, lowest: float) -> Estimate:
     """
     mean = float(np.mean([cell.mean for cell in cells]))
     sign = -1.0 if mean < 0 else 1.0  # so that A against B and B against A give the same result
-    means = mean + sign * _draw_deviations(cells, sign)
+    means = (mean + sign * _draw_deviations(cells, sign)).round(_DECIMALS_OF_MEANS)
     low, high = percentile_interval(means)
     num_photographs = _count_photographs(cells)
     if low == high:

@@ -207,3 +207,12 @@ def test_the_bound_of_many_changes_is_the_end_of_the_interval():
 
     assert upper_bound([shown(values)]) == pytest.approx(estimate.high, abs=0.15 * estimate.standard_error)
     assert LEAST_P == estimate_mean([shown(np.ones(100))], lowest=-1).p_value
+
+
+@pytest.mark.parametrize("num_images", [60, 600, 7_000])
+def test_one_changed_image_is_no_evidence(num_images: int):
+    """A third of the draws lack it, and their mean is exactly 0."""
+    values = np.zeros(num_images)
+    values[-1] = 1
+
+    assert 0.7 < estimate_mean([shown(values)] * 5, lowest=-1).p_value
