@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import json
 import os
 import re
 import shlex
@@ -244,6 +245,28 @@ def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Pat
     assert {1} == {each.returncode for each in done.values()}
     assert all("lost.pth" in each.stdout + each.stderr for each in done.values())
     assert 1 == len(done["run"].stderr.splitlines())
+
+
+def test_results_by_earlier_code_and_settings_are_said(project: Path, tmp_path: Path):
+    """Beside the leaderboard and the list of experiments; `compare` takes the cells that both have now."""
+    there = Path(shutil.copytree(project, tmp_path / "there"))
+    method = there / "my_method.py"
+    edited = method.read_text().replace(") / 2", ") * 0.5")
+    assert edited != method.read_text()
+
+    method.write_text(edited)
+    by_code = typed(there, "tta-pipeline", "metrics")
+    setting = "class Chosen(Hyperparameters):\n    share: float = 0.5\n\n\nMIRRORED ="
+    method.write_text(edited.replace("MIRRORED =", setting).replace(", Hyperparameters())", ", Chosen())"))
+    typed(there, "tta-pipeline", "run", "mine", "--experiment", "mirrored", "--cell", "contrast|5")
+    by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["metrics"], ["results", "list", "mine"])]
+    compared = typed(there, "tta-pipeline", "compare", "mirrored", "tent", "--json")
+
+    said = " ".join(by_code.stdout.split())
+    assert "mirrored (3 of 3 cells), mirrored_few (3 of 3 cells)" in said
+    assert all("mirrored (2 of 3 cells)" in " ".join((each.stdout + each.stderr).split()) for each in by_setting)
+    assert 1 == json.loads(compared.stdout)[0]["num_cells"]
+    assert "1 of 3 cells" in compared.stderr
 
 
 def test_the_table_for_a_paper_has_intervals(project: Path):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.report.significance.versus import Comparison, PairedCells
+    from tta_pipeline.report.significance.versus import CommonCells, Comparison, PairedCells
     from tta_pipeline.report.tables import Table
 
 _RUN_COLUMNS = (
@@ -130,7 +130,7 @@ def _pair_cells(
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.report.significance.versus import common_corruptions, pair_cells
+    from tta_pipeline.report.significance.versus import CommonCells
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
@@ -147,26 +147,40 @@ def _pair_cells(
             f"found --fail-if-worse without --benchmark, {len(both)} benchmarks with both experiments, and "
             f"{len(left_out)} faulty files or experiments; expected one benchmark: name it"
         )
-    pairs = [
-        [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
+    found = [
+        CommonCells.find(
+            *(ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names)
+        )
         for each in both
     ]
-    evaluated = [(a, b, known) for a, b in pairs if (known := common_corruptions(a, b))]
-    for a, b, _ in evaluated:
-        say_seeds(a, b)
+    for each in found:
+        _say_earlier(each)
+    evaluated = [each for each in found if each.places]
+    for each in evaluated:
+        say_seeds(each.a, each.b)
     if not evaluated:
         raise click.UsageError(
             f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
             "with results of both; expected one: evaluate both on the same cells"
         )
-    if corruption and not any(corruption in known for _, _, known in evaluated):
-        names_there = ", ".join(dict.fromkeys(name for *_, known in evaluated for name in known))
+    if corruption and not any(corruption in each.corruptions for each in evaluated):
+        names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))
         raise click.UsageError(f"--corruption is {corruption!r}; expected one that both have evaluated: {names_there}")
     return [
-        pair_cells(a, b, log_reporter(say), corruption=corruption)
-        for a, b, known in evaluated
-        if corruption in (None, *known)
+        each.pair(log_reporter(say), corruption=corruption)
+        for each in evaluated
+        if corruption in (None, *each.corruptions)
     ]
+
+
+def _say_earlier(found: "CommonCells") -> None:
+    """Print how many cells are left out because their results have earlier settings."""
+    if found.num_earlier:
+        num_cells = len(found.places) + found.num_earlier
+        say(
+            f"compared on {len(found.places)} of {num_cells} cells: the others have results by earlier settings; to "
+            f"evaluate them again: tta-pipeline run {found.a.benchmark.file}"
+        )
 
 
 def say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:

@@ -4,7 +4,8 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say_left_out
+from tta_pipeline.cli.answer_output import current_metrics
+from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
@@ -26,17 +27,22 @@ COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_reco
 def list_experiments(*, benchmark: str, form: Form) -> None:
     r"""List the experiments of a benchmark, with their progress.
 
-    Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; `why` says whether
-    that result belongs to the present data and settings. Faulty experiments are listed at the end, and the exit status
+    Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; a line says which
+    results are by earlier code or settings. Faulty experiments are listed at the end, and the exit status
     is then 1. No weights are read: `doctor` does that, and says what a run would refuse.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.report.earlier_results import earlier_notes
     from tta_pipeline.report.experiment_table import experiment_table
 
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
     found = loaded.benchmark(benchmark)
     print_table_as(experiment_table(found, locations), form, COLUMNS)
+    if locations.metrics.exists():
+        with current_metrics(locations) as connection:
+            for note in earlier_notes(connection, [found]):
+                say(note)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)
     if faults:

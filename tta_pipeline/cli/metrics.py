@@ -102,13 +102,24 @@ def metrics(
             say(f"no results: {EVALUATE_FIRST}")
             if output.is_for_people:
                 return
-        before = output.place(honest_marks(connection, benchmark=benchmark))
+        before = output.place(
+            [*honest_marks(connection, benchmark=benchmark), *_say_earlier(connection, locations, benchmark)]
+        )
         if published_file:
             _write_agreement(answer, published_file, output, before)
         elif by or not output.is_for_people:
             output.write(answer, _CORRUPTION_COLUMNS, before=before)
         else:
             _write_leaderboard(output.read(answer), locations, output, before)
+
+
+def _say_earlier(connection: Any, locations: Locations, benchmark: str | None) -> "Sequence[str]":
+    """Return a sentence on each file whose results are partly by earlier code or settings."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.report.earlier_results import earlier_notes
+
+    loaded = load_all_benchmarks(locations).benchmarks.values()
+    return earlier_notes(connection, [each for each in loaded if benchmark in (None, each.file)])
 
 
 def _evaluated_benchmarks(connection: Any) -> list[str]:

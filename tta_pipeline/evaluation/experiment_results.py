@@ -161,15 +161,25 @@ class ExperimentResults:
         Raises:
             RecordError: no record has these settings, or the newest record is damaged.
         """
+        record = self.find_current_record(place)
+        if record is None:
+            raise RecordError(
+                f"{self.benchmark.name}: found no evaluation of {place.cell.key} by {self.experiment_name} with the "
+                "present settings; expected one: evaluate it"
+            )
+        return record
+
+    def find_current_record(self, place: Place) -> Record | None:
+        """Return the newest record of *place* whose settings are those of the benchmark file now; None without one.
+
+        Raises:
+            RecordError: the newest record is damaged.
+        """
         newest = self.newest_record(place)
-        if newest is not None:
-            earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
-            for record in (newest, *earlier):
-                if self._has_current_settings(record, place):
-                    return record
-        found = "no evaluation" if newest is None else "only evaluations under earlier settings of the benchmark file"
-        what = f"{place.cell.key} by {self.experiment_name}"
-        raise RecordError(f"{self.benchmark.name}: found {found} of {what}; expected one: evaluate it")
+        if newest is None or self._has_current_settings(newest, place):
+            return newest
+        earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
+        return next((record for record in earlier if self._has_current_settings(record, place)), None)
 
     def _has_current_settings(self, record: Record, place: Place) -> bool:
         """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""

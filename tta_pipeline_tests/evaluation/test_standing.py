@@ -77,7 +77,7 @@ def test_another_normalisation_is_evaluated_anew(data: Locations, checkpoint: di
     for field, was in (("mean", "[0.485"), ("std", "[0.229")):
         own = with_model(data, {**checkpoint, field: [0.1, 0.2, 0.3]})
 
-        with pytest.raises(RecordError, match="found only evaluations under earlier settings"):
+        with pytest.raises(RecordError, match="with the present settings"):
             own.rows(KEY)
         is_finished, lines = told(own)
         (after,) = evaluated(own, KEY)

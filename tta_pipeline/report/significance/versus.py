@@ -210,41 +210,56 @@ class PairedCells:
         return [pair for pair in self.pairs if pair.counts] or self.pairs
 
 
-def common_corruptions(a: ExperimentResults, b: ExperimentResults) -> tuple[str, ...]:
-    """Return the corruptions of the cells that both experiments evaluated in a stream of the same key and seed."""
-    return tuple(dict.fromkeys(place_a.cell.corruption for place_a, _ in _common_places(a, b)))
+@dataclass(frozen=True, kw_only=True)
+class CommonCells:
+    """The cells that two experiments of a benchmark evaluated in a stream of the same key and seed."""
 
+    a: ExperimentResults
+    b: ExperimentResults
+    places: Sequence[tuple[Place, Place]]
+    """Each cell in its streams of A and B, if both have a record with the present settings."""
+    num_earlier: int
+    """Number of further cells: one of the two has only records with earlier settings."""
 
-def pair_cells(
-    a: ExperimentResults, b: ExperimentResults, reporter: Reporter, *, corruption: str | None = None
-) -> PairedCells:
-    """Read the predictions of two experiments of a benchmark on their common cells; there must be one.
+    @classmethod
+    def find(cls, a: ExperimentResults, b: ExperimentResults) -> Self:
+        """Find the cells that *a* and *b* have in common.
 
-    Args:
-        a: Experiment A.
-        b: Experiment B.
-        reporter: Reporter of the cells that are read.
-        corruption: Only cells of this corruption; None: all.
+        Raises:
+            RecordError: the newest record of a cell is damaged.
+        """
+        places_a, places_b = recorded_places(a), recorded_places(b)
+        recorded = [(place, places_b[where]) for where, place in places_a.items() if where in places_b]
+        places = [each for each in recorded if a.find_current_record(each[0]) and b.find_current_record(each[1])]
+        return cls(a=a, b=b, places=places, num_earlier=len(recorded) - len(places))
 
-    Raises:
-        EvaluationError: the experiments saw different samples.
-        RecordError, ManifestError: see `judge_cell`.
-    """
-    common = [each for each in _common_places(a, b) if corruption in (None, each[0].cell.corruption)]
-    progress = reporter("comparing", len(common), unit="cells")
-    pairs, classes, samples = [], tuple[str, ...](), None
-    photographs = Photographs(a.benchmark.photograph_pattern)
-    for place_a, place_b in common:
-        samples = CellSamples.open(a, place_a.cell, photographs, like=samples)
-        pairs.append(_make_pair(judge_cell(a, place_a, samples), judge_cell(b, place_b, samples), samples))
-        classes = samples.shard_set.manifest.classes
-        progress.advance(1)
-    return PairedCells(pairs=pairs, classes=classes, name=corruption or MEAN)
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """The corruptions of these cells."""
+        return tuple(dict.fromkeys(place.cell.corruption for place, _ in self.places))
 
+    def pair(self, reporter: Reporter, *, corruption: str | None = None) -> PairedCells:
+        """Read the predictions of both; there must be a cell.
 
-def _common_places(a: ExperimentResults, b: ExperimentResults) -> Sequence[tuple[Place, Place]]:
-    places_a, places_b = recorded_places(a), recorded_places(b)
-    return [(place, places_b[where]) for where, place in places_a.items() if where in places_b]
+        Args:
+            reporter: Reporter of the cells that are read.
+            corruption: Only cells of this corruption; None: all.
+
+        Raises:
+            EvaluationError: the experiments saw different samples.
+            RecordError, ManifestError: see `judge_cell`.
+        """
+        places = [each for each in self.places if corruption in (None, each[0].cell.corruption)]
+        progress = reporter("comparing", len(places), unit="cells")
+        pairs, classes, samples = [], tuple[str, ...](), None
+        photographs = Photographs(self.a.benchmark.photograph_pattern)
+        for place_a, place_b in places:
+            samples = CellSamples.open(self.a, place_a.cell, photographs, like=samples)
+            judged = (judge_cell(self.a, place_a, samples), judge_cell(self.b, place_b, samples))
+            pairs.append(_make_pair(*judged, samples))
+            classes = samples.shard_set.manifest.classes
+            progress.advance(1)
+        return PairedCells(pairs=pairs, classes=classes, name=corruption or MEAN)
 
 
 def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:

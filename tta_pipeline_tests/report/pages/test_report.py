@@ -416,7 +416,7 @@ def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_p
         found = _read_findings(connection, load_benchmark(tmp_path / "small.yaml"))
 
     assert {"source", "norm", "tent"} == set(found.errors)
-    assert "found only evaluations under earlier settings" in _write_samples(found, locations, tmp_path).why_none
+    assert "gaussian_noise|5 by norm with the present settings" in _write_samples(found, locations, tmp_path).why_none
     assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", _headline(found, {}))
 
 
