@@ -98,4 +98,6 @@ def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> N
     print_table(Table(columns=(*names, "error", "num_diverged", "wall_s"), rows=tuple(rows)))
     click.echo()
     print_table(criteria_table(run))
+    for caution in run.cautions(search.num_images):
+        say(caution)
     say(f"chosen: {run.choice}; an experiment uses it by `tuned: true`, or `tuned: {name}`")

@@ -6,7 +6,7 @@ This module determines the tables `tunings` and `tuning_trials`, as `evaluation.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeGuard
 
 from tta_pipeline.benchmarks.tuning_settings import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.errors import RecordError
@@ -17,6 +17,8 @@ from tta_pipeline.util.json_values import JsonObject
 
 _SAME = 1e-9
 """Tolerance between two means of the same errors."""
+_QUANTILE = 1.96
+"""Standard errors within which 95 % of a normal distribution lie."""
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -102,6 +104,32 @@ class TuningRun:
         by = "" if self.criterion == DEFAULT_CRITERION else f" by {self.criterion}"
         return f"{self.chosen}{by}, error {self.error:.1%} on {', '.join(self.shifts)}{tie if len(equal) > 1 else ''}"
 
+    def cautions(self, num_images: int) -> tuple[str, ...]:
+        """Return what the choice does not show: that it is better than others, or than values beyond the grid.
+
+        Trials keep no predictions, so two errors are compared as those of independent samples; cells may show the same
+        photographs, so *num_images* is the number of those of one cell.
+        """
+        others = [each for each in self.trials if each.hyperparameters != self.chosen]
+        rivals = [each for each in others if self._may_be_equal(each, num_images)]
+        found = []
+        if rivals and self.criterion == DEFAULT_CRITERION:
+            highest = max(each.error for each in rivals)
+            found.append(
+                f"as independent samples of {num_images:,} images, the best trial is not told from {len(rivals)} of "
+                f"the {len(others)} others: errors of {self.error:.1%} to {highest:.1%}"
+            )
+        for name, value in self.values.items():
+            tried = [each for each in self.grid_values[name] if _is_number(each)]
+            if _is_number(value) and len(tried) > 1 and value in (min(tried), max(tried)):
+                edge = "least" if value == min(tried) else "largest"
+                found.append(f"{name} {value:g} is the {edge} value of the grid: try values beyond it")
+        return tuple(found)
+
+    def _may_be_equal(self, trial: Trial, num_images: int) -> bool:
+        variance = sum(error * (1 - error) / num_images for error in (self.error, trial.error))
+        return abs(trial.error - self.error) <= _QUANTILE * variance**0.5
+
     @property
     def choices(self) -> tuple[CriterionChoice, ...]:
         """What each criterion chooses, with its gap to the oracle where the reported cells were evaluated."""
@@ -150,6 +178,10 @@ def trial_columns() -> tuple[Field, ...]:
 def choice_columns() -> tuple[Field, ...]:
     """Return the columns of the table `tuning_criteria` that a criterion's choice fills, in their order."""
     return columns_of(CriterionChoice)
+
+
+def _is_number(value: Value) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _derived_fields(trials: tuple[Trial, ...], criterion: CriterionName) -> dict[str, Any]:

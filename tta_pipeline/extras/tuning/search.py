@@ -96,9 +96,17 @@ class Search:
         self.require_images()
         trials = partial(self._evaluate_trials, known=SharedCache(), machine=machine, run_id=run_id, tell=tell)
         found = self._make_tuning_run(tuple(trials(self.benchmark.held_out)))
+        for caution in found.cautions(self.num_images):
+            tell(caution)
         if self.compare:  # the choice is made
             found = replace(found, reported_trials=tuple(trials(self.benchmark.corruptions)))
         return self._publish(found, run_id=run_id, started_at=started_at)
+
+    @property
+    def num_images(self) -> int:
+        """Number of images of the smallest evaluation of a trial; the trials must be evaluated."""
+        results = self._results(self.combinations[0], self.benchmark.held_out)
+        return min(row.num_samples for key in _keys(results) for row in results.rows(key))
 
     def require_images(self) -> None:
         """Refuse a search whose cells have no shards, or whose held-out cells have the shards of reported ones.

@@ -133,6 +133,22 @@ def test_the_choice_is_the_lowest_error():
         replace(run, chosen='{"lr": 3}').require_consistent()
 
 
+def test_a_choice_by_one_image_at_the_edge_of_the_grid_is_said():
+    """How many trials these images cannot tell from the best, and beyond which value nothing was tried."""
+    lrs = (0.001, 0.01, 0.1)
+    trials = [
+        trial(f'{{"lr": {lr}}}', {"spatter|5": error}) for lr, error in zip(lrs, (0.26, 0.265, 0.27), strict=True)
+    ]
+    run = choice(*trials, grid='{"lr": [0.001, 0.01, 0.1]}')
+    inside = choice(*trials[1:], grid='{"lr": [0.001, 0.01, 0.1]}')
+
+    told_apart, edge = run.cautions(200)
+    assert all(value in told_apart for value in ("200 images", "2 of the 2 others", "26.0%", "27.0%"))
+    assert "lr 0.001 is the least value" in edge
+    assert (edge,) == run.cautions(1_000_000)
+    assert () == inside.cautions(1_000_000)
+
+
 def test_no_result_was_tuned_on_its_own_shift():
     """The record of an evaluation is refused where its tuning has its corruption, at any severity."""
     row = replace(Evaluation.from_facts(evaluation_facts()), hyperparameters_origin="tuned (held-out)")
