@@ -68,7 +68,7 @@ def adopt(
     """Build the manifest of third-party shards, reading every byte and rewriting none.
 
     A sample is the members with one key: an image, and its class. The class is the folder in the image's name, the text
-    of the `.cls` member, or a field of the `.json` member; an integer in one of these members is a label. See
+    of the `.cls` member, or a field of the `.json` member; a whole number in one of these members is a label. See
     `shard_members` for the types of members. If every shard numbers its keys anew, keys get the shard's name in front.
 
     Args:

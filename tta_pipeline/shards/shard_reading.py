@@ -28,9 +28,9 @@ class Sample(NamedTuple):
     checksum: bytes
     """Fast checksum of the bytes; empty if they were not read."""
     label: int | None = None
-    """Label from a `.cls` or `.json` member of a third-party shard, if that holds an integer."""
+    """Label from a `.cls` or `.json` member of a third-party shard, if that holds a whole number."""
     text: str = ""
-    """Text in such a member, if it holds no integer."""
+    """Text in such a member, if it holds no number."""
 
     @property
     def stated(self) -> StatedClass:

@@ -92,10 +92,15 @@ def test_further_members_are_kept_where_they_are_and_named(tmp_path: Path):
         ({"label": 3, "class_idx": 3, "target": "3"}, 3),
         ({"class": "b"}, 1),
         ({"label": "b", "cls": "b", "width": 500}, 1),
+        ({"label": 3.0}, 3),
+        ({"label": [3]}, 3),
+        ({"label": [["tensor(3)"]], "target": [0, 0, 1]}, 3),
+        ({"label": ["b"], "target": [0, 1]}, 1),
+        (3, 3),
     ],
 )
-def test_a_label_in_a_json_member(tmp_path: Path, content: Mapping[str, Any], label: int):
-    """An integer in one of the known fields is the label; without one, the name of the class is looked up."""
+def test_a_label_in_a_json_member(tmp_path: Path, content: object, label: int):
+    """A whole number in one of the known fields is the label; without one, the name of the class is looked up."""
     write_shard(tmp_path / "0.tar", [{"png": jpeg(0), "json": content}])
 
     adopted(tmp_path, ("a", "b", "c", "d"))
@@ -109,8 +114,13 @@ def test_a_label_in_a_json_member(tmp_path: Path, content: Mapping[str, Any], la
         ({"label": 3, "class_id": 4}, r"several labels in its \.json member: label 3, class_id 4"),
         ({"class_name": "tench", "wnid": "n01440764"}, "several class names"),
         ({"label": -1}, "label -1"),
-        ({"label": [1, 2]}, "neither a class folder nor a class"),
-        ({"label": 1.5}, "neither a class folder nor a class"),
+        ({"label": [1, 2]}, "2 numbers"),
+        ({"label": [0, 0, 1]}, "3 numbers"),
+        ({"target": [[False], [True]]}, "2 numbers"),
+        ({"label": "[0, 0, 1]"}, "3 numbers"),
+        ({"label": 1.5}, r"1\.5"),
+        ({"label": float("nan")}, "nan"),
+        ([0, 0, 1], "3 numbers"),
         ({"label": True}, "neither a class folder nor a class"),
         ({"caption": "3"}, "neither a class folder nor a class"),
         (b"{", "not JSON"),
@@ -124,6 +134,30 @@ def test_a_json_member_that_leaves_the_class_open_is_refused(tmp_path: Path, con
 
     with pytest.raises(PipelineError, match=named):
         adopted(tmp_path, ("a", "b", "c", "d", "e"))
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("form", ["{}", "{}.0", "[{}]", "tensor({})", "np.int64({})", "+{}", "\ufeff{}\n"])
+def test_numbers_in_any_form_are_labels(tmp_path: Path, form: str):
+    """Taken for names, twelve of them would be sorted as text, 10 before 2."""
+    numbers = [*range(12)]
+    write_shard(tmp_path / "0.tar", [{"jpg": jpeg(number), "cls": form.format(number)} for number in numbers])
+
+    assert 0 == run(tmp_path).exit_code
+
+    assert numbers == labels(tmp_path)
+    assert tuple(map(str, numbers)) == ShardSet.open(tmp_path).manifest.classes
+
+
+@pytest.mark.parametrize("text", ["3.5", "[0, 1]", "tensor([0, 1])", "\x03"])
+def test_label_text_that_is_no_class_is_refused(tmp_path: Path, text: str):
+    """By the verb, with the text, and no manifest is written."""
+    write_shard(tmp_path / "0.tar", [{"jpg": jpeg(0), "cls": text}])
+
+    result = run(tmp_path)
+
+    assert 1 == result.exit_code
+    assert repr(text) in result.output
     assert not (tmp_path / "manifest.json").exists()
 
 

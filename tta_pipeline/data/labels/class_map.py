@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
+from tta_pipeline.data.labels.label_text import parse_label
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, write_once
 
@@ -59,10 +60,13 @@ class ClassMap:
 
 
 def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
-    """Return *class_names* in the order of their labels: sorted, numerically if all of them are numbers."""
+    """Return *class_names* in the order of their labels: sorted, numerically if all of them are numbers in any form."""
     names = sorted(class_names)
-    are_numbers = all(name.isascii() and name.isdecimal() for name in names)
-    return tuple(sorted(names, key=int) if are_numbers else names)
+    try:
+        numbers = {name: number for name in names if isinstance(number := parse_label(name), int)}
+    except ValueError:  # such as a version, 3.5
+        return tuple(names)
+    return tuple(sorted(names, key=numbers.__getitem__) if len(numbers) == len(names) else names)
 
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.identifiers import find_duplicates
@@ -111,7 +112,7 @@ def read_ground_truth(
             raise ClassMapError(
                 f"{path}, line {number}: {file_name} has a line already; expected one line per file: remove one"
             )
-        classes[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
+        classes[file_name] = _class_of_text(label, ids, where=f"{path}, line {number}")
     if not classes:
         raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
     return classes
@@ -135,7 +136,8 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     """Return the class name in *relative_path*: the match of the first group of *pattern*.
 
     Raises:
-        ClassMapError: the pattern is not a regular expression, has no group, or does not match.
+        ClassMapError: the pattern is not a regular expression, has no group, or does not match, or the match is
+            neither a name nor a number.
     """
     try:
         compiled = re.compile(pattern)
@@ -149,7 +151,7 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
             f"{relative_path!r} yields {match and match[1]!r} by the pattern {pattern!r}; expected a class name from "
             "its first group: correct the pattern or remove the file"
         )
-    return match[1]
+    return _class_of_text(match[1], None, where=relative_path)
 
 
 def read_json(path: Path) -> Any:
@@ -260,8 +262,19 @@ def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
         yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
 
 
-def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
-    number = _number(label)
+def _class_of_text(label: str, ids: Mapping[int, str] | None, *, where: str) -> str:
+    """Return the class that *label* names, or whose number in *ids* it is.
+
+    Raises:
+        ClassMapError: the text, found at *where*, is neither a name nor a number, or *ids* lack the number.
+    """
+    try:
+        said = name_or_digits(label)
+    except ValueError as error:
+        raise ClassMapError(f"{where} {error}; expected the name or the number of a class: correct it") from None
+    if ids is None:
+        return said
+    number = _number(said)
     if number is None or number not in ids:
         raise ClassMapError(
             f"{where}: {label!r} is not a known class number; expected one of {min(ids, default=None)} to "

@@ -37,7 +37,7 @@ class StatedClass(NamedTuple):
     label: int | None
     """Integer in the `.cls` or `.json` member, if it has one."""
     text: str = ""
-    """Text in the `.cls` or `.json` member, if it has one and no integer."""
+    """Text in the `.cls` or `.json` member, if it has one and no number."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,11 +38,11 @@ class ShardLayout:
     images: frozenset[str] = frozenset()
     """Types of the members that are images: the last part of the extension."""
     classes: frozenset[str] = frozenset()
-    """Types of the members that hold a class as text: a label if it is an integer, else a name."""
+    """Types of the members that hold a class as text: a label if it is a whole number in any form, else a name."""
     objects: frozenset[str] = frozenset()
     """Types of the members that hold a class as a field of a JSON object."""
     label_fields: tuple[str, ...] = ()
-    """Fields of such an object that hold a label if they hold an integer."""
+    """Fields of such an object that hold a label if they hold a whole number in any form."""
     name_fields: tuple[str, ...] = ()
     """Fields of such an object that hold the name of a class if they hold text and no field holds a label."""
     main_names: frozenset[str] = frozenset()
@@ -136,7 +136,7 @@ OBJECT_TYPES = frozenset[str]().union(*(layout.objects for layout in LAYOUTS))
 LABEL_TYPES = CLASS_TYPES | OBJECT_TYPES
 """Types of members that hold a class."""
 LABEL_FIELDS = tuple(dict.fromkeys(name for layout in LAYOUTS for name in layout.label_fields))
-"""Fields of JSON objects that hold a label if they hold an integer."""
+"""Fields of JSON objects that hold a label if they hold a whole number in any form."""
 NAME_FIELDS = tuple(dict.fromkeys(name for layout in LAYOUTS for name in layout.name_fields))
 """Fields of JSON objects that hold the name of a class if they hold text and no field holds a label."""
 MAIN_NAMES = frozenset[str]().union(*(layout.main_names for layout in LAYOUTS))

@@ -5,13 +5,13 @@ last part of the extension is its type: `a.jpg` and `a.input.jpg` are both image
 """
 
 import json
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from tta_pipeline.data.labels.label_text import decode_label, parse_label
 from tta_pipeline.data.sources.shard_layouts import (
     CLASS_TYPES,
     IMAGE_TYPES,
@@ -24,7 +24,6 @@ from tta_pipeline.data.sources.shard_layouts import (
 from tta_pipeline.errors import PipelineError
 
 _COMPRESSED = frozenset({"gz", "bz2", "xz", "zst"})
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
 _MAX_JSON_BYTES = 2**20
 MAX_LABEL_BYTES = _MAX_JSON_BYTES + 1
 """Bytes of a label member that are worth reading: one more than are accepted."""
@@ -78,10 +77,10 @@ class Members(Generic[T]):
         """Return the class stated by the `.cls` member or, without one, by the `.json` members.
 
         Raises:
-            ValueError: the members contradict each other, or a `.json` member is damaged.
+            ValueError: the members contradict each other, or one of them is damaged or holds anything but one class.
         """
         if self.texts:
-            return parse_text_label(_choose_main(self.texts, ".cls members")[1].decode("utf-8", "replace").strip())
+            return _label_content(parse_label(decode_label(_choose_main(self.texts, ".cls members")[1])))
         return parse_json_label([content for _, content in self.jsons])
 
     def ignored_extensions(self) -> list[str]:
@@ -178,35 +177,64 @@ def _role(extension: str) -> Role:
 def parse_json_label(contents: Sequence[bytes]) -> LabelContent:
     """Return the label in one of the `LABEL_FIELDS` of JSON objects, or else the name in one of the `NAME_FIELDS`.
 
+    JSON that is only a number, or a list of numbers, counts as the first of these fields.
+
     Raises:
-        ValueError: a content is not JSON, or the objects hold several labels or, without a label, several names.
+        ValueError: a content is not JSON, or the objects hold several labels or, without a label, several names; or
+            the only labels are fractions or several numbers, such as a one-hot vector.
     """
     labels: dict[int, str] = {}
     names: dict[str, str] = {}
+    problems: list[ValueError] = []
     for content in contents:
         fields = _object(content)
         for name in (*LABEL_FIELDS, *NAME_FIELDS):
-            value = fields.get(name)
-            if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+            try:
+                said = parse_label(_text(fields.get(name)))
+            except ValueError as problem:
+                problems.append(problem)
                 continue
-            said = parse_text_label(str(value))
-            if said.label is not None:
+            if isinstance(said, int):
                 if name in LABEL_FIELDS:
-                    labels.setdefault(said.label, name)
-            elif name in NAME_FIELDS:
-                names.setdefault(said.text, name)
-    for found, what in ((labels, "labels"), (names, "class names")):
-        if len(found) > 1:
-            fields_found = ", ".join(f"{name} {value!r}" for value, name in found.items())
-            raise ValueError(f"has several {what} in its .json member: {fields_found}")
-        if found:
-            break
-    return LabelContent(next(iter(labels), None), "" if labels else next(iter(names), ""))
+                    labels.setdefault(said, name)
+            elif said and name in NAME_FIELDS:
+                names.setdefault(said, name)
+    if labels:
+        return LabelContent(_only(labels, "labels"))
+    if names:
+        return LabelContent(None, _only(names, "class names"))
+    if problems:
+        raise problems[0]
+    return LabelContent()
 
 
-def parse_text_label(text: str) -> LabelContent:
-    """Return *text* as a label if it is an integer, otherwise as text."""
-    return LabelContent(int(text)) if _INTEGER.fullmatch(text) else LabelContent(None, text)
+def _only(found: Mapping[T, str], what: str) -> T:
+    """Return the only key of *found*, labels or names by the fields that hold them."""
+    if len(found) > 1:
+        fields_found = ", ".join(f"{name} {value!r}" for value, name in found.items())
+        raise ValueError(f"has several {what} in its .json member: {fields_found}")
+    return next(iter(found))
+
+
+def _label_content(said: int | str) -> LabelContent:
+    return LabelContent(said) if isinstance(said, int) else LabelContent(None, said)
+
+
+def _text(value: Any) -> str:
+    """Return the text of a field that may state a class: text, or a number, also as the only item of lists.
+
+    Other values are not about the class, and give no text.
+
+    Raises:
+        ValueError: the field holds a fraction or several numbers.
+    """
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, list) and value and all(isinstance(each, int | float | list) for each in value):
+        raise ValueError(f"has {len(value):,} numbers in place of one class in its .json member")
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"has the class {value} in its .json member, which is no whole number")
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -216,6 +244,8 @@ def _object(content: bytes) -> dict[str, Any]:
         found = json.loads(content)
     except (RecursionError, ValueError) as error:
         raise ValueError(f"has a .json member that is not JSON ({error})") from None
+    if isinstance(found, int | float | list):
+        return {LABEL_FIELDS[0]: found}
     return found if isinstance(found, dict) else {}
 
 

@@ -123,6 +123,16 @@ def test_other_files_are_no_devkit(tmp_path: Path):
         read_classes(tmp_path / "wnids.pkl")
 
 
+def test_numbers_of_a_ground_truth_are_read_in_any_form(tmp_path: Path):
+    """As numbers of the devkit, and as names that are numbers; digits keep the zeros in front of them."""
+    (tmp_path / "truth.txt").write_text("tensor(1)\n2.0\n[3]\n")
+    (tmp_path / "truth.json").write_text('{"a.png": "np.int64(10)", "b.png": 2, "c.png": "03"}')
+
+    assert ["x", "y", "z"] == [*read_ground_truth(tmp_path / "truth.txt", {1: "x", 2: "y", 3: "z"}).values()]
+    assert ["1", "2", "3"] == [*read_ground_truth(tmp_path / "truth.txt").values()]
+    assert ["10", "2", "03"] == [*read_ground_truth(tmp_path / "truth.json").values()]
+
+
 def test_the_ground_truth_names_each_validation_image(tmp_path: Path):
     """Line i is the class of image i, looked up by the devkit's number or given as a name."""
     (tmp_path / "numbers.txt").write_bytes(b"3\r\n1\r\n3\r\n")
@@ -162,7 +172,9 @@ def test_lines_may_name_their_file(tmp_path: Path, text: str, ids: dict[int, str
         (b"a.png 1\n2\n", "line 2: '2'; expected a file name and its class"),
         (b"a.png 1\na.png 2\n", "line 2: a.png has a line already"),
         (b"1\n0\n", "line 2: '0' is not a known class number; expected one of 1 to 2"),
-        (b"1\n-1\n", "line 2: '-1' is not a known class number"),
+        (b"1\n-1\n", "line 2 .*-1"),
+        (b"1\n1.5\n", r"line 2 .*1\.5"),
+        (b"1\n[0, 1]\n", r"line 2 .*\[0, 1\]"),
         (b"1\n\xff\n", "val.txt is not text"),
     ],
 )

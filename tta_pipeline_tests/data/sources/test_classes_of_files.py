@@ -57,6 +57,15 @@ def test_the_class_is_in_the_file_name(tmp_path: Path, lie: Callable[..., Path])
     assert EXPECTED == names(tmp_path, path=lie(*FILES), class_pattern="^([a-z]+)_")
 
 
+def test_a_number_in_a_file_name_is_read_in_any_form(tmp_path: Path, lie: Callable[..., Path]):
+    """As `2` with a fraction of zero; with another fraction it is refused."""
+    laid = lie("a_2.0_.jpg", "b_10.0_7.5_.jpg")
+
+    assert ["10/b_10.0_7.5_.jpg", "2/a_2.0_.jpg"] == names(tmp_path, path=laid, class_pattern="_([0-9.]+)_")
+    with pytest.raises(ClassMapError, match=r"7\.5"):
+        names(tmp_path, path=laid, class_pattern="_([0-9.]+)_[.j]")
+
+
 def test_a_json_says_the_class_of_each_file(tmp_path: Path, lie: Callable[..., Path]):
     """File name to class; a file that it lacks is named."""
     path = tmp_path / "labels.json"

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -121,6 +122,28 @@ def test_names_that_are_numbers_count_in_the_class_map(tmp_path: Path, class_fol
 
         expected = sorted(f"n{int(name):02d}/{label:08d}.jpg" for label, name in enumerate(names))
         assert expected == [name for name, _ in found["test|0"]]
+
+
+@pytest.mark.parametrize("form", ["{}.0", "tensor({})", "[{}]"])
+def test_numbers_that_are_text_are_read_in_any_form(tmp_path: Path, form: str):
+    """Sorted as text they would have other labels; with a class map they count in it."""
+    parquet(tmp_path / "hub" / "fog" / "1.parquet", [form.format(number) for number in range(12)])
+    (tmp_path / "map.json").write_text(json.dumps([f"n{number}" for number in range(12)]))
+    for class_map, expected in (("folders", "10"), (str(tmp_path / "map.json"), "n10")):
+        found = benchmark(tmp_path, {}, class_map=class_map, severities=[1])
+        root = tmp_path / f"data{expected}"
+
+        assert expected == load_class_map(found, Locations(root=root)).classes[10]
+        assert f"{expected}/00000010.jpg" in [name for name, _ in images(found, root)["fog|1"]]
+
+
+@pytest.mark.parametrize("label", ["3.5", "[0, 1]", "-1"])
+def test_text_that_is_no_class_is_refused(tmp_path: Path, label: str):
+    """The file and the text are named."""
+    parquet(tmp_path / "hub" / "fog" / "1.parquet", [label])
+
+    with pytest.raises(SourceError, match=rf"1\.parquet .*{re.escape(label)}"):
+        load_class_map(benchmark(tmp_path, {}, severities=[1]), Locations(root=tmp_path / "data"))
 
 
 def test_names_that_the_class_map_lacks_are_refused(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Data sets of torchvision become images with the same pixels."""
 
+import hashlib
 import io
 import json
 import pickle
@@ -161,6 +162,25 @@ def test_code_and_files_decide_the_version(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "pages_of_mine.py").write_text(OWN)
     with pytest.raises(SourceError, match=r"pages_of_mine.py was changed after this process imported it"):
         version(own)
+
+
+@pytest.mark.parametrize(
+    ("label", "is_read"),
+    [("torch.tensor(index)", True), ("np.int64(index)", True), ("index + 0.5", False), ("np.eye(2)[index]", False)],
+)
+def test_labels_are_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, *, is_read: bool):
+    """Of any library; a fraction is not cut, and a one-hot vector is refused."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"labelled_pages_{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    (tmp_path / f"{module}.py").write_text(f"import numpy as np\nimport torch{OWN.replace('), index', f'), {label}')}")
+    (tmp_path / "value.txt").write_text("1")
+    found = benchmark(tmp_path, f"{module}:Pages", {"file": str(tmp_path / "value.txt")})
+
+    if is_read:
+        assert ["a/00000000.png", "b/00000001.png"] == list(images(found, tmp_path))
+    else:
+        with pytest.raises(SourceError, match=rf"{module}:Pages\[0\]"):
+            images(found, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.data.images import ARRAYS, read_image_header
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
+from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
@@ -311,7 +312,7 @@ def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
                         f"{path} has a row without image bytes or without label (label {label!r}); expected both in "
                         "each row: use a file that stores the images themselves, not only their paths"
                     )
-                yield _Sample(data, label)
+                yield _Sample(data, _plain(label, path))
 
 
 @contextmanager
@@ -429,7 +430,15 @@ def _labels(path: Path, column: str) -> set[int | str]:
         _require_columns(path, (column,), file.schema_arrow.names)
         batches = file.iter_batches(batch_size=_LABELS_AT_ONCE, columns=[column])
         found = (label for batch in batches for label in batch[column].unique().to_pylist())
-        return {label for label in found if isinstance(label, int | str)}
+        return {_plain(label, path) for label in found if isinstance(label, int | str)}
+
+
+def _plain(label: int | str, path: Path) -> int | str:
+    """Return *label* in *path*; of a number that is text in another form than digits, the digits."""
+    try:
+        return name_or_digits(label) if isinstance(label, str) else label
+    except ValueError as error:
+        raise SourceError(f"{path} {error}; expected the name or the number of a class: correct its labels") from None
 
 
 def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:

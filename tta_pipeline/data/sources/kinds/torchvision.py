@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ class DatasetImages(SpilledImages):
 
         try:
             image, label = made[index]
-            number = int(label)
+            number = operator.index(label)  # unlike int, this refuses 3.5
         except Exception as error:  # whatever a data set raises
             raise SourceError(
                 f"{self.dataset}[{index}] raised {error!r}; expected (PIL image, int): correct its arguments"

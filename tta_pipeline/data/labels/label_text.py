@@ -1,0 +1,75 @@
+"""Text that states a class: a name, or a number in whatever form a program printed it.
+
+Forms of the number 3 are `3`, `3.0`, `+3`, `[3]`, `"3"`, `tensor(3)` and `np.int64(3)`. A number that is taken for a
+name gets its place among the sorted names, `tensor(10)` before `tensor(2)`, and with it the label of another class.
+"""
+
+import codecs
+import re
+
+_NUMBER = r"[+-]?+(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?+\d++)?+"
+_PRINTED = r"(?:[A-Za-z_]\w*+\.)*+(?:[Tt]ensor|[Aa]rray|long|u?int\d*+|float\d*+)\(|<tf\.Tensor:.*numpy="
+"""Beginnings of numbers as NumPy, PyTorch, JAX and TensorFlow print them."""
+_FORM = re.compile(
+    rf"""(?:{_PRINTED}|[\[({{"'\s]|b(?=["']))*+"""
+    rf"""(?P<numbers>(?:{_NUMBER}(?:[\s,;\[\]()]++{_NUMBER})*+)?+)"""
+    r"""(?:[\s\])}>"']|,(?:\s*+\w++=[^,=]*+)?+)*+"""
+)
+"""Numbers, or none, with what may be printed around them; possessive, as a text may have a million characters."""
+_NO_NAME = re.compile(rf"(?:{_PRINTED}|[\[{{<]).*\d.*|.*[\x00-\x1f\x7f].*", re.DOTALL)
+"""Printed values, text of several lines and data."""
+_BLANK = " \t\r\n\0\ufeff"
+_LARGEST = 2**53
+"""Bound of the whole numbers that float64 holds exactly."""
+
+
+def decode_label(content: bytes) -> str:
+    """Return the text in *content*, which is UTF-8, or UTF-16 with a byte order mark.
+
+    Raises:
+        ValueError: *content* is not such text.
+    """
+    is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if is_utf_16 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"has a class that is not UTF-8 ({error})") from None
+
+
+def parse_label(text: str) -> int | str:
+    """Return the whole number that *text* states in any form; otherwise *text* without blanks around it, a name.
+
+    Raises:
+        ValueError: *text* states a fraction, or several numbers, such as a one-hot vector, or is no name either.
+    """
+    text = text.strip(_BLANK)
+    found = _FORM.fullmatch(text) if text else None
+    if found is None:
+        if _NO_NAME.fullmatch(text):
+            raise ValueError(f"has the class {_short(text)}, which is neither one number nor a name")
+        return text
+    numbers = re.findall(_NUMBER, found["numbers"])
+    if len(numbers) != 1:
+        raise ValueError(f"has {len(numbers):,} numbers in place of one class: {_short(text)}")
+    value = float(numbers[0])
+    if not value.is_integer() or abs(value) >= _LARGEST:
+        raise ValueError(f"has the class {_short(text)}, which is no whole number below {_LARGEST:,}")
+    return int(value)
+
+
+def name_or_digits(text: str) -> str:
+    """Return *text* as a name, or the number in it as digits; plain digits stay as they are, with zeros in front.
+
+    Raises:
+        ValueError: see `parse_label`; or the number is negative.
+    """
+    said, plain = parse_label(text), text.strip(_BLANK)
+    if isinstance(said, str) or (plain.isascii() and plain.isdecimal()):
+        return plain
+    if said < 0:
+        raise ValueError(f"has the class {said}, which is negative")
+    return str(said)
+
+
+def _short(text: str, limit: int = 40) -> str:
+    return repr(text if len(text) <= limit else f"{text[:limit]}...")
