@@ -27,6 +27,7 @@ from tta_pipeline.data.sources.class_folders import (
     Folders,
     class_depth,
     find_only_parent,
+    is_hidden,
     require_unambiguous,
 )
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
@@ -285,7 +286,7 @@ class _Layout:
     def _make_place(self, cell: Cell, below: Folders) -> _Place:
         # An inner archive has the name of its class, even if it is the name of a wrapper.
         class_name = "".join(below[-1:]) if self.kind == "nested" else self.rule.class_folder(below)
-        return _Place(cell, class_name, any(part.startswith(".") for part in below), below)
+        return _Place(cell, class_name, any(map(is_hidden, below)), below)
 
     def require_unambiguous(self, cell: Cell, found: Collection[Folders], path: Path) -> None:
         """Refuse folders of images of *cell* that may or may not be classes.

@@ -11,11 +11,19 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 WRAPPERS = frozenset({"images", "val", "train", "test"})
 """Folders that some copies of a data set have around or inside class folders; classes only if the class map says so."""
+_OF_SYSTEMS = frozenset({"__MACOSX", "@eaDir", "#recycle", "@Recycle", "lost+found", "$RECYCLE.BIN"})
+"""Folders that macOS's zips, disk stations and file systems add: with companions and thumbnails, which may be images.
+"""
 
 Folders = tuple[str, ...]
 """Names of the folders around an image, from the outermost."""
 ClassNames = Callable[[], Collection[str]]
 """Returns the names in the class map; nothing if there is none."""
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder with this *name* is none of a data set's own."""
+    return name.startswith(".") or name in _OF_SYSTEMS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from tta_pipeline.data.sources.choose_shift_set import (
     choose_shift_set,
     find_whole_set,
 )
-from tta_pipeline.data.sources.class_folders import WRAPPERS
+from tta_pipeline.data.sources.class_folders import WRAPPERS, is_hidden
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
@@ -59,7 +59,7 @@ class Inspection:
         """Add the cell and the class in the *name* of a member."""
         folder, _, file_name = name.rpartition("/")
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
-        if file_name.startswith(".") or any(part.startswith(".") for part in parts):
+        if file_name.startswith(".") or any(map(is_hidden, parts)):
             return
         if not file_name.lower().endswith(IMAGE_SUFFIXES) or not parts:
             return
@@ -173,7 +173,7 @@ def count_classes(tree: FolderTree) -> tuple[int, list[str]]:
 def find_first_file(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Path | None:
     """Return the first file under *folder* with one of *suffixes*; None if there is none."""
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(names):
             if name.lower().endswith(suffixes) and not name.startswith("."):
                 return Path(parent, name)
@@ -196,7 +196,7 @@ def read_image_sizes(folder: Path) -> tuple[tuple[int, int] | None, tuple[int, i
 def _some_images(folder: Path) -> Iterator[Path]:
     """Yield a few images of each folder under *folder*, from its beginning, middle and end."""
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         images = sorted(name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."))
         step = max(1, len(images) // _SIZES_OF_A_FOLDER)
         yield from (Path(parent, name) for name in images[::step])

@@ -1,7 +1,7 @@
 """Images in folders with the layout of ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +14,7 @@ from tta_pipeline.data.sources.class_folders import (
     ClassRule,
     Folders,
     find_only_parent,
+    is_hidden,
     require_unambiguous,
 )
 from tta_pipeline.data.sources.listing import Listing, SourceImage
@@ -54,12 +55,18 @@ class FolderTree:
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the union of the classes of all cells that exist, in label order."""
+        """Return the union of the classes of all cells that exist, in label order.
+
+        A folder without an image in any cell is none of them.
+        """
         if self._rule.is_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
             return label_order({image.class_name for cell in there for image in self._make_listing(cell).images})
-        roots = (self._class_root(cell) for cell in self.cells if self.folder(cell).is_dir())
-        return label_order({name for root in roots for name in self._class_names(root)})
+        names: set[str] = set()
+        for cell in self.cells:
+            if self.folder(cell).is_dir():
+                names |= self._class_names(self._class_root(cell), known=names)
+        return label_order(names)
 
     def version(self, cell: Cell) -> str:
         """Return a digest of the listing of *cell*."""
@@ -99,8 +106,8 @@ class FolderTree:
         folder = self.folder(cell)
         return folder.joinpath(*self._only_parent(folder, self._find_images(cell))) if self.missing_folder else folder
 
-    def _class_names(self, folder: Path) -> set[str]:
-        found = set(_class_folders(folder, (), self.suffixes))
+    def _class_names(self, folder: Path, *, known: Collection[str]) -> set[str]:
+        found = set(_class_folders(str(folder), (), self.suffixes, known=known))
         require_unambiguous(found, self.named, where=str(folder))
         return {name for folders in found if (name := self._rule.class_folder(folders))}
 
@@ -200,9 +207,12 @@ def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[
         if (status.st_dev, status.st_ino) in ancestors:
             return
         ancestors = (*ancestors, (status.st_dev, status.st_ino))
-        for entry in _entries(descriptor, folder):
+        entries = _entries(descriptor, folder)
+        if parts and not entries:
+            found.strays.append(Path(folder))
+        for entry in entries:
             path = f"{folder}/{entry.name}"
-            if entry.name.startswith("."):
+            if is_hidden(entry.name):
                 found.num_hidden += 1
             elif entry.is_dir():
                 _walk(path, (*parts, entry.name), found, ancestors=ancestors)
@@ -255,7 +265,7 @@ def _unlisted(folder: str | Path, error: OSError) -> SourceError:
 
 
 def _folders(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    return (entry for entry in _entries(folder, folder) if entry.is_dir() and not entry.name.startswith("."))
+    return (entry for entry in _entries(folder, folder) if entry.is_dir() and not is_hidden(entry.name))
 
 
 def _folders_at(root: Path, depth: int) -> Iterator[Path]:
@@ -270,19 +280,55 @@ def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
     return Cell(corruption=names(parts[-1]), severity=0)
 
 
-def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]) -> Iterator[Folders]:
-    """Yield the class folders under *folder*, also inside wrappers, and each wrapper that directly holds images."""
+def _class_folders(
+    folder: str,
+    parts: Folders,
+    suffixes: tuple[str, ...],
+    *,
+    known: Collection[str],
+    around: frozenset[tuple[int, int]] = frozenset(),
+) -> Iterator[Folders]:
+    """Yield the class folders under *folder*, also inside wrappers, and each wrapper that directly holds images.
+
+    Folders without an image are none; those that are called as one of the *known* classes are not searched for one.
+    *around* are device and inode of the folders around *folder*.
+    """
+    around |= {_identity(folder)}
     for entry in _entries(folder, folder):
-        if entry.name.startswith("."):
+        if is_hidden(entry.name):
             continue
         if not entry.is_dir():
             if parts and entry.name.lower().endswith(suffixes):
                 yield parts
         elif entry.name in WRAPPERS:
-            yield from _class_folders(entry.path, (*parts, entry.name), suffixes)
-        else:
-            require_unicode(entry.name, of=os.fspath(folder), error=SourceError)
+            yield from _class_folders(entry.path, (*parts, entry.name), suffixes, known=known, around=around)
+        elif entry.name in known or _has_image(entry.path, suffixes, around):
+            require_unicode(entry.name, of=folder, error=SourceError)
             yield (*parts, entry.name)
+
+
+def _has_image(folder: str, suffixes: tuple[str, ...], around: frozenset[tuple[int, int]]) -> bool:
+    """Return whether there is an image at any depth under *folder*; only as much of it is read as this takes."""
+    if (identity := _identity(folder)) in around:
+        return False
+    inner = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_hidden(entry.name):
+                    continue
+                if entry.is_dir():
+                    inner.append(entry.path)
+                elif entry.name.lower().endswith(suffixes):
+                    return True
+    except OSError as error:
+        raise _unlisted(folder, error) from error
+    return any(_has_image(path, suffixes, around | {identity}) for path in inner)
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)  # noqa: PTH116 - there are many
+    return status.st_dev, status.st_ino
 
 
 def _find_in_other_case(root: Path, folder: str) -> Path | None:

@@ -8,6 +8,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shipped_set
 from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.choose_shift_set import find_whole_set
+from tta_pipeline.data.sources.class_folders import is_hidden
 from tta_pipeline.errors import SourceError
 from tta_pipeline.extras.new_project.draft import Draft
 from tta_pipeline.extras.new_project.template import load_template
@@ -117,7 +118,7 @@ def _shifts_of(shift_set: ShiftSet) -> tuple[str, ...]:
 
 
 def _inner(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not is_hidden(path.name)]
 
 
 def _of_folder(folder: Path) -> dict[str, object]:

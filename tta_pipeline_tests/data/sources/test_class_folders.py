@@ -110,6 +110,19 @@ def test_a_class_called_as_a_split_is_not_dropped(made: Made, tmp_path: Path, na
     require_refused(benchmark, tmp_path, f"images in {name}, beside class folders such as car; .* give a class map")
 
 
+@pytest.mark.parametrize(
+    "beside",
+    ["__MACOSX/a/._1.jpg", "__MACOSX/a/1.jpg", "@eaDir/a/thumb.jpg", "a/@eaDir/1.jpg/thumb.jpg", "lost+found/#1.jpg",
+     "logs/run.txt", "logs/old/run.txt", "c/Thumbs.db", ".cache/a/2.jpg"],
+)  # fmt: skip
+@pytest.mark.parametrize("around", ["dusk/", ""])
+def test_a_folder_without_images_is_no_class(made: Made, tmp_path: Path, around: str, beside: str):
+    """As one more class it would move the labels of those behind it; thumbnails of a disk station are no images."""
+    benchmark = made(f"{around}a/1.jpg", f"{around}b/2.jpg", f"{around}{beside}")
+
+    assert (["a/1.jpg", "b/2.jpg"], ("a", "b")) == contents(benchmark, tmp_path)
+
+
 @pytest.mark.parametrize("around", ["dusk/", "of_another_name/", ""])
 def test_the_class_map_says_that_it_is_a_class(made: Made, tmp_path: Path, around: str):
     """It is then one like any other, though `images` in a class is none."""

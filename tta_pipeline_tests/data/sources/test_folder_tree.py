@@ -95,6 +95,22 @@ def test_a_link_to_nothing_is_named(tree: FolderTree):
         tree.listing(FOG)
 
 
+def test_a_class_has_an_image_in_some_cell(tree: FolderTree, tmp_path: Path):
+    """Empty folders are none, nor is one that only leads back to the others; they are reported as strays."""
+    for path in (tmp_path / "fog" / severity / name for severity in "15" for name in ("a", "n00/deep", "n04")):
+        path.mkdir(parents=True)
+    (tree.folder(FOG) / "back").mkdir()
+    (tree.folder(FOG) / "back" / "up").symlink_to(tree.folder(FOG))
+    (tmp_path / "fog" / "1" / "n04" / "1.png").write_bytes(jpeg(1))
+    both = FolderTree(root=tmp_path, cells=(Cell(corruption="fog", severity=1), FOG))
+
+    assert ("n01", "n02", "n03", "n04") == both.class_names()
+    assert ("n01", "n02", "n03") == tree.class_names()
+    assert ["a", "n00/deep", "n04"] == sorted(
+        str(path.relative_to(tree.folder(FOG))) for path in tree.listing(FOG).strays
+    )
+
+
 @pytest.mark.parametrize("wrapped", ["val/n01/a.JPEG", "n01/images/a.JPEG", "test/n01/images/a.JPEG"])
 def test_extra_levels_are_no_classes(tmp_path: Path, wrapped: str):
     """`val/` around and `images/` inside the class folders, as some copies have them, change no label."""
