@@ -8,9 +8,9 @@ from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
 from tta_pipeline.data.sources.existing_shards import read_class_names
 from tta_pipeline.data.sources.shard_files import (
-    COMPRESSED_SUFFIXES,
     find_one_set,
     find_shard_files,
+    is_tar_like,
     select_names,
     unpack,
     unpacked_path,
@@ -88,8 +88,8 @@ def adopt_urls(
 
 
 def _folders(root: Path, files: Sequence[str]) -> list[Path]:
-    """Return the folders at or under *root* that have shards; macOS's hidden companion files do not count."""
-    shards = [path for path in root.rglob("[!.]*") if path.name.endswith((".tar", *COMPRESSED_SUFFIXES))]
+    """Return the folders at or under *root* that have shards in any form; macOS's hidden companion files are none."""
+    shards = [path for path in root.rglob("[!.]*") if is_tar_like(path.name) and not path.is_dir()]
     chosen = select_names({path.name for path in shards}, files) if files else None
     folders = sorted({path.parent for path in shards if chosen is None or path.name in chosen})
     if not folders:

@@ -27,6 +27,7 @@ from tta_pipeline.shards.set_facts import (
     WriterRecord,
 )
 from tta_pipeline.util.files import locked_folder
+from tta_pipeline.util.identifiers import natural_order
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
@@ -73,7 +74,8 @@ def publish_shard_set(
         progress.advance(record.num_samples, record.shard_bytes)
         return PublishedShardSet(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
     try:
-        contents = read_contents(sorted(folder.glob("[!.]*.tar")), progress, workers, is_foreign=False)
+        shards = sorted(folder.glob("[!.]*.tar"), key=lambda path: natural_order(path.name))
+        contents = read_contents(shards, progress, workers, is_foreign=False)
         refuse_problems(folder, [*_differences(record, contents), *find_duplicate_keys(contents)])
     except (ManifestError, FileNotFoundError):
         if _was_replaced(folder, record):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.shard_files import list_shard_files
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import as_digests
 from tta_pipeline.shards.manifest import MANIFEST_FILE
@@ -20,7 +21,7 @@ from tta_pipeline.shards.set_facts import (
     ShardFacts,
 )
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.shards.shard_set import ShardSet, find_present_shards, publish_manifest
+from tta_pipeline.shards.shard_set import ShardSet, publish_manifest
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -90,7 +91,7 @@ def find_described_set(folder: Path, class_map: ClassMap | None) -> ShardSet | N
         shard_set.require_intact()
     except ManifestError:
         return None
-    names = {path.name for path in find_present_shards(folder, shard_set.manifest)}
+    names = {path.name for path in list_shard_files(folder, shard_set.manifest.files)}
     same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
     return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
-from tta_pipeline.data.sources.shard_files import select_names
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
@@ -138,13 +137,6 @@ class ShardSet:
         """
         write_checksums(self.folder, checksums, self.manifest.samples_sha256)
         return replace(self, checksums=checksums)
-
-
-def find_present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
-    """Return the tars in *folder* that belong to the set of *manifest* by their names, sorted by name."""
-    there = tuple(sorted(folder.glob("[!.]*.tar")))
-    chosen = select_names({path.name for path in there}, manifest.files) if manifest.files else None
-    return tuple(path for path in there if chosen is None or path.name in chosen)
 
 
 def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests | None) -> ShardSet:

@@ -34,8 +34,7 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
 
 
 def _require_every_shard(folder: Path, file: str, stated: StatedTotals) -> None:
-    found = len(find_shard_files(folder))
-    if stated.num_shards not in (None, found):
+    if stated.num_shards is not None and (found := len(find_shard_files(folder))) != stated.num_shards:
         raise ManifestError(
             f"{folder}: found {found:,} shards; expected {stated.num_shards:,} as {file} says: fetch the "
             f"missing shards, or remove {file} to adopt these as they are"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tta_pipeline.data.sources.shard_files import list_shard_files
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_at_path
 from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE
 from tta_pipeline.shards.set_facts import ShardFacts
-from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet, find_present_shards
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import hash_file, is_unpublished
 from tta_pipeline.util.progress import Progress, Reporter, quiet_reporter
 
@@ -105,7 +106,7 @@ def _find_problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Prog
         yield from shard_set.remote.find_changes()
         return
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
-    present = {path.name: path for path in find_present_shards(shard_set.folder, shard_set.manifest)}
+    present = {path.name: path for path in list_shard_files(shard_set.folder, shard_set.manifest.files)}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
     yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
     here = [(present[name], shard) for name, shard in expected.items() if name in present]

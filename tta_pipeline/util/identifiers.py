@@ -67,6 +67,12 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
         ) from None
 
 
+def natural_order(name: str) -> tuple[list[str | int], str]:
+    """Return a key that sorts names by the numbers in them, so that `s-9.tar` comes before `s-10.tar`."""
+    parts = re.split("([0-9]+)", name)  # text and digits in turn
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)], name
+
+
 def find_duplicates(values: Iterable[T]) -> list[T]:
     """Return each of *values* that occurs more than once, in order of its first occurrence."""
     return [value for value, count in Counter(values).items() if count > 1]

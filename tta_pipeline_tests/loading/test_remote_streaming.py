@@ -213,6 +213,28 @@ def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR09
         adopt(f"{web.url}/set", class_map=class_map)
 
 
+@pytest.mark.parametrize("names", ["", "/{{shift}}/{{severity}}/a-{{0..10}}.tar"], ids=["listing", "braces"])
+def test_shards_are_in_the_order_of_their_numbers(emptied: Path, web: Web, adopt: Adopt, names: str):
+    """As on disk: as text, 10 comes before 2."""
+    for number in (10, 2, 9, *((1, 3, 4, 5, 6, 7, 8, 0) if names else ())):
+        write_labelled(emptied, (str(number), str(number)))
+        (emptied / "a-0.tar").rename(emptied / f"a-{number}.tar")
+
+    found = adopt(f"{web.url}/set{names.format()}", class_map=ClassMap(classes=tuple(map(str, range(11)))))
+
+    assert ([*range(11)] if names else [2, 9, 10]) == found.index.labels.tolist()
+
+
+@pytest.mark.parametrize("name", ["a-1.tar.zst", "a-1.tar.gz", "a-1.TAR"])
+def test_a_listed_shard_that_is_not_read_is_refused(emptied: Path, web: Web, adopt: Adopt, name: str):
+    """Half of a set is not adopted for the whole."""
+    write_labelled(emptied, ("0", "0"))
+    (emptied / name).write_bytes(b"x")
+
+    with pytest.raises(SourceError, match=name):
+        adopt(f"{web.url}/set")
+
+
 def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adopt, tmp_path: Path):
     """There is no manifest, and the page has no links."""
     shutil.rmtree(served(tmp_path))

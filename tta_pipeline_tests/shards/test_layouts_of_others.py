@@ -416,6 +416,81 @@ def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
     assert "imagenet-val-000002.tar is not in the manifest" in "".join(verdict.problems)
 
 
+UNREAD = (
+    "a-1.tar.zst", "a-1.tar.xz", "a-1.tar.bz2", "a-1.tar.lz4", "a-1.tar.Z", "a-1.TAR", "a-1.Tar.Gz", "a-1.TGZ",
+    "a-1.tbz2", "a-1.txz", "a-1.tar.part", "a-1.tar.gz.unfinished", "a-1.zst", "a-1.zip", "b-1.tar.zst",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_shard_that_is_not_read_is_refused(tmp_path: Path, name: str):
+    """Half of a set is not adopted for the whole, and a cell with nothing else is not passed over."""
+    write_shard(tmp_path / "fog" / "5" / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    (tmp_path / "fog" / "5" / name).write_bytes(b"x")
+
+    result = run(tmp_path)
+
+    assert 1 == result.exit_code
+    assert name in result.output
+    assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
+
+
+def test_a_cell_of_shards_that_are_not_read_is_refused(tmp_path: Path):
+    """Beside cells that can be adopted; with a pattern too."""
+    write_shard(tmp_path / "fog" / "5" / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    (tmp_path / "snow" / "5").mkdir(parents=True)
+    (tmp_path / "snow" / "5" / "a-0.tar.zst").write_bytes(b"x")
+
+    for options in ([], ["--files", "a-*.tar"], ["--files", "a-{0..0}.tar"]):
+        result = run(tmp_path, *options)
+        assert (1, True) == (result.exit_code, "a-0.tar.zst" in result.output)
+
+
+@pytest.mark.parametrize(
+    "name", ["a-0.tar.zst", "a-0.TAR.XZ", "a-0.zip", "a-1.tar.md5", "a-1.tar.idx", "a-1.json", "notes.zip", ".a-1.TAR"]
+)
+def test_what_is_no_further_shard_may_lie_beside(tmp_path: Path, name: str):
+    """The packed original of a tar, files about tars, and other data."""
+    write_shard(tmp_path / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    (tmp_path / name).write_bytes(b"x")
+
+    assert 0 == run(tmp_path).exit_code
+    assert [()] == [verdict.problems for verdict in verify_shard_sets([tmp_path], lambda *_: QUIET)]
+
+
+def test_a_shard_that_was_passed_over_is_found_by_verify(tmp_path: Path):
+    """As an earlier release adopted half a set, or after a second download into the folder."""
+    write_shard(tmp_path / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    adopted(tmp_path)
+    (tmp_path / "a-1.tar.zst").write_bytes(b"x")
+
+    (verdict,) = verify_shard_sets([tmp_path], lambda *_: QUIET)
+
+    assert "a-1.tar.zst" in "".join(verdict.problems)
+
+
+@pytest.mark.parametrize(
+    ("names", "files"),
+    [
+        ([f"s-{number}" for number in range(12)], ()),
+        ([f"s-{number}" for number in range(12)], ("s-{0..11}.tar",)),
+        (["s-8", "s-9", "s-10", "s-11"], ("s-{8..11}.tar",)),
+        (["s-1", "s-02", "s-003", "s-10"], ()),
+        (["s-9-of-100", "s-10-of-100"], ()),
+        (["part2-10", "part10-9"], ("*.tar",)),
+    ],
+)
+def test_shards_are_in_the_order_of_their_numbers(tmp_path: Path, names: list[str], files: tuple[str, ...]):
+    """Which is that of the stream; as text, 10 comes before 2."""
+    for number, name in enumerate(names):
+        write_shard(tmp_path / f"{name}.tar", [{"__key__": str(number), "jpg": jpeg(number), "cls": number}])
+
+    published = adopted(tmp_path, files=files)
+
+    assert [f"{name}.tar" for name in names] == [shard.name for shard in published.shard_set.manifest.shards]
+    assert [*range(len(names))] == labels(tmp_path)
+
+
 def test_a_range_with_a_gap_is_refused(tmp_path: Path):
     """Of a range that is written out, a missing shard is an error; three are named and the rest is counted."""
     write_side_by_side(tmp_path)

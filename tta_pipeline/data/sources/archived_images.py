@@ -32,6 +32,7 @@ from tta_pipeline.data.sources.class_folders import (
 )
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
 from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.data.sources.slices import Slices
 from tta_pipeline.data.sources.spill import SpillFolder, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import TarStream
@@ -461,8 +462,13 @@ class _ArchivePass:
 def _iterate_nested(stream: Members, path: Path) -> Iterator[tuple[Entry, Members]]:
     for entry in stream:
         name = PurePosixPath(entry.name)
-        if entry.link or name.suffix != ".tar" or name.name.startswith("."):
+        if entry.link or not is_tar_like(name.name) or name.name.startswith("."):
             yield entry, stream
+        elif name.suffix != ".tar":
+            raise SourceError(
+                f"{path}: {name} is an archive in a form that is not read; expected <class>.tar, a plain tar, for each "
+                "class: pack it again, or unpack all of them"
+            )
         else:
             inner = TarStream(stream, f"{path}/{name}", begins_at=entry.offset)
             yield from ((_under(name.stem, member), inner) for member in inner)

@@ -23,6 +23,7 @@ from tta_pipeline.data.sources.choose_shift_set import (
 )
 from tta_pipeline.data.sources.class_folders import WRAPPERS, is_hidden
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
+from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -234,7 +235,7 @@ def _tree(place: Place, depth: int) -> FolderTree | None:
 
 def _has_folders_or_shards(folder: Path) -> bool:
     with os.scandir(folder) as entries:
-        return any(entry.is_dir() or entry.name.endswith(".tar") for entry in entries)
+        return any(entry.is_dir() or is_tar_like(entry.name) for entry in entries)
 
 
 def _of_a_set(tree: FolderTree, place: Place, depth: int) -> tuple[FolderTree, ChosenShiftSet, int]:

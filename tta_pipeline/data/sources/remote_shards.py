@@ -18,9 +18,11 @@ from tta_pipeline.data.remote_files import (
 )
 from tta_pipeline.data.server_requests import FileFacts, run_and_wait
 from tta_pipeline.data.shard_locations import url_for
+from tta_pipeline.data.sources.shard_files import require_read
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import published_folder
+from tta_pipeline.util.identifiers import natural_order
 from tta_pipeline.util.partitions import Cell
 
 REMOTE_FILE = "remote.json"
@@ -137,7 +139,7 @@ class RemoteShards:
         )
         if len({shard.name for shard in shards}) < len(shards):
             raise SourceError(f"found shards with the same name, such as {urls[0]}; expected unique names: rename them")
-        shards = tuple(sorted(shards, key=lambda shard: shard.name))
+        shards = tuple(sorted(shards, key=lambda shard: natural_order(shard.name)))
         return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
 
 
@@ -186,7 +188,9 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
 
 
 def _list_shard_names(folder: str) -> tuple[str, ...]:
-    names = tuple(name for name in run_and_wait(list_folder(folder)) if name.endswith(_SHARD_ENDING) and name[0] != ".")
+    listed = [name for name in run_and_wait(list_folder(folder)) if not name.startswith(".")]
+    require_read(listed, (_SHARD_ENDING,), where=folder)
+    names = tuple(name for name in listed if name.endswith(_SHARD_ENDING))
     if not names:
         raise SourceError(
             f"{folder}: found neither {_MANIFEST} nor a listing with shards; expected one of them: name the shards, as "

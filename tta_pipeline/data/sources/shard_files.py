@@ -7,45 +7,95 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.braces import expand
 from tta_pipeline.util.files import published_folder, written_file
+from tta_pipeline.util.identifiers import natural_order
 from tta_pipeline.util.short_lists import abbreviate_list
 
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
 _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
+_NOT_PACKED = (
+    r"md5\w*|sha\d*(?:sum)?|crc\w*|json\w*|txt|idx|index|csv|tsv|ya?ml|xml|asc|sig|log|li?st|etag|html?|parquet"
+)
+"""Suffixes of files about a tar."""
+_TAR_LIKE = re.compile(rf"\.(?:tar(?:\.(?!(?:{_NOT_PACKED})$)\w+)*|t(?:gz|az|bz2?|b2|z2|xz|lz4?|zst?))$", re.IGNORECASE)
+"""Suffixes of tars in any form: of other compressions, in capitals, or with what an unfinished download adds."""
+_PACKED = re.compile(r"\.(?:gz|bz2|xz|zstd?|lz4|lzma|z|zip|7z|rar)$", re.IGNORECASE)
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
 """The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
 _CHUNK_BYTES = 2**20
 
 
+def is_tar_like(name: str) -> bool:
+    """Return whether *name* is that of a tar in any form, whether it can be read or not."""
+    return _TAR_LIKE.search(name) is not None
+
+
+def find_unread(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES) -> list[str]:
+    """Return those of *names* that are shards of the others' set, or tars, in a form without a *readable* suffix.
+
+    A name that another one has in a readable form is left out: it is the packed original, or a copy.
+    """
+    names = sorted(names, key=natural_order)
+    read = {_bare(name) for name in names if name.endswith(readable)}
+    stems = {_NUMBER.sub("", bare) for bare in read}
+    return [
+        name
+        for name in names
+        if _bare(name) not in read and (is_tar_like(name) or (_PACKED.search(name) and _stem(name) in stems))
+    ]
+
+
+def require_read(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES, *, where: object) -> None:
+    """Refuse *names* in the folder *where* that `find_unread` finds: the set would be short of them.
+
+    Raises:
+        SourceError: there are such names.
+    """
+    if unread := find_unread(names, readable):
+        raise SourceError(
+            f"{where} has {len(unread):,} shards that are not read: {abbreviate_list(unread)}; expected names that end "
+            f"in {', '.join(readable)}: unpack, finish or rename them, or move them away"
+        )
+
+
+def list_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Return the shards in *folder*, and those that are not read, as `find_shard_files` takes and orders them."""
+    found = {path.name for path in folder.glob("[!.]*") if not path.is_dir()}
+    if files:
+        found = select_names(found, files)
+    # The last one counts: a tar rather than its compressed copy.
+    shards = {_bare(name): name for suffix in reversed(_SUFFIXES) for name in found if name.endswith(suffix)}
+    return tuple(folder / name for name in sorted([*shards.values(), *find_unread(found)], key=natural_order))
+
+
 def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
-    """Return the shards in *folder*, sorted by name, without hidden files; if a tar has a .tar.gz copy, the tar.
+    """Return the shards in *folder* in the order of the numbers in their names; if a tar has a .tar.gz copy, the tar.
+
+    Hidden files are none.
 
     Args:
         folder: Folder of shards.
         files: Patterns of their names; if empty, all tars. Braces are lists and ranges of names, `*` matches any text.
 
     Raises:
-        SourceError: there are no shards, or a range in braces has gaps.
+        SourceError: there are no shards, a range in braces has gaps, or some shards are in a form that is not read.
     """
-    found = sorted(path for path in folder.glob("[!.]*") if path.name.endswith(_SUFFIXES) and not path.is_dir())
-    names = {path.name for path in found}
-    if files:
-        _require_no_gaps(folder, files, names)
-        chosen = select_names(names, files)
-        found = [path for path in found if path.name in chosen]
-    found = sorted({unpacked_path(path) if unpacked_path(path).name in names else path for path in found})
+    found = list_shard_files(folder, files)
+    names = [path.name for path in found]
+    _require_no_gaps(folder, files, names)
+    require_read(names, where=folder)
     if not found:
         raise SourceError(
             f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until the shards "
             "are there"
         )
-    return tuple(found)
+    return found
 
 
 def find_one_set(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
@@ -61,7 +111,7 @@ def find_one_set(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
 
 
 def _require_one_set(shards: Sequence[Path]) -> None:
-    stems = dict.fromkeys(_stem(path) for path in shards)
+    stems = dict.fromkeys(_stem(path.name) for path in shards)
     if len(stems) > 1:
         patterns = [f"{stem}*.tar" for stem in stems]
         raise SourceError(
@@ -178,13 +228,14 @@ def _is_glob(name: str) -> bool:
     return any(character in name for character in "*?[")
 
 
-def _stem(path: Path) -> str:
-    return _NUMBER.sub("", _bare(path.name))
+def _stem(name: str) -> str:
+    return _NUMBER.sub("", _bare(name))
 
 
 def _bare(name: str) -> str:
     """Return the *name* of a shard, or a pattern, without its suffix."""
-    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+    readable = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(readable) if readable else _PACKED.sub("", _TAR_LIKE.sub("", name))
 
 
 def _links(shards: Sequence[Path]) -> dict[str, Path | int]:

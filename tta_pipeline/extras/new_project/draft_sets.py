@@ -102,7 +102,7 @@ def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
     if shift_set.split is not None:
         if not (folder / shift_set.split).is_file():
             return None
-        packed = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
+        packed = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
         return _of_archives(packed) if packed and not _inner(folder) else _of_folder(folder)
     shifts = _shifts_of(shift_set)
     if (folder / shift_set.folder_of_cell(shifts[0], shift_set.cell_severities[-1])).is_dir():

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import tarfile
@@ -351,6 +352,16 @@ def test_what_else_lies_in_an_archive_of_archives_is_counted(tmp_path: Path):
         assert (1, 1) == (found.listing(CLEAN).num_hidden, len(found.listing(CLEAN).strays))
     archive(outer, {"a.tar": inner[:1024]})
     with pytest.raises(SourceError, match=r"train\.tar/a\.tar: at byte 1024 found the end of the file"):
+        contents(source(outer, cells=(CLEAN,), layout="nested"), CLEAN)
+
+
+@pytest.mark.parametrize("name", ["b.tar.gz", "b.TAR", "b.tgz", "b.tar.zst"])
+def test_an_inner_archive_in_another_form_is_refused(tmp_path: Path, name: str):
+    """Its class would be missing, and the labels of those behind it would move."""
+    inner = archive(tmp_path / "a.tar", {"a_0.JPEG": b"0"}).read_bytes()
+    outer = archive(tmp_path / "train.tar", {"a.tar": inner, name: inner, "c.tar": inner})
+
+    with pytest.raises(SourceError, match=rf"train\.tar: {re.escape(name)}"):
         contents(source(outer, cells=(CLEAN,), layout="nested"), CLEAN)
 
 

@@ -231,6 +231,7 @@ def test_files_of_another_split_are_not_taken(tmp_path: Path):
         (("fog", "fog/test"), "matches both"),
         (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), "files of 2 splits for fog"),
         (("fog-00000-of-00002", "fog-00000-of-00003"), "files of 2 splits for fog"),
+        (("fog/test-00000-of-00003", "fog/test-00001-of-00003"), "has 2 of the 3 files"),
         (("fog/0000", "fog/0001"), ""),
         (("fog/test-00000-of-00002", "fog/test-00001-of-00002"), ""),
     ],
@@ -247,6 +248,30 @@ def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, st
     else:
         assert 4 == len(images(found, tmp_path)["fog|0"])
     assert 2 == len(found.source.places(found.cells[0], found.shift_set))
+
+
+@pytest.mark.parametrize("name", ["fog/1.tar.gz", "fog/1.TAR", "fog-00001-of-00002.tar.zst"])
+def test_files_in_a_form_that_is_not_read_are_refused(tmp_path: Path, name: str):
+    """Half of a split is not taken for the whole."""
+    first = "fog-00000-of-00002.tar" if "of" in name else "fog/0.tar"
+    webdataset(tmp_path / "hub" / first, [("a.jpg", jpeg(1)), ("a.cls", b"0")])
+    (tmp_path / "hub" / name).write_bytes(b"x")
+    found = benchmark(tmp_path, {}, own={"names": ["fog"]})
+
+    with pytest.raises(SourceError, match=Path(name).name):
+        images(found, tmp_path)
+    assert 2 == len(found.source.places(found.cells[0], found.shift_set))
+
+
+def test_files_are_in_the_order_of_their_numbers(tmp_path: Path):
+    """Images are named by their position in the cell."""
+    for number in (2, 10, 9):
+        parquet(tmp_path / "hub" / "fog" / f"part-{number}.parquet", [number])
+    (tmp_path / "map.json").write_text(json.dumps([f"c{number}" for number in range(11)]))
+
+    found = images(benchmark(tmp_path, {}, own={"names": ["fog"]}, class_map=str(tmp_path / "map.json")), tmp_path)
+
+    assert ["c10/00000002.jpg", "c2/00000000.jpg", "c9/00000001.jpg"] == [name for name, _ in found["fog|0"]]
 
 
 def version(found: Benchmark, tmp_path: Path) -> str:

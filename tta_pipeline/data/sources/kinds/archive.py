@@ -20,6 +20,7 @@ from tta_pipeline.data.sources.listed_images import ListedImages
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.packed_arrays import first_is_array
+from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, filter_by_prefix
 from tta_pipeline.errors import BenchmarkFileError, SourceError
@@ -244,5 +245,5 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
 
 
 def _archives_in(folder: Path) -> tuple[Path, ...]:
-    found = {*folder.glob("[!.]*.tar*"), *folder.glob("[!.]*.zip")}
+    found = (path for path in folder.glob("[!.]*") if is_tar_like(path.name) or path.suffix.lower() == ".zip")
     return tuple(path for path in sorted(found) if path.is_file())

@@ -25,6 +25,7 @@ from tta_pipeline.data.sources.numbered_classes import (
     name_of_label,
     number_names,
 )
+from tta_pipeline.data.sources.shard_files import is_tar_like, require_read
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.source_section import (
     ImagesSection,
@@ -36,6 +37,7 @@ from tta_pipeline.data.sources.source_section import (
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.identifiers import natural_order
 from tta_pipeline.util.partitions import Cell
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -251,7 +253,7 @@ def _files(root: Path, part: str) -> tuple[Path, ...]:
     """Return the files of *part* under *root*; nothing if there are none.
 
     Raises:
-        SourceError: there are files in several places, or of several splits.
+        SourceError: there are files in several places, of several splits or in a form that is not read, or some lack.
     """
     places = _places(root, part)
     if len(places) > 1:
@@ -259,14 +261,22 @@ def _files(root: Path, part: str) -> tuple[Path, ...]:
             f"{part} matches both {places[0][0]} and {places[1][0]}; expected one place: choose the files by a pattern "
             "in part or parts"
         )
-    if not places or _is_pattern(part):
-        return places[0] if places else ()
+    if not places:
+        return ()
+    require_read((path.name for path in places[0]), _ENDINGS, where=places[0][0].parent)
+    if _is_pattern(part):
+        return places[0]
     splits = {_split_of(path): path.name for path in places[0]}
     if len(splits) > 1:
         names = list(splits.values())
         raise SourceError(
             f"{places[0][0].parent} has files of {len(splits)} splits for {part}, such as {names[0]} and {names[1]}; "
             "expected one split: name the split, or a pattern of its files, in part or parts"
+        )
+    if (total := next(iter(splits))[1]) and len(places[0]) != int(total):
+        raise SourceError(
+            f"{places[0][0].parent} has {len(places[0]):,} of the {int(total):,} files of {part}; expected all of "
+            "them: download the others, or name these by a pattern in part or parts"
         )
     return places[0]
 
@@ -276,7 +286,7 @@ def _places(root: Path, part: str) -> list[tuple[Path, ...]]:
     if _is_pattern(part):
         return [found] if (found := _data_files(root.glob(part))) else []
     folder, _, split = part.strip("/").rpartition("/")
-    names = re.compile(rf"{re.escape(split)}(-\d{{5}}-of-\d{{5}}(-[0-9a-f]+)?)?\.(parquet|tar)")
+    names = re.compile(rf"{re.escape(split)}(-\d{{5}}-of-\d{{5}}(-[0-9a-f]+)?)?(\.\w+)+")
     places = []
     for base in dict.fromkeys((root / folder, root / folder / "data", root / "data" / folder)):
         places.append(_data_files((base / split).glob("*")))
@@ -289,7 +299,10 @@ def _is_pattern(part: str) -> bool:
 
 
 def _data_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(sorted(path for path in paths if path.name[0] != "." and path.suffix in _ENDINGS and path.is_file()))
+    """Return those of *paths* that are files of a data set, also tars in a form that is not read, in their order."""
+    found = (path for path in paths if path.suffix in _ENDINGS or is_tar_like(path.name))
+    there = (path for path in found if path.name[0] != "." and path.is_file())
+    return tuple(sorted(there, key=lambda path: [natural_order(part) for part in path.parts]))
 
 
 def _split_of(path: Path) -> tuple[str, str | None, str]:

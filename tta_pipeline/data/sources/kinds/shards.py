@@ -17,7 +17,7 @@ from tta_pipeline.data.sources.existing_shards import (
     iterate_stated_classes,
 )
 from tta_pipeline.data.sources.remote_shards import RemoteShards
-from tta_pipeline.data.sources.shard_files import find_shard_files
+from tta_pipeline.data.sources.shard_files import find_shard_files, list_shard_files
 from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES
 from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
@@ -117,7 +117,7 @@ class ShardsSource(SourceSection):
     def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder with shards for each cell."""
         found = find_cells_under(place) if place.folder else None
-        if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
+        if found is None or not list_shard_files(found[0].folder(found[1].cells[0])):
             return None
         tree, chosen, _ = found
         num_classes, seen, remarks = _inspect_shards(tree.folder(chosen.cells[0]), place)
