@@ -156,8 +156,10 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
         size = (
             f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
         )
-        line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
-        reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)
+        left_out = f"; left out: {manifest.source.left_out}" if manifest.source.left_out else ""
+        line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}{left_out}"
+        facts = {**shard_set_facts(published.shard_set), "left_out": manifest.source.left_out}
+        reporter.report_finished(line, facts, number=number, total=total)
 
 
 def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":

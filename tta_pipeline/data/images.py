@@ -22,8 +22,10 @@ _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
 _PNG_LEVEL = 1
 """PNG compression level: all are lossless; a higher level takes ten times as long and saves a few per cent."""
-# Cameras and editors append padding, so the end mark may be this far before the end of the file.
-_TRAILER_BYTES = 4096
+_JPEG_SCAN = 0xDA
+_JPEG_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
+_UNCOMPRESSED_BMP = frozenset({0, 3, 6})
+"""Compressions of a BMP whose size follows from its header: none, and bit fields."""
 MAX_PIXELS = 50_000_000
 """Most pixels of an image: no data set of this field comes near this limit, and decoding takes much memory."""
 
@@ -68,20 +70,41 @@ def _header_by_signature(data: bytes) -> ImageHeader:
 def _jpeg_header(data: bytes) -> ImageHeader:
     # This only reads the header, which a truncated file still has.
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    # Cameras, editors and download tools append bytes, even a film.
     if not data.endswith(_JPEG_END):
-        _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
+        _require(data.find(_JPEG_END, _first_scan(data)) > 0, "JPEG", data, "an end mark FF D9")
     return ImageHeader(encoding="jpeg", height=height, width=width)
 
 
+def _first_scan(data: bytes) -> int:
+    """Return where the first scan of a JPEG begins; a thumbnail before it has an end mark of its own."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != _JPEG_SCAN:
+        marker = data[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        else:
+            at += 2 if marker in _JPEG_WITHOUT_LENGTH else 2 + _big(data[at + 2 : at + 4])
+    return at
+
+
 def _png_header(data: bytes) -> ImageHeader:
-    _require(len(data) > 33 and _PNG_END in data[-_TRAILER_BYTES:], "PNG", data, "an IEND chunk")
+    _require(len(data) > 33 and data.rfind(_PNG_END) > 0, "PNG", data, "an IEND chunk")
     return ImageHeader(encoding="png", height=_big(data[20:24]), width=_big(data[16:20]))
 
 
 def _bmp_header(data: bytes) -> ImageHeader:
-    _require(len(data) >= max(26, _little(data[2:6])), "BMP", data, f"{_little(data[2:6])} bytes")
-    height = int.from_bytes(data[22:26], "little", signed=True)
-    return ImageHeader(encoding="bmp", height=abs(height), width=_little(data[18:22]))
+    _require(len(data) >= 34, "BMP", data, "a header")
+    if _little(data[14:18]) == 12:  # as OS/2 and Windows 2 wrote it
+        width, height, depth, compression = _little(data[18:20]), _little(data[20:22]), _little(data[24:26]), 0
+    else:
+        width, height = _little(data[18:22]), abs(int.from_bytes(data[22:26], "little", signed=True))
+        depth, compression = _little(data[28:30]), _little(data[30:34])
+    # The size of the file in its header is often wrong, and no decoder asks for it.
+    pixels_bytes = (width * depth + 31) // 32 * 4 * height if compression in _UNCOMPRESSED_BMP else _little(data[34:38])
+    size_bytes = _little(data[10:14]) + pixels_bytes
+    _require(len(data) >= size_bytes, "BMP", data, f"{size_bytes} bytes")
+    return ImageHeader(encoding="bmp", height=height, width=width)
 
 
 def _webp_header(data: bytes) -> ImageHeader:

@@ -11,6 +11,7 @@ from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import Scope
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
     from tta_pipeline.data.sources.existing_shards import ExistingShards
@@ -140,11 +141,9 @@ def _write(
 
     converted = convert(task, conversion.progress, workers)
     record = converted.record
-    for stray in converted.strays[:20]:
-        context.log.warning(f"{stray} is not an image in a class folder and was skipped")
-    if record.source.num_foreign:
-        classes = ", ".join(record.source.foreign_classes[:5])
-        context.log.warning(f"{record.source.num_foreign:,} images of foreign classes were skipped: {classes}, ...")
+    if left_out := record.source.left_out:
+        some = f"; such as {abbreviate_list(list(map(str, converted.strays)))}" if converted.strays else ""
+        context.log.warning(f"{task.target.folder}: left out: {left_out}{some}")
     images_per_s = record.num_samples / record.wall_s
     did = f"written at {images_per_s:,.0f} images/s" if converted.was_written else "unchanged"
     return PartitionReport(

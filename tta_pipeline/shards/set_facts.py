@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -57,6 +58,20 @@ class SourceFacts(ConfigModel):
     def num_taken(self) -> int:
         """Number of images that must be in the shards."""
         return self.num_images - len(self.skipped) - self.num_foreign
+
+    @property
+    def left_out(self) -> str:
+        """What lies in the source and is not in the shards, with numbers; empty if everything is."""
+        damaged = [f"{each.name}, {each.reason}" for each in self.skipped]
+        found = (
+            (len(damaged), "damaged", abbreviate_list(damaged, "; ")),
+            (self.num_foreign, "of other classes", abbreviate_list(self.foreign_classes)),
+            (self.num_strays, "not named as images or outside class folders", ""),
+            (self.num_hidden, "hidden", ""),
+        )
+        return ", ".join(
+            f"{number:,} {why}" + (f" ({names})" if names else "") for number, why, names in found if number
+        )
 
 
 class StoredOrder(ConfigModel):

@@ -1,6 +1,7 @@
 """Each option of the verb `shards make` does what it says."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_damaged_images_are_left_out_where_that_is_allowed(tree: Path, tmp_path:
     assert (4, ["n01/image_000.JPEG"]) == (
         skipped.manifest.num_samples, [image.name for image in skipped.manifest.source.skipped],
     )  # fmt: skip
+
+
+def test_whatever_is_left_out_is_counted_and_said(tree: Path, tmp_path: Path):
+    """In the line of the cell, and in the facts for programs."""
+    (tree / "n01" / "image_000.JPEG").write_bytes(b"GIF89a")
+    for name in ("a.gif", "b.tif", "c", ".hidden"):
+        (tree / "n02" / name).write_bytes(b"")
+    options = ("--group-depth", "0", "--num-shards", "1", "--skip-damaged")
+
+    said = run("shards", "make", tree, tmp_path / "out", *options).stdout
+    told = run("shards", "make", tree, tmp_path / "out", *options, "--json").stdout
+
+    assert all(found in said for found in ("left out: 1 damaged (n01/image_000.JPEG", "3 not named", "1 hidden"))
+    assert all(found in json.loads(told)[0]["left_out"] for found in ("1 damaged", "3 not named"))
 
 
 def test_foreign_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
