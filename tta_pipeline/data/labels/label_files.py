@@ -4,10 +4,12 @@ There are two orders of the ImageNet classes. Labels count the sorted WordNet id
 `ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.
 """
 
+import csv
 import io
 import json
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,16 @@ VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of a validation image, given its line number in the ground truth."""
 
 _ARCHIVE_SUFFIXES = frozenset({".tar", ".gz", ".tgz", ".zip"})
-_FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
+_FILE_AND_LABEL = re.compile(
+    r"""["']?(?P<file>[^\t,;"']+?\.(?:jpe?g|png|bmp|webp))["']?(?:\s*[,;]\s*|\s+)"""
+    r"""["']?(?P<label>[\w.]*[(\[][^\t]*[)\]]|[^\t,;"']+?)["']?\s*(?:[\t,;].*)?""",
+    re.IGNORECASE,
+)
 """Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
+_FILE_HEADING = re.compile(r"image|file|path", re.IGNORECASE)
+_LABEL_HEADING = re.compile(r"label|class|categor|target|prediction|wnid|synset", re.IGNORECASE)
+_BOXES_HEADING = "PredictionString"
+"""Heading of Kaggle's LOC_val_solution.csv, whose column has the class and the place of each object."""
 
 
 def is_shipped_list(path: Path) -> bool:
@@ -89,47 +99,64 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
 
 
 def read_ground_truth(
-    path: Path, ids: Mapping[int, str] | None = None, file_names: str = VALIDATION_FILE
+    path: Path,
+    ids: Mapping[int, str] | None = None,
+    file_names: str = VALIDATION_FILE,
+    *,
+    classes: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return the class name of each file listed in *path*, a text file or JSON.
+    """Return the class name of each file listed in *path*, a text file, a table or JSON.
 
     In a text file, either every line is the class of the image with this line number, or every line is a file name and
-    its class. JSON holds an object, `{"file name": "class", ...}`.
+    its class, with spaces, a tab, a comma or a semicolon between. A table has a first line of headings, such as
+    `image,label`. JSON holds an object, `{"file name": "class", ...}`. Folders before a file name are left out.
 
     Args:
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
-        ids: the class name of each number, if the classes are numbers: `read_devkit_ids` for the devkit's numbers,
-            `dict(enumerate(classes))` for labels. If None, the classes are names.
+        ids: the class name of each number, if the classes are numbers: `read_devkit_ids` for the devkit's numbers. If
+            None, the classes are names, or labels.
+        classes: the names in the class map. Numbers that are none of them are labels if one is 0, since the devkit's
+            numbers begin with 1.
         file_names: pattern from a line number, from 1, to the image's file name, such as `ILSVRC2012_val_%08d.JPEG`.
 
     Raises:
         ClassMapError: a line is empty, differs in form from the first, or has an unknown number; a file appears twice.
     """
-    classes: dict[str, str] = {}
-    pairs = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
-    for number, (file_name, label) in enumerate(pairs, start=1):
-        if file_name in classes:
+    found: dict[str, str] = {}
+    written = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
+    pairs = [(file, _name_or_digits(label, where=f"{path}, line {at}")) for at, (file, label) in enumerate(written, 1)]
+    if ids is None and _are_labels({label for _, label in pairs}, classes):
+        ids = dict(enumerate(classes))
+    for number, (file, label) in enumerate(pairs, start=1):
+        file_name = re.split(r"[/\\]", file)[-1]
+        if file_name in found:
             raise ClassMapError(
                 f"{path}, line {number}: {file_name} has a line already; expected one line per file: remove one"
             )
-        classes[file_name] = _class_of_text(label, ids, where=f"{path}, line {number}")
-    if not classes:
+        found[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
+    if not found:
         raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
-    return classes
+    return found
+
+
+def _are_labels(found: AbstractSet[str], classes: Sequence[str]) -> bool:
+    """Return whether the classes *found* in a list are positions in *classes*."""
+    return bool(classes) and "0" in found and all(map(_is_digits, found)) and not found & set(classes)
 
 
 def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Path) -> str:
-    """Return the class of the file *file_name* in the ground truth *classes*.
+    """Return the class of the file *file_name* in the ground truth *classes*, which may name it without its suffix.
 
     Raises:
         ClassMapError: the ground truth lacks the file, which was found at *where*.
     """
-    if file_name not in classes:
+    name = file_name if file_name in classes else file_name.rpartition(".")[0]
+    if name not in classes:
         raise ClassMapError(
             f"{where}: {file_name} has no class; expected one of the {len(classes)} files of the ground truth: use the "
             "list that belongs to these images"
         )
-    return classes[file_name]
+    return classes[name]
 
 
 def class_by_pattern(pattern: str, relative_path: str) -> str:
@@ -151,7 +178,7 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
             f"{relative_path!r} yields {match and match[1]!r} by the pattern {pattern!r}; expected a class name from "
             "its first group: correct the pattern or remove the file"
         )
-    return _class_of_text(match[1], None, where=relative_path)
+    return _name_or_digits(match[1], where=relative_path)
 
 
 def read_json(path: Path) -> Any:
@@ -245,12 +272,15 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     for file_name, label in content.items():
         if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
             raise ClassMapError(f"{path} gives {file_name} the class {short(label)}; expected a name or a number")
-        yield file_name.rpartition("/")[2], str(label)
+        yield file_name, str(label)
 
 
 def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class, as written, of each line."""
     lines = read_list(path).rstrip().splitlines()
+    if lines and (columns := _columns_by_heading(lines[0])):
+        yield from _rows_of_table(lines, *columns, path=path)
+        return
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
@@ -262,19 +292,41 @@ def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
         yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
 
 
-def _class_of_text(label: str, ids: Mapping[int, str] | None, *, where: str) -> str:
-    """Return the class that *label* names, or whose number in *ids* it is.
+def _columns_by_heading(heading: str) -> tuple[str, int, int] | None:
+    """Return what separates the columns of a table, and those of the file and the class; None if it is no heading."""
+    if _FILE_AND_LABEL.fullmatch(heading.strip()):
+        return None
+    separator = next((each for each in ",;\t" if each in heading), ",")
+    names = next(csv.reader([heading], delimiter=separator))
+    files = [at for at, name in enumerate(names) if _FILE_HEADING.search(name)]
+    labels = [at for at, name in enumerate(names) if _LABEL_HEADING.search(name) and at not in files]
+    return (separator, files[0], labels[0]) if files and labels else None
 
-    Raises:
-        ClassMapError: the text, found at *where*, is neither a name nor a number, or *ids* lack the number.
-    """
+
+def _rows_of_table(
+    lines: Sequence[str], separator: str, file_column: int, label_column: int, *, path: Path
+) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the class of each row below the heading."""
+    heading, *rows = csv.reader(lines, delimiter=separator)
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(heading) or not row[file_column].strip() or not row[label_column].strip():
+            raise ClassMapError(
+                f"{path}, line {number}: {separator.join(row)!r}; expected {len(heading)} columns, as in the heading "
+                f"{separator.join(heading)!r}: correct the line"
+            )
+        label = row[label_column].strip()
+        yield row[file_column].strip(), label.split()[0] if heading[label_column] == _BOXES_HEADING else label
+
+
+def _name_or_digits(label: str, *, where: str) -> str:
     try:
-        said = name_or_digits(label)
+        return name_or_digits(label)
     except ValueError as error:
         raise ClassMapError(f"{where} {error}; expected the name or the number of a class: correct it") from None
-    if ids is None:
-        return said
-    number = _number(said)
+
+
+def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
+    number = _number(label)
     if number is None or number not in ids:
         raise ClassMapError(
             f"{where}: {label!r} is not a known class number; expected one of {min(ids, default=None)} to "
@@ -284,7 +336,11 @@ def _class_of_text(label: str, ids: Mapping[int, str] | None, *, where: str) -> 
 
 
 def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+    return int(text) if _is_digits(text) else None
+
+
+def _is_digits(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def read_list(path: Path) -> str:

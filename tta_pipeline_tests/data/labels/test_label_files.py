@@ -10,7 +10,13 @@ from scipy.io import savemat
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import load_class_map
-from tta_pipeline.data.labels.label_files import class_by_pattern, read_classes, read_devkit_ids, read_ground_truth
+from tta_pipeline.data.labels.label_files import (
+    class_by_file,
+    class_by_pattern,
+    read_classes,
+    read_devkit_ids,
+    read_ground_truth,
+)
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
@@ -154,13 +160,35 @@ def test_the_ground_truth_names_each_validation_image(tmp_path: Path):
         ("val/a b.JPEG n02\nval_1.png n01\n", None),
         ("val/a b.JPEG\tn02\t0\t0\t62\t62\nval_1.png\tn01\t9\t9\t50\t51\n", None),
         ("\ufeffval/a b.JPEG 1\nval_1.png 0\n", {0: "n01", 1: "n02"}),
+        ("a b.JPEG,n02\r\nval_1.png,n01\r\n", None),
+        ('"val/a b.JPEG"; "n02"\n"val_1.png"; "n01"\n', None),
+        ("val\\a b.JPEG\tn02\nval\\val_1.png\tn01\n", None),
+        ("filename,label,box\na b.JPEG,n02,\nval_1.png,n01,\n", None),
+        ('label;path\nn02;"val/a b.JPEG"\nn01;val/val_1.png\n', None),
+        ("ImageId,PredictionString\na b.JPEG,n02 1 2 3 4 n02 5 6 7 8\nval_1.png,n01 1 2 3 4\n", None),
     ],
 )
 def test_lines_may_name_their_file(tmp_path: Path, text: str, ids: dict[int, str] | None):
     """File and class in one line, Tiny ImageNet's further columns and labels in place of names are understood."""
     (tmp_path / "val.txt").write_text(text)
 
-    assert {"val/a b.JPEG": "n02", "val_1.png": "n01"} == read_ground_truth(tmp_path / "val.txt", ids)
+    assert {"a b.JPEG": "n02", "val_1.png": "n01"} == read_ground_truth(tmp_path / "val.txt", ids)
+
+
+def test_a_list_may_name_files_without_their_suffix(tmp_path: Path):
+    """As Kaggle's list of ImageNet does."""
+    (tmp_path / "val.csv").write_text("ImageId,PredictionString\nval_1,n01 1 2 3 4\n")
+
+    assert "n01" == class_by_file(read_ground_truth(tmp_path / "val.csv"), "val_1.JPEG", where="val")
+
+
+def test_numbers_from_0_are_labels(tmp_path: Path):
+    """The devkit's begin with 1 and have another order, so without a 0 they stay what they are."""
+    for name, first in (("from_0", 0), ("from_1", 1)):
+        (tmp_path / name).write_text(f"a.png {first}\nb.png {first + 1}\n")
+
+    assert ["n01", "n02"] == [*read_ground_truth(tmp_path / "from_0", classes=["n01", "n02", "n03"]).values()]
+    assert ["1", "2"] == [*read_ground_truth(tmp_path / "from_1", classes=["n01", "n02", "n03"]).values()]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
             expected_md5=self._md5(at.shift_set),
             known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
             layout=self.layout if split is None else "classes",
-            classes_by_file=self.classes_by_file(),
+            classes_by_file=self.classes_by_file(at),
             classes_by_path=split.class_by_path if split else {},
             folders=_folders(at),
             may_be_whole=not self.is_one_set and split is None and at.shift_set.is_undivided,

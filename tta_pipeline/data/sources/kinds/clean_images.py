@@ -45,8 +45,8 @@ class ClassesOfFiles(ConfigModel):
     """Fields with the classes of single files, for images without class folders."""
 
     ground_truth: Path | None = None
-    """File with the class of each image: lines with a file name and its class, lines with the class of image 1, 2 and
-    so on, or a JSON object of file name to class."""
+    """File with the class of each image: lines with a file name and its class, a table with a heading such as
+    `image,label`, lines with the class of image 1, 2 and so on, or a JSON object of file name to class."""
     ground_truth_name: Annotated[str, AfterValidator(_with_a_number)] = "ILSVRC2012_val_%08d.JPEG"
     """Pattern of the images' file names; the number is the line in the ground truth, from 1."""
     devkit: Path | None = None
@@ -73,12 +73,18 @@ class ClassesOfFiles(ConfigModel):
                 "class folders"
             )
 
-    def classes_by_file(self) -> Mapping[str, str]:
-        """Return the class of each file in the ground truth; nothing if there is no ground truth."""
+    def classes_by_file(self, at: SourceContext) -> Mapping[str, str]:
+        """Return the class of each file in the ground truth; nothing if there is no ground truth.
+
+        Raises:
+            ClassMapError: see `read_ground_truth`.
+        """
         if self.ground_truth is None:
             return {}
         ids = read_devkit_ids(self.devkit.expanduser()) if self.devkit else None
-        return read_ground_truth(self.ground_truth.expanduser(), ids, self.ground_truth_name)
+        path = self.ground_truth.expanduser()
+        classes = at.classes() if at.shift_set.class_folders == "names" else ()  # else `NumberedClasses` does it
+        return read_ground_truth(path, ids, self.ground_truth_name, classes=classes)
 
 
 class ListedBySplit(ConfigModel):
@@ -158,7 +164,6 @@ class CleanImages(ClassesOfFiles):
     def open(self, at: SourceContext, cell: Cell = CLEAN) -> Source:
         """Return the images as *cell*, `clean` or `train`; class folders may be named by numbers of the classes."""
         images = self._images(at, cell)
-        # Numbers in a ground truth may be the devkit's, from 1 and in another order, so they are not converted here.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 
@@ -171,7 +176,7 @@ class CleanImages(ClassesOfFiles):
                 spill_root=at.spill_root / cell.corruption,
                 expected_md5=MD5_BY_ARCHIVE if self.published else {},
                 layout=self.layout,
-                classes_by_file=self.classes_by_file(),
+                classes_by_file=self.classes_by_file(at),
                 class_pattern=self.class_pattern,
                 named=at.classes,
                 progress=at.progress,
@@ -183,7 +188,7 @@ class CleanImages(ClassesOfFiles):
             root=folder,
             cells=(cell,),
             elsewhere=((cell, folder),),
-            classes_by_file=self.classes_by_file(),
+            classes_by_file=self.classes_by_file(at),
             class_pattern=self.class_pattern,
             named=at.classes,
         )

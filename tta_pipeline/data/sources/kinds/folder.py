@@ -124,7 +124,7 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
         return ListedImages(source=tree, split=split)
 
     def _with_classes(self, tree: FolderTree, at: SourceContext) -> Source:
-        by_file = self.classes_by_file()
+        by_file = self.classes_by_file(at)
         known = replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
         return resolve_class_numbers(known, at)
 
