@@ -108,9 +108,12 @@ def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str
 
 
 def stated_class(member: str, said: LabelContent) -> StatedClass | None:
-    """Return the class stated by an image's name and its label members; None if they state none."""
+    """Return the class stated by an image's name and its label members; None if they state none.
+
+    A folder such as `train` is no class beside a label member; without one, a class map must name it.
+    """
     folder = member.rpartition("/")[0].rpartition("/")[2]
-    name = "" if folder in WRAPPERS or folder == "." else folder
+    name = "" if folder == "." or (folder in WRAPPERS and said != LabelContent()) else folder
     return StatedClass(name, *said) if name or said != LabelContent() else None
 
 
@@ -158,6 +161,11 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     wrappers = find_wrapper_folders(found)
     names = {name_of_class(one, wrappers) for one in found} - {""}
     labels = {one.label for one in found if one.label is not None and not name_of_class(one, wrappers)}
+    if odd := sorted(WRAPPERS & {one.name for one in found}):
+        raise ClassMapError(
+            f"found images in the folder {odd[0]}, which may be a class or not; expected a class map that has this "
+            "name, or .cls or .json members: give the class map, or pack the shards with class folders alone"
+        )
     if names and labels:
         raise ClassMapError(
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
