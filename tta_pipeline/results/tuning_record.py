@@ -128,7 +128,7 @@ class TuningRun:
 
     def _may_be_equal(self, trial: Trial, num_images: int) -> bool:
         variance = sum(error * (1 - error) / num_images for error in (self.error, trial.error))
-        return abs(trial.error - self.error) <= _QUANTILE * variance**0.5
+        return bool(abs(trial.error - self.error) <= _QUANTILE * variance**0.5)
 
     @property
     def choices(self) -> tuple[CriterionChoice, ...]:
