@@ -1,7 +1,6 @@
 """A manifest is that of its folder's cell, benchmark and class map, and adoption believes no shard against it."""
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import FolderSource
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -66,11 +65,11 @@ def test_folders_that_were_exchanged_are_noticed_and_made_again(cells: Path, tmp
     exchange(cells / CELL.path, cells / OTHER.path)
 
     assert 2 == len(problems(cells))
-    assert f"{cells / CELL.path}: found cell contrast|5; expected fog|5" in problems(cells)
+    assert any(str(cells / CELL.path) in problem and OTHER.key in problem for problem in problems(cells))
     expected = ExpectedShardSet(cell=CELL)
-    with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
+    with pytest.raises(ManifestError, match=r"contrast\|5.*fog\|5"):
         ShardSet.open(cells / CELL.path, expected)
-    with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
+    with pytest.raises(ManifestError, match=r"contrast\|5.*fog\|5"):
         open_stream([cells / CELL.path], belonging=[expected])
     assert find_shard_problems(ShardSet.open(cells / CELL.path), expected)
 
@@ -99,8 +98,9 @@ def test_another_class_map_than_the_pinned_one_is_noticed(cells: Path, tmp_path:
     shutil.rmtree(cells / CELL.path)
     shutil.move(tmp_path / "kept", cells / CELL.path)
 
-    assert [f"{cells / CELL.path}: found class map"] == [problem.partition(" map ")[0] + " map" for problem in
-                                                         problems(cells)]  # fmt: skip
+    (problem,) = problems(cells)
+    assert str(cells / CELL.path) in problem
+    assert ClassMap(classes=("n01", "n02")).sha256 in problem
     shard(tmp_path / "tree", cells)
     assert not problems(cells)
 
@@ -116,7 +116,7 @@ def test_a_data_root_knows_cell_benchmark_and_class_map(cells: Path, tmp_path: P
         locations, "mine", CELL
     )
     (problem,) = problems(locations.root)
-    assert "found benchmark out; expected mine" in problem
+    assert "benchmark out" in problem
 
 
 def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path):
@@ -170,7 +170,7 @@ def test_adoption_does_not_launder(shard_set: ShardSet, tmp_path: Path, whose: s
         shutil.copy(path, folder / "another.tar")
     before = contents(folder)
 
-    with pytest.raises(ManifestError, match=r"Nothing was changed. .*verify.*remove manifest.json") as caught:
+    with pytest.raises(ManifestError, match=r"tta-pipeline shards verify.*manifest\.json") as caught:
         adopt_all(folder)
 
     assert ("another.tar" if damage == "add" else path.name) in str(caught.value)
@@ -186,9 +186,9 @@ def test_a_missing_shard_ranks_no_class_anew(tmp_path: Path):
     before = ShardSet.open(folder).manifest
     (folder / "0.tar").unlink()
 
-    with pytest.raises(ManifestError, match=r"0\.tar is missing"):
+    with pytest.raises(ManifestError, match=r"\b0\.tar"):
         adopt_all(tmp_path)
-    with pytest.raises(ManifestError, match=r"0\.tar is missing"):
+    with pytest.raises(ManifestError, match=r"\b0\.tar"):
         adopt(folder, CELL, QUIET, benchmark_name="theirs", class_map=None)
 
     assert before == ShardSet.open(folder).manifest
@@ -200,7 +200,7 @@ def test_shards_with_a_writers_record_alone_are_not_adopted(shard_set: ShardSet)
     (shard_set.folder / "manifest.json").unlink()
     flip_sample(shard_set, 0)
 
-    with pytest.raises(ManifestError, match=r"found writer\.json.*tta-pipeline shards make"):
+    with pytest.raises(ManifestError, match=r"writer\.json.*tta-pipeline shards make"):
         adopt_all(shard_set.folder)
     assert not (shard_set.folder / "manifest.json").exists()
 
@@ -208,9 +208,10 @@ def test_shards_with_a_writers_record_alone_are_not_adopted(shard_set: ShardSet)
 def test_another_class_map_is_not_put_in_the_place_of_the_first(shard_set: ShardSet):
     """Unless a person takes the manifest away."""
     before = contents(shard_set.folder)
+    other = ClassMap(classes=("other", *CLASS_MAP.classes))
 
-    with pytest.raises(ManifestError, match="Nothing was changed"):
-        adopt_all(shard_set.folder, ClassMap(classes=("other", *CLASS_MAP.classes)))
+    with pytest.raises(ManifestError, match=other.sha256):
+        adopt_all(shard_set.folder, other)
     assert before == contents(shard_set.folder)
 
 
@@ -222,8 +223,8 @@ def test_a_person_can_adopt_what_was_replaced_on_purpose(tmp_path: Path):
     with pytest.raises(ManifestError) as caught:
         adopt_all(tmp_path / "theirs")
 
-    named = re.search(r"remove (\S+) and (\S+) first", str(caught.value))
-    for name in named.groups():
+    for name in ("manifest.json", "samples.parquet"):
+        assert name in str(caught.value)
         (tmp_path / "theirs" / name).unlink()
 
     assert [True] == adopt_all(tmp_path / "theirs")
@@ -238,7 +239,7 @@ def test_a_cell_that_came_later_gets_the_labels_of_the_others(tmp_path: Path):
     assert [True, False] == adopt_all(tmp_path)
     assert [1] == ShardSet.open(tmp_path / "contrast" / "5").index.labels.tolist()
     write_theirs(tmp_path / "snow" / "5", num_shards=1, labels=["Z"])
-    with pytest.raises(Exception, match="not in the class map: Z0"):
+    with pytest.raises(ClassMapError, match="Z0"):
         adopt_all(tmp_path)
 
 
@@ -262,7 +263,7 @@ def test_a_split_whose_folder_is_exchanged_before_its_manifest_is_refused(cells:
             exchange(cells / CELL.path, cells / OTHER.path)
         return quiet_reporter(what, total, unit=unit)
 
-    with pytest.raises(ManifestError, match=rf"found cell {re.escape(OTHER.key)}; expected {re.escape(CELL.key)}"):
+    with pytest.raises(ManifestError, match=r"contrast\|5.*fog\|5"):
         shard_split(
             tmp_path / "tree" / CELL.path, cells / CELL.path, cell=CELL, settings=LIMITS, benchmark_name="out",
             progress=exchanging,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,11 @@ def without_checksums(shard_set: ShardSet) -> ShardSet:
     return ShardSet.open(shard_set.folder)
 
 
+def sha256_of(shard_set: ShardSet, index: int) -> str:
+    """Return the hash that the sample at *index* had when it was written."""
+    return shard_set.index.table["sha256"][index].as_py().hex()
+
+
 @pytest.mark.parametrize("make", [lambda shard_set: shard_set, without_checksums], ids=["xxh64", "sha256"])
 def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: ShardSet, make: Callable):
     """The error has shard, key, offset, what was found and what was expected; with and without fast checksums."""
@@ -49,10 +55,9 @@ def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: Sh
     with pytest.raises(StreamError) as caught:
         pixels(shard_set)
 
-    place = f"{path}, sample {shard_set.index.keys[7]} at byte {shard_set.index.offsets[7]}: found other bytes"
-    expected = (shard_set.sample_check().known[7]).tobytes().hex()
-    assert place in str(caught.value)
-    assert f"expected {expected}" in str(caught.value)
+    index, expected = shard_set.index, shard_set.sample_check().known[7].tobytes().hex()
+    for value in (str(path), index.keys[7], f"byte {index.offsets[7]}", expected):
+        assert value in str(caught.value)
 
 
 def test_100_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet):
@@ -84,7 +89,7 @@ def test_two_samples_that_were_exchanged_are_noticed(shard_set: ShardSet):
     data[place : place + sizes[one]] = data[start : start + sizes[one]]
     path.write_bytes(data)
 
-    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[other]} .*found other bytes"):
+    with pytest.raises(StreamError, match=rf"{shard_set.index.keys[other]}\b"):
         pixels(shard_set)
 
 
@@ -126,7 +131,7 @@ def test_checksums_are_made_of_no_sample_that_is_another(shard_set: ShardSet):
     without_checksums(shard_set)
     flip_sample(shard_set, 7)
 
-    with pytest.raises(ManifestError, match="found sha256"):
+    with pytest.raises(ManifestError, match=sha256_of(shard_set, 7)):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
     (verdict,) = verify_shard_sets([shard_set.folder], lambda *_: QUIET)
     assert verdict.problems
@@ -156,7 +161,7 @@ def test_nothing_is_made_of_a_sample_that_was_changed(shard_set: ShardSet, tmp_p
         "read": lambda: list(read_stored_files(shard_set)),
     }
 
-    with pytest.raises(SourceError, match=r"found sha256 [0-9a-f]{64}; expected"):
+    with pytest.raises(SourceError, match=sha256_of(shard_set, 7)):
         makers[make]()
     assert not list(tmp_path.glob("t/*.tar"))
 
@@ -171,9 +176,9 @@ def test_a_note_that_is_not_ours_is_ignored_and_written_again(shard_set: ShardSe
 
     ShardSet.open(shard_set.folder).require_intact()
     assert path.is_dir() if content is None else good == path.read_bytes()
-    flip_sample(shard_set, 7)
+    path = flip_sample(shard_set, 7)
     if content is None:
-        with pytest.raises(ManifestError, match="does not hash"):
+        with pytest.raises(ManifestError, match=path.name):
             shard_set.require_intact()
 
 
@@ -187,25 +192,25 @@ def test_an_index_with_an_image_of_a_terabyte_is_named(shard_set: ShardSet):
     content["samples_sha256"] = hashlib.sha256(index.serialise()).hexdigest()
     (shard_set.folder / "manifest.json").write_text(json.dumps(content))
 
-    with pytest.raises(ManifestError):
+    with pytest.raises(ManifestError, match="1,073,741,824"):
         ShardSet.open(shard_set.folder)
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("edit", "found"),
     [
-        lambda content: {**content, "classes": content["classes"][::-1]},
-        lambda content: {**content, "num_samples": 19},
-        lambda content: {**content, "shards": content["shards"][:-1]},
+        (lambda content: {**content, "classes": content["classes"][::-1]}, CLASS_MAP.sha256),
+        (lambda content: {**content, "num_samples": 19}, r" 20 .* 19\b"),
+        (lambda content: {**content, "shards": content["shards"][:-1]}, " 2 shards"),
     ],
     ids=["classes", "count", "shards"],
 )
-def test_a_manifest_that_contradicts_itself_is_refused(shard_set: ShardSet, edit: Callable):
+def test_a_manifest_that_contradicts_itself_is_refused(shard_set: ShardSet, edit: Callable, found: str):
     """Classes in another order than their hash, or counts that are not those of the index."""
     path = shard_set.folder / "manifest.json"
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
 
-    with pytest.raises(ManifestError, match="shard_manifest of this cell again"):
+    with pytest.raises(ManifestError, match=found):
         ShardSet.open(shard_set.folder)
 
 
@@ -216,7 +221,7 @@ def test_a_folder_with_files_of_others_is_not_replaced(write: Callable, tmp_path
         folder.mkdir()
         (folder / name).write_text("years of work")
 
-        with pytest.raises(ShardError, match=rf"found {name}, which this project did not write"):
+        with pytest.raises(ShardError, match=re.escape(name)):
             write(folder)
         assert "years of work" == (folder / name).read_text()
     write(tmp_path / "shards")

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -111,9 +112,9 @@ def test_a_label_in_a_json_member(tmp_path: Path, content: object, label: int):
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ({"label": 3, "class_id": 4}, r"several labels in its \.json member: label 3, class_id 4"),
-        ({"class_name": "tench", "wnid": "n01440764"}, "several class names"),
-        ({"label": -1}, "label -1"),
+        ({"label": 3, "class_id": 4}, "label 3.*class_id 4"),
+        ({"class_name": "tench", "wnid": "n01440764"}, "tench.*n01440764"),
+        ({"label": -1}, " -1 "),
         ({"label": [1, 2]}, "2 numbers"),
         ({"label": [0, 0, 1]}, "3 numbers"),
         ({"target": [[False], [True]]}, "2 numbers"),
@@ -121,9 +122,9 @@ def test_a_label_in_a_json_member(tmp_path: Path, content: object, label: int):
         ({"label": 1.5}, r"1\.5"),
         ({"label": float("nan")}, "nan"),
         ([0, 0, 1], "3 numbers"),
-        ({"label": True}, "neither a class folder nor a class"),
-        ({"caption": "3"}, "neither a class folder nor a class"),
-        (b"{", "not JSON"),
+        ({"label": True}, " x "),
+        ({"caption": "3"}, " x "),
+        (b"{", " x .*line 1 column 2"),
     ],
 )
 def test_a_json_member_that_leaves_the_class_open_is_refused(tmp_path: Path, content: object, named: str):
@@ -178,14 +179,14 @@ def test_double_extensions(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sample", "named"),
     [
-        ({"jpg": jpeg(0), "png": jpeg(1), "cls": 0}, r"key 000000 has 2 images: \.jpg, \.png"),
-        ({"1.jpg": jpeg(0), "2.jpg": jpeg(1), "cls": 0}, r"key 000000 has 2 images: \.1\.jpg, \.2\.jpg"),
-        ({"jpg": jpeg(0), "fine.cls": 0, "coarse.cls": 1}, r"has 2 \.cls members: \.coarse\.cls, \.fine\.cls"),
-        ({"tif": b"II*", "cls": 0}, r"has no image, only \.cls, \.tif"),
-        ({"cls": 0}, r"has no image, only \.cls"),
-        ({"jpg": b"GIF89a", "cls": 0}, r"000000\.jpg at byte \d+: 6 bytes that begin with"),
-        ({"jpg": jpeg(0), "cls": 0, "pyd": b""}, r"000000\.pyd.* careless reader"),
-        ({"jpg": jpeg(0), "cls": 0, "pickle.gz": b""}, r"000000\.pickle\.gz.* careless reader"),
+        ({"jpg": jpeg(0), "png": jpeg(1), "cls": 0}, r" 000000 .* \.jpg, \.png"),
+        ({"1.jpg": jpeg(0), "2.jpg": jpeg(1), "cls": 0}, r" 000000 .* \.1\.jpg, \.2\.jpg"),
+        ({"jpg": jpeg(0), "fine.cls": 0, "coarse.cls": 1}, r" 000000 .* \.coarse\.cls, \.fine\.cls"),
+        ({"tif": b"II*", "cls": 0}, r" 000000 .* \.cls, \.tif"),
+        ({"cls": 0}, r" 000000 .* \.cls\b"),
+        ({"jpg": b"GIF89a", "cls": 0}, r"000000\.jpg at byte \d+.*GIF89a"),
+        ({"jpg": jpeg(0), "cls": 0, "pyd": b""}, r"000000\.pyd"),
+        ({"jpg": jpeg(0), "cls": 0, "pickle.gz": b""}, r"000000\.pickle\.gz"),
     ],
 )
 def test_a_sample_that_is_not_one_image_is_refused(tmp_path: Path, sample: Mapping[str, Any], named: str):
@@ -244,9 +245,9 @@ def test_a_wrong_label_among_class_folders_is_refused(tmp_path: Path):
         write_shard(tmp_path / str(number) / "0.tar", samples)
 
     assert [0, 0, 1, 1] == adopted(tmp_path / "0").shard_set.index.labels.tolist()
-    with pytest.raises(ClassMapError, match="ant/1 has the label 1"):
+    with pytest.raises(ClassMapError, match=r"ant/1 .* 1 .*bear"):
         adopted(tmp_path / "1", ("ant", "bear"))
-    with pytest.raises(ClassMapError, match="only a label"):
+    with pytest.raises(ClassMapError, match=r"bear.*\b0\b"):
         adopted(tmp_path / "1")
 
 
@@ -254,7 +255,7 @@ def test_a_folder_and_a_name_that_disagree_are_refused(tmp_path: Path):
     """Both are classes of the class map, and only one can be right."""
     write_shard(tmp_path / "0.tar", [{"__key__": "ant/0", "jpg": jpeg(0), "cls": "bear"}])
 
-    with pytest.raises(ClassMapError, match="folder of ant and has bear"):
+    with pytest.raises(ClassMapError, match=r"ant/0 .*bear"):
         adopted(tmp_path, ("ant", "bear"))
 
 
@@ -333,8 +334,17 @@ class Gadget:
         return Path.mkdir, (self.folder,)
 
 
-@pytest.mark.parametrize("content", ["gadget", "float", "grey", "dict", "cut"])
-def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, content: str):
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("gadget", r"\.pth"),
+        ("float", r"float32 \(3, 8, 8\)"),
+        ("grey", r"uint8 \(1, 8, 8\)"),
+        ("dict", "dict"),
+        ("cut", r"\.pth"),
+    ],
+)
+def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, content: str, found: str):
     """Only a plain uint8 tensor (3, H, W) is read."""
     contents = {
         "gadget": Gadget(tmp_path / "it_ran"),
@@ -347,14 +357,14 @@ def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, cont
     torch.save(contents[content], buffer)
     data = buffer.getvalue()[: -40 if content == "cut" else None]
 
-    with pytest.raises(ValueError, match=r"expected uint8 \(3, H, W\)"):
+    with pytest.raises(ValueError, match=rf"{found}.*uint8 \(3, H, W\)"):
         read_image_header(data)
     assert not (tmp_path / "it_ran").exists()
 
 
 def test_what_is_no_image_is_told_which_images_are_read():
     """All six formats are named."""
-    with pytest.raises(ValueError, match=r"expected a JPEG, PNG, BMP, WebP, \.npy or \.pth file"):
+    with pytest.raises(ValueError, match=r"GIF89a.*JPEG, PNG, BMP, WebP, \.npy or \.pth"):
         read_image_header(b"GIF89a")
 
 
@@ -375,9 +385,9 @@ def test_training_and_validation_images_are_not_one_set(tmp_path: Path):
     result = run(tmp_path)
 
     assert 1 == result.exit_code
-    assert "names: imagenet-train-*.tar, imagenet-val-*.tar; expected one set" in result.output
+    assert "imagenet-train-*.tar, imagenet-val-*.tar" in result.output
     assert '--files "imagenet-val-*.tar"' in result.output
-    with pytest.raises(SourceError, match="2 names"):
+    with pytest.raises(SourceError, match=r"imagenet-train-\*\.tar, imagenet-val-\*\.tar"):
         ExistingShards(root=tmp_path, cells=(CELL,), elsewhere=((CELL, tmp_path),)).version(CELL)
 
 
@@ -413,7 +423,7 @@ def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
 
     (verdict,) = verify_shard_sets([tmp_path], lambda *_: QUIET)
 
-    assert "imagenet-val-000002.tar is not in the manifest" in "".join(verdict.problems)
+    assert "imagenet-val-000002.tar" in "".join(verdict.problems)
 
 
 UNREAD = (
@@ -495,14 +505,14 @@ def test_a_range_with_a_gap_is_refused(tmp_path: Path):
     """Of a range that is written out, a missing shard is an error; three are named and the rest is counted."""
     write_side_by_side(tmp_path)
 
-    with pytest.raises(SourceError, match=r"lacks 8 of the 10 .*000003\.tar, .*, and 5 more") as caught:
+    with pytest.raises(SourceError, match=r" 8 .* 10 .*000003\.tar, .* 5 ") as caught:
         adopted(tmp_path, files=("imagenet-val-{000000..000009}.tar",))
     assert len(str(caught.value)) < 500
-    with pytest.raises(SourceError, match="0 shards"):
+    with pytest.raises(SourceError, match=r"^0 .* test-\*\.tar"):
         adopted(tmp_path, files=("test-*.tar",))
-    with pytest.raises(SourceError, match="more than"):
+    with pytest.raises(SourceError, match="100,000"):
         adopted(tmp_path, files=("val-{0..99999999999}.tar",))
-    with pytest.raises(SourceError, match="braces"):
+    with pytest.raises(SourceError, match=r"val-\{0\.\.9\.tar.*\{000\.\.127\}"):
         adopted(tmp_path, files=("val-{0..9.tar",))
 
 
@@ -559,7 +569,7 @@ def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
     write_shard(tmp_path / "0.tar", samples)
     write_shard(tmp_path / "1.tar", samples)
 
-    with pytest.raises(ManifestError, match=r"key 000002 appears 2 times; expected once; and 6 more"):
+    with pytest.raises(ManifestError, match=r" 000002 .* 6 "):
         adopted(tmp_path)
 
 
@@ -650,8 +660,10 @@ def test_the_checksum_beside_graphcores_shards_is_compared(tmp_path: Path):
     assert [0, 1] == published.shard_set.index.labels.tolist()
 
 
-@pytest.mark.parametrize("fault", ["other split changed", "shard missing"])
-def test_shards_that_differ_from_graphcores_checksum_are_refused(tmp_path: Path, fault: str):
+@pytest.mark.parametrize(
+    ("fault", "found"), [("other split changed", "[0-9a-f]{32}.*[0-9a-f]{32}"), ("shard missing", " 1 .* 2 ")]
+)
+def test_shards_that_differ_from_graphcores_checksum_are_refused(tmp_path: Path, fault: str, found: str):
     """A changed file anywhere in the folder, or a number of samples that is not the stated one."""
     write_as_graphcore(tmp_path)
     if fault == "other split changed":
@@ -659,7 +671,7 @@ def test_shards_that_differ_from_graphcores_checksum_are_refused(tmp_path: Path,
     else:
         write_shard(tmp_path / "validation-000000.tar", [{"jpg": jpeg(0), "cls": 0}])
 
-    with pytest.raises(ManifestError, match=r"hash to .* as metadata\.json says|expected 2 as metadata\.json says"):
+    with pytest.raises(ManifestError, match=rf"{found}.*metadata\.json"):
         adopted(tmp_path, files=("validation-*.tar",))
     assert not (tmp_path / "manifest.json").exists()
 
@@ -680,7 +692,7 @@ def test_the_number_of_shards_beside_those_of_clip_benchmark_is_compared(tmp_pat
 
     write_as_clip_benchmark(tmp_path / "val")
     (tmp_path / "val" / "1.tar").unlink()
-    with pytest.raises(ManifestError, match=r"found 1 shards; expected 2 as nshards\.txt says: fetch the missing"):
+    with pytest.raises(ManifestError, match=r" 1 .* 2 .*nshards\.txt"):
         adopted(tmp_path / "val")
     assert not (tmp_path / "val" / "manifest.json").exists()
 
@@ -723,7 +735,7 @@ def test_every_layout_has_an_example_that_is_adopted(tmp_path: Path, layout: Sha
     if layout.totals_file:
         (tmp_path / "manifest.json").unlink()
         write_shard(tmp_path / "validation-9.tar", [{"__key__": "more", "jpg": jpeg(9), "cls": 0}])
-        with pytest.raises(ManifestError, match=f"as {layout.totals_file} says"):
+        with pytest.raises(ManifestError, match=f" 3 .* 2 .*{re.escape(layout.totals_file)}"):
             adopted(tmp_path, files=files)
 
 

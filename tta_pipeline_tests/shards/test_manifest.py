@@ -139,7 +139,7 @@ def test_an_extra_shard_is_refused(shard_set: ShardSet):
     (shard_set.folder / "manifest.json").unlink()
 
     assert ["extra.tar" in problem for problem in find_shard_problems(shard_set)] == [True]
-    with pytest.raises(ManifestError, match=r"found extra\.tar; expected no such shard"):
+    with pytest.raises(ManifestError, match=r"extra\.tar"):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
 
 
@@ -205,13 +205,11 @@ def test_a_damaged_index_is_refused(shard_set: ShardSet):
     path = shard_set.folder / "samples.parquet"
     pq.write_table(shard_set.index.table.slice(1), path)
 
-    with pytest.raises(ManifestError, match=r"samples\.parquet does not hash"):
+    with pytest.raises(ManifestError, match=rf"samples\.parquet.*{shard_set.manifest.samples_sha256}"):
         ShardSet.open(shard_set.folder)
 
 
 def test_a_folder_of_images_is_no_shard_set(tmp_path: Path):
     """The error says what is expected, and how shards are made."""
-    with pytest.raises(
-        ManifestError, match=r"expected a folder of the shards of one cell.* by tta-pipeline shards make"
-    ):
+    with pytest.raises(ManifestError, match=r"shards/fog/5.*tta-pipeline shards make"):
         read_record(tmp_path / "manifest.json", Manifest)

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
     assert dict(ARCHIVE_META.values()) == MD5_BY_ARCHIVE
     val = archive(tmp_path / "ILSVRC2012_img_val.tar", {"n01/a.JPEG": jpeg(0)})
     options = ("--layout", "classes", "--expect-md5", "ILSVRC2012_img_val.tar=published")
-    told = f"has md5 {hashlib.md5(val.read_bytes()).hexdigest()}; expected 29b22e2961454d5413ddabcf34fc5622"
+    told = f"{hashlib.md5(val.read_bytes()).hexdigest()}.*29b22e2961454d5413ddabcf34fc5622"
 
     refused = run(val, tmp_path / "out", *options)
     clean = CleanImages(path=val, published="ilsvrc2012")
@@ -137,10 +138,10 @@ def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
         cells=(CLEAN,), shift_set=shift_set, spill_root=tmp_path, generated_root=tmp_path, image_size=32
     )
 
-    assert (1, True) == (refused.exit_code, told in refused.stderr)
+    assert (1, True) == (refused.exit_code, bool(re.search(told, refused.stderr)))
     with pytest.raises(SourceError, match=told), clean.open(context).prepared((CLEAN,)):
         pass
-    with pytest.raises(ValueError, match=r"found the path .*mine\.tar, which ilsvrc2012 does not have"):
+    with pytest.raises(ValueError, match=r"mine\.tar.*ILSVRC2012_img_val\.tar"):
         CleanImages(path=tmp_path / "mine.tar", published="ilsvrc2012")
     unknown = run(val, tmp_path / "out", "--layout", "classes", "--expect-md5", "mine.tar=published")
-    assert (2, True) == (unknown.exit_code, "expected NAME=MD5" in unknown.stderr)
+    assert (2, True) == (unknown.exit_code, "NAME=MD5" in unknown.stderr)

@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -82,7 +83,7 @@ def test_shards_of_another_interpolation_are_made_again(write, tree, tmp_path: P
     as_asked = encoding_of(ShardSettings(num_shards=2, **resized)).model_dump(mode="json", exclude_none=True)
     with pytest.raises(ManifestError, match="bicubic"):
         ShardSet.open(other.folder, ExpectedShardSet(encoding=as_asked))
-    with pytest.raises(ValidationError, match="interpolation bicubic without resize"):
+    with pytest.raises(ValidationError, match=r"interpolation bicubic .*resize"):
         ShardSettings(num_shards=1, interpolation="bicubic")
 
 
@@ -127,12 +128,12 @@ def test_the_delta_of_a_dirichlet_order_is_in_the_manifest(write, tmp_path: Path
     path = shard_set.folder / "manifest.json"
 
     assert 0.2 == ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.2))).manifest.order.delta
-    with pytest.raises(ManifestError, match=r"0\.2.*expected.*0\.1"):
+    with pytest.raises(ManifestError, match=r"0\.2.*0\.1"):
         ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.1)))
     stated = json.loads(path.read_text())
     del stated["order"]["delta"]
     path.write_text(json.dumps(stated))
-    with pytest.raises(ManifestError, match=r"None.*expected.*0\.2"):
+    with pytest.raises(ManifestError, match=r"None.*0\.2"):
         ShardSet.open(path.parent, ExpectedShardSet(order=("dirichlet", 0, 0.2)))
 
 
@@ -168,7 +169,7 @@ def test_a_full_decode_finds_what_the_header_hides(write, tree):
     path.write_bytes(data[:-40] + b"\xff\xd9")
     write()
 
-    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG.*premature end"):
+    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG"):
         write(settings=ShardSettings(num_shards=3, decode_all=True))
 
 
@@ -204,7 +205,7 @@ def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, 
 
 def test_more_instances_than_samples_are_refused(shard_set: ShardSet, tmp_path: Path):
     """An instance without a sample would hang a distributed run."""
-    with pytest.raises(SourceError, match="found 20 samples"):
+    with pytest.raises(SourceError, match=r" 20 .* 21\b"):
         list(split_shard_set(shard_set.folder, tmp_path / "p", 21, lambda *_: QUIET))
 
 
@@ -247,7 +248,7 @@ def test_what_could_be_executed_is_not_adopted(tmp_path: Path, name: str):
     data = member_header(name, len(gadget)) + gadget + padding(len(gadget))
     (tmp_path / "shard.tar").write_bytes(data + archive_end(len(data)))
 
-    with pytest.raises(ManifestError, match=r"evil|exe"):
+    with pytest.raises(ManifestError, match=re.escape(name)):
         adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
     assert not proof.exists()
 
@@ -258,7 +259,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
         for key in ("n01/a", "n01/b", "n01/a"):
             writer.write({"__key__": key, "jpg": jpeg(1)})
 
-    with pytest.raises(ManifestError, match="key n01/a appears 2 times"):
+    with pytest.raises(ManifestError, match=r" n01/a .* 2 "):
         adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
 
 

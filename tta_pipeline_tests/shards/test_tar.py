@@ -3,6 +3,7 @@
 import hashlib
 import io
 import random
+import re
 import subprocess
 import tarfile
 import tracemalloc
@@ -75,7 +76,7 @@ def test_a_tar_cut_anywhere_is_refused(tmp_path: Path):
     content_bytes = sum(512 + len(body) + len(padding(len(body))) for body in MEMBERS.values())
     for cut in range(0, content_bytes + 1, 256):
         (tmp_path / "cut.tar").write_bytes(data[:cut])
-        with pytest.raises(ManifestError, match=r"cut\.tar: found the end of the file"):
+        with pytest.raises(ManifestError, match=r"cut\.tar.* byte \d+"):
             read(tmp_path / "cut.tar")
 
 
@@ -105,7 +106,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: bytes):
         info.type, info.linkname = kind, "n01/other.jpg"
         odd.addfile(info)
 
-    with pytest.raises(ManifestError, match="regular files only"):
+    with pytest.raises(ManifestError, match=rf"odd\.tar.*{kind!r}"):
         read(tmp_path / "odd.tar")
 
 
@@ -114,7 +115,7 @@ def test_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
     """A member that would be written elsewhere by `tar x` does not get into a manifest."""
     (tmp_path / "evil.tar").write_bytes(archive({name: b"x"}))
 
-    with pytest.raises(ManifestError, match="relative name"):
+    with pytest.raises(ManifestError, match=rf"evil\.tar.*{re.escape(name)}"):
         read(tmp_path / "evil.tar")
 
 
@@ -124,14 +125,14 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
         file.truncate(2**20)
         file.seek(2**19)
         file.write(b"data")
-    for tar_format in ("gnu", "posix"):
+    for tar_format, found in (("gnu", "b'S'"), ("posix", r"byte \d+ .*\bsparse\b")):
         command = ["tar", "--sparse", f"--format={tar_format}", "-cf", "sparse.tar", "holes.jpg"]
         subprocess.run(command, cwd=tmp_path, check=True)
 
-        with pytest.raises(ManifestError, match=r"sparse\.tar: found .*(sparse file|type b'S').*expected"):
+        with pytest.raises(ManifestError, match=rf"sparse\.tar.*{found}"):
             read(tmp_path / "sparse.tar")
         with (
-            pytest.raises(SourceError, match=r"sparse\.tar.*(sparse file|type b'S').*expected"),
+            pytest.raises(SourceError, match=rf"sparse\.tar.*{found}"),
             opened_tar(tmp_path / "sparse.tar") as stream,
         ):
             list(stream)
@@ -155,10 +156,10 @@ def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: str):
     (tmp_path / "pax.tar").write_bytes(pax(size))
     tracemalloc.start()
     try:
-        with pytest.raises(ManifestError, match=r"pax\.tar: found .*expected"):
+        with pytest.raises(ManifestError, match=r"pax\.tar.* byte \d+"):
             read(tmp_path / "pax.tar")
         with (
-            pytest.raises(SourceError, match=r"pax\.tar.* found .*expected"),
+            pytest.raises(SourceError, match=r"pax\.tar.* byte \d+"),
             opened_tar(tmp_path / "pax.tar") as stream,
         ):
             [stream.read() for _ in stream]
@@ -185,7 +186,7 @@ def test_a_size_in_a_header_that_cannot_be_is_refused(tmp_path: Path, field: byt
     (tmp_path / "size.tar").write_bytes(bytes(block) + b"body" + bytes(508) + archive_end(1024))
     tracemalloc.start()
     try:
-        with pytest.raises(ManifestError, match=r"size\.tar: found .*expected"):
+        with pytest.raises(ManifestError, match=r"size\.tar.* byte \d+"):
             read(tmp_path / "size.tar")
         assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
     finally:
@@ -199,10 +200,10 @@ def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
     data = header.tobuf(tarfile.GNU_FORMAT) + b"n" * 2**21 + member_header("x", 4) + b"body" + padding(4)
     (tmp_path / "long.tar").write_bytes(data + archive_end(len(data)))
 
-    with pytest.raises(ManifestError, match=r"long\.tar: found .*2097152.*expected"):
+    with pytest.raises(ManifestError, match=r"long\.tar.* 2097152 "):
         read(tmp_path / "long.tar")
     with (
-        pytest.raises(SourceError, match=r"long\.tar.* found .*2097152.*expected"),
+        pytest.raises(SourceError, match=r"long\.tar.* 2097152 "),
         opened_tar(tmp_path / "long.tar") as stream,
     ):
         list(stream)
@@ -217,7 +218,7 @@ def test_a_member_larger_than_any_image_is_refused(tmp_path: Path):
     tracemalloc.start()
     try:
         with (
-            pytest.raises(ManifestError, match=r"holes\.tar: found n01/image\.jpg of 2147483648 bytes"),
+            pytest.raises(ManifestError, match=r"holes\.tar.*n01/image\.jpg.* 2147483648 "),
             (tmp_path / "holes.tar").open("rb") as file,
         ):
             list(TarReader(tmp_path / "holes.tar", file).members())

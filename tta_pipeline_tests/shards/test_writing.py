@@ -116,7 +116,7 @@ def test_a_damaged_image_stops_the_conversion(write, tree, tmp_path: Path, damag
     image = tree.folder(CELL) / "n02" / "image_003.JPEG"
     image.write_bytes(damage(image.read_bytes()))
 
-    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG.* is not an intact image"):
+    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG"):
         write()
 
     assert not (tmp_path / "shards").exists()
@@ -127,7 +127,7 @@ def test_an_unknown_class_folder_stops_the_conversion(write, tree, tmp_path: Pat
     (tree.folder(CELL) / "n99").mkdir()
     (tree.folder(CELL) / "n99" / "image.JPEG").write_bytes(jpeg(1))
 
-    with pytest.raises(ClassMapError, match=r"1 class folders that are not in the class map: n99"):
+    with pytest.raises(ClassMapError, match=r" n99\b"):
         write()
 
     assert not (tmp_path / "shards").exists()
