@@ -81,9 +81,7 @@ def test_a_submission_of_an_unknown_engine_is_refused_in_one_line(tmp_path: Path
     """As that of a newer version, or of an engine that was taken out."""
     made = Submission.create(Locations(root=tmp_path), benchmark="mine", engine="local", pieces=(), compute={})
 
-    with pytest.raises(
-        SubmissionError, match="submission 1 of mine is with 'cloud'; expected one of local, ray, slurm"
-    ):
+    with pytest.raises(SubmissionError, match=r" 1 .*\bmine\b.*'cloud'.*\blocal, ray, slurm\b"):
         engine_of(replace(made, engine="cloud"))
 
 
@@ -93,8 +91,6 @@ def test_another_run_launcher_is_refused_with_the_one_that_is_expected(name: str
     engine = ENGINES[name].open(tmp_path, None)
     assert isinstance(engine, QueuedRuns)
 
-    with pytest.raises(
-        SubmissionError, match=rf"of /home is object; expected {engine.launcher}: see docs/how-to/machines.md"
-    ):
+    with pytest.raises(SubmissionError, match=rf"/home .*\bobject\b.*{engine.launcher}.*docs/how-to/machines\.md"):
         engine.require_launcher(object(), "/home")
     assert "expected" in engine.advice()

@@ -1,6 +1,7 @@
 """What is handed to Slurm, and what is believed of its answers: with commands that answer as Slurm's do."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,7 +106,7 @@ def test_a_refused_array_leaves_nothing_submitted(locations: Locations, programs
     write_program(programs / "squeue", f"echo '7|0|PENDING|{submission.key}-sets'")
     write_program(programs / "scancel")
 
-    with pytest.raises(SubmissionError, match="sbatch: no such option; expected 0: correct the options"):
+    with pytest.raises(SubmissionError, match=r"status 1\b.*no such option"):
         slurm(locations).start(submission, num_devices=2)
 
     assert ["7"] == calls(programs / "scancel")
@@ -194,7 +195,7 @@ def test_a_job_of_a_removed_submission_does_nothing(locations: Locations, monkey
     submission = created(locations)
     monkeypatch.setattr(program.sys, "argv", ["piece", str(submission.folder), "mine-1-1999", "0"])
 
-    with pytest.raises(SystemExit, match=f"has {submission.key}; expected mine-1-1999"):
+    with pytest.raises(SystemExit, match=rf"{submission.key}.*\bmine-1-1999\b"):
         program.main()
 
     assert "" == submission.read_outcome(0)
@@ -276,34 +277,35 @@ def test_logs_are_where_a_percent_sign_is(submitted: Submission, programs: Path)
 
 def test_a_backslash_in_the_data_root_is_refused(tmp_path: Path, programs: Path):
     """Slurm fails to start such a job, and leaves no log that says why."""
-    with pytest.raises(SubmissionError, match="expected no backslash"):
-        slurm(Locations(root=tmp_path / "a\\b")).require_ready()
+    root = tmp_path / "a\\b"
+    with pytest.raises(SubmissionError, match=re.escape(repr(str(root)))):
+        slurm(Locations(root=root)).require_ready()
 
 
 def test_a_machine_without_slurm_is_told_so(locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In one line that says what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(SubmissionError, match="found no sbatch; expected Slurm's commands: submit from a login node"):
+    with pytest.raises(SubmissionError, match=r"\bsbatch\b"):
         slurm(locations).require_ready()
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "found"),
     [
         ("gres: gpu:1\n", "gres"),
         ("device: --gres=gpu:1\n", "device"),
         ("warn_s: soon\n", "warn_s"),
-        ("# nothing yet\n", "holds nothing.*expected YAML with some of device, cpu, before"),
-        ("device: [\n", "is not YAML.*expected YAML with some of device"),
+        ("# nothing yet\n", "device, cpu, before"),
+        ("device: [\n", "line 2, column 1.*device, cpu, before"),
     ],
 )
-def test_a_configuration_that_says_something_else_is_refused(tmp_path: Path, text: str, message: str):
+def test_a_configuration_that_says_something_else_is_refused(tmp_path: Path, text: str, found: str):
     """With the file, what is wrong, and what there is to say."""
     path = tmp_path / "slurm.yaml"
     path.write_text(text)
 
-    with pytest.raises(SubmissionError, match=f"slurm.yaml.*{message}"):
+    with pytest.raises(SubmissionError, match=rf"slurm\.yaml.*\b{found}\b"):
         read_slurm_config(path)
 
 

@@ -158,7 +158,7 @@ def test_a_number_that_no_submission_has_is_refused(tmp_path: Path):
     locations = Locations(root=tmp_path)
     Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
 
-    with pytest.raises(SubmissionError, match="no submission 2 of few; expected one from 1 to 1"):
+    with pytest.raises(SubmissionError, match=r" 2 .*\bfew\b.* 1\b"):
         find_submission(locations, "few", 2)
 
 

@@ -84,9 +84,7 @@ def test_a_loader_that_delivers_fewer_samples_fails(shard_set: ShardSet):
         path = shard_set.folder / shard_set.manifest.shards[1].name
         os.truncate(path, int(shard_set.index.offsets[shard_set.index.shards == 1].max()) - 512)
 
-        with pytest.raises(
-            StreamError, match=r"webdataset.* delivered 19 samples, 19 of them different; expected the manifest's 20"
-        ):
+        with pytest.raises(StreamError, match=r"\bwebdataset\b.* 19 .* 20\b"):
             measure(data, loaders, Settings(repeats=1, num_threads=(0,), normalization="device"), lambda _: None)
 
 
@@ -119,7 +117,7 @@ def test_images_that_are_not_square_are_refused(write: Callable[..., object], tr
     publish_shard_set(tmp_path / "wide", CLASS_MAP, QUIET)
 
     loaders = select_loaders(["indexed"])
-    with pytest.raises(LoaderError, match="an image of 32x40 pixels"), prepared(tmp_path / "wide", loaders):
+    with pytest.raises(LoaderError, match="32x40"), prepared(tmp_path / "wide", loaders):
         pass
 
 

@@ -85,11 +85,11 @@ def test_a_reader_that_delivers_fewer_samples_fails(shard_set: ShardSet):
     forgetful = Loader(module=__name__, class_name="ForgetfulLoader", package="tta_pipeline")
     settings = replace(ONCE, batch_size=6)
 
-    with pytest.raises(StreamError, match=r"mine with 0 threads delivered 18 samples, 18 .* the manifest's 20"):
+    with pytest.raises(StreamError, match=r"\bmine\b.* 18 .* 20\b"):
         compare_forward(str(shard_set.folder), MODEL, {"mine": forgetful}, settings, lambda _: None)
 
 
 def test_a_model_that_does_not_take_the_images_is_refused(shard_set: ShardSet):
     """Before anything is read; the error names it."""
-    with pytest.raises(EvaluationError, match=r"the model torchvision:alexnet raised .* for images of 32x32"):
+    with pytest.raises(EvaluationError, match=r"torchvision:alexnet\b.*\b32x32\b"):
         compare_forward(str(shard_set.folder), "torchvision:alexnet", LOADERS, ONCE, lambda _: None)

@@ -116,5 +116,5 @@ def test_processes_share_the_samples(name: str, num_ranks: int, shard_set: Shard
 
 def test_webdataset_needs_a_shard_for_each_process(shard_set: ShardSet):
     """It deals whole shards, of which there are three."""
-    with pytest.raises(LoaderError, match="has 3 shards, and there are 4 processes"):
+    with pytest.raises(LoaderError, match=r"/shards .* 3 .* 4 "):
         LOADERS["webdataset"].load().share(shard_set, 0, 4)

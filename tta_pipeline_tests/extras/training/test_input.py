@@ -147,15 +147,16 @@ def test_half_of_the_images_are_mirrored(shard_set: ShardSet):
 def test_a_damaged_sample_is_named(shard_set: ShardSet):
     """Each is compared with the manifest when it is read."""
     flip_sample(shard_set, 7)
+    expected = shard_set.sample_check().known[7].tobytes().hex()
 
-    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]} at byte \d+: found other bytes"):
+    with pytest.raises(StreamError, match=rf"\b{shard_set.index.keys[7]}\b.* byte \d+.*{expected}"):
         read(opened(shard_set))
 
 
 @pytest.mark.parametrize("num_ranks", [6, 100])
 def test_a_batch_that_is_too_small_for_the_ranks_is_refused(shard_set: ShardSet, num_ranks: int):
     """Every process has a part of every batch."""
-    with pytest.raises(StreamError, match=f"found a batch of 5 samples for {num_ranks} processes"):
+    with pytest.raises(StreamError, match=f" 5 .* {num_ranks} "):
         opened(shard_set, num_ranks=num_ranks)
 
 
@@ -195,18 +196,18 @@ def test_an_epoch_of_drawn_shards_has_the_length_that_is_asked(shard_set: ShardS
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "found"),
     [
-        ({"epoch_samples": 9}, "found epoch_samples with shuffle exact"),
-        ({"loader": "webdataset"}, "found loader webdataset with shuffle exact"),
-        ({"loader": "imagefolder", "shuffle": "buffer"}, "found loader imagefolder with shuffle buffer"),
-        ({"randaugment": {}, "augmix": {}}, "found randaugment and augmix"),
-        ({"augmix": {"depth": 0}}, "found depth 0"),
+        ({"epoch_samples": 9}, "epoch_samples .*exact"),
+        ({"loader": "webdataset"}, "webdataset .*exact"),
+        ({"loader": "imagefolder", "shuffle": "buffer"}, "imagefolder .*buffer"),
+        ({"randaugment": {}, "augmix": {}}, "randaugment .*augmix"),
+        ({"augmix": {"depth": 0}}, "depth 0"),
     ],
 )
-def test_what_cannot_be_combined_is_refused(fields: dict[str, object], message: str):
+def test_what_cannot_be_combined_is_refused(fields: dict[str, object], found: str):
     """Before anything is read."""
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValidationError, match=found):
         TrainingInputSettings(**fields)
 
 

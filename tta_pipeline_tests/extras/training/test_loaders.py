@@ -1,5 +1,6 @@
 """The loaders of a training read the same pixels; what draws from torch's generator does not depend on who runs it."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -90,41 +91,42 @@ def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loo
 def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: tuple[Path, ...]):
     """Whether it is damaged in a shard or in a loose file."""
     flip_sample(shard_set, 7)
-    path = loose[7]
-    flip(path, 300)
+    flip(loose[7], 300)
+    key, expected = shard_set.index.keys[7], shard_set.sample_check().known[7].tobytes().hex()
 
-    with pytest.raises(StreamError, match=rf"{path}: found other bytes"):
+    with pytest.raises(StreamError, match=re.escape(str(loose[7]))):
         read(opened(shard_set, settings={"loader": "imagefolder"}, loose=loose))
-    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]}: found other bytes"):
+    with pytest.raises(StreamError, match=rf"\b{key}\b.*{expected}"):
         read(opened(shard_set, settings={"loader": "webdataset", "shuffle": "stored"}))
-    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]} at byte \d+: found other bytes"):
+    with pytest.raises(StreamError, match=rf"\b{key}\b.* byte \d+.*{expected}"):
         read(opened(shard_set, settings={"augmix": {}}))
 
 
 def test_loose_files_that_are_not_there_are_named(shard_set: ShardSet, loose: tuple[Path, ...]):
     """One of them, or all."""
     settings = {"loader": "imagefolder"}
-    with pytest.raises(StreamError, match="comes without loose files"):
+    with pytest.raises(StreamError, match=r"/shards .*\bimagefolder\b"):
         opened(shard_set, settings=settings)
 
     loose[3].unlink()
-    with pytest.raises(StreamError, match=rf"{loose[3]}: found a read error"):
+    with pytest.raises(StreamError, match=re.escape(str(loose[3]))):
         read(opened(shard_set, settings=settings, loose=loose))
 
 
 def test_a_sample_without_its_loose_file_is_refused_before_the_training(shard_set: ShardSet, tree: FolderTree):
     """A file that is gone, or has another size, is named when the files are listed."""
-    path = tree.folder(CELL) / f"{shard_set.index.keys[3]}.JPEG"
+    key, size = shard_set.index.keys[3], shard_set.index.sizes[3]
+    path = tree.folder(CELL) / f"{key}.JPEG"
     path.unlink()
-    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[3]}: found no such file"):
+    with pytest.raises(StreamError, match=rf"\b{key}\b.* {size} "):
         find_loose_files(shard_set, tree.listing(CELL))
 
     path.write_bytes(jpeg(1, size=64))
-    with pytest.raises(StreamError, match=r"found .* bytes; expected the loose file of \d+ bytes"):
+    with pytest.raises(StreamError, match=rf"{re.escape(str(path))}.* {path.stat().st_size} .* {size} "):
         find_loose_files(shard_set, tree.listing(CELL))
 
 
 def test_webdataset_is_refused_where_processes_would_get_different_numbers(shard_set: ShardSet):
     """It deals whole shards over the processes."""
-    with pytest.raises(StreamError, match="with shuffle buffer for 2 processes"):
+    with pytest.raises(StreamError, match=r"\bwebdataset\b.*\bbuffer\b.* 2 "):
         opened(shard_set, settings={"loader": "webdataset", "shuffle": "buffer"}, num_ranks=2)

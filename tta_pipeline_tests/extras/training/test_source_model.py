@@ -1,6 +1,7 @@
 """A source model learns from the images it is given, and the same training gives the same weights."""
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -230,27 +231,27 @@ def test_held_out_images_choose_the_best_epoch_and_end_a_training_that_gets_no_b
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "found"),
     [
-        ({"select": "best"}, "test images must not choose weights"),
-        ({"patience": 3}, "test images must not choose weights"),
-        ({"schedule": "step"}, "expected both schedule step and its epochs"),
-        ({"warmup_epochs": 1}, "it has its own rise"),
-        ({"schedule": "cosine", "warmup_epochs": 2}, "expected fewer"),
-        ({"fine_tune": True}, "which has no weights"),
-        ({"network": {"kind": "small"}}, "expected one of them"),
+        ({"select": "best"}, "select best .*held_out"),
+        ({"patience": 3}, "patience 3 .*held_out"),
+        ({"schedule": "step"}, r"schedule step .*step_epochs \[\]"),
+        ({"warmup_epochs": 1}, "warmup_epochs 1.* one_cycle"),
+        ({"schedule": "cosine", "warmup_epochs": 2}, "warmup_epochs 2.* 2 "),
+        ({"fine_tune": True}, "fine_tune .*small"),
+        ({"network": {"kind": "small"}}, "width .*network"),
     ],
 )
-def test_a_recipe_that_contradicts_itself_is_refused(data: Locations, settings: dict[str, Any], message: str):
+def test_a_recipe_that_contradicts_itself_is_refused(data: Locations, settings: dict[str, Any], found: str):
     """When the benchmark file is read."""
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=found):
         training(data, **settings)
 
 
 def test_a_loss_that_is_no_number_ends_the_training(data: Locations):
     """The error says what to change, and no model is published."""
     own = training(data, optimizer="sgd", lr=1e9, schedule="constant")
-    with pytest.raises(EvaluationError, match="expected a number: lower lr"):
+    with pytest.raises(EvaluationError, match=r"\bnan\b.*\blr\b"):
         own.train(machine=HERE, say=lambda _: None)
     assert not own.path.exists()
 
@@ -261,7 +262,7 @@ def test_weights_that_were_changed_are_not_loaded(finished: Locations):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(EvaluationError, match="materialize the source_model"):
+    with pytest.raises(EvaluationError, match=re.escape(str(path))):
         load_source_model(path)
     assert training(finished).find_finished() is None
 
@@ -269,10 +270,11 @@ def test_weights_that_were_changed_are_not_loaded(finished: Locations):
 @pytest.mark.parametrize("fact", ["mean", "std", "classes", "num_samples"])
 def test_facts_that_were_changed_are_not_believed(finished: Locations, fact: str):
     """Mean and std determine every prediction, and nothing else would notice."""
-    path = training(finished).path.with_suffix(".json")
+    weights = training(finished).path
+    path = weights.with_suffix(".json")
     content = json.loads(path.read_text())
     value = content[fact]
     content[fact] = [value[-1], *value[:-1]] if fact == "classes" else value + 1 if fact == "num_samples" else [0.5] * 3
     path.write_text(json.dumps(content))
-    with pytest.raises(EvaluationError, match="missing or damaged"):
-        load_source_model(training(finished).path)
+    with pytest.raises(EvaluationError, match=re.escape(str(weights))):
+        load_source_model(weights)

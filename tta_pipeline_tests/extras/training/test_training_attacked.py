@@ -25,19 +25,17 @@ few, data = test_source_model.few, test_source_model.data
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "found"),
     [
-        ({}, r"OfTwo returned \(2, 2\) for images \(2, 3, 32, 32\); expected logits \(2, 10\), one for each class"),
-        ({"num_outputs": 1000}, r"returned \(2, 1000\)"),
-        ({"num_outputs": 10, "least_size": 64}, r"images are smaller than 64 pixels.*another image_size"),
+        ({}, r"OfTwo .*\(2, 2\) .*\(2, 3, 32, 32\).*\(2, 10\)"),
+        ({"num_outputs": 1000}, r"OfTwo .*\(2, 1000\)"),
+        ({"num_outputs": 10, "least_size": 64}, r"OfTwo .*\b64 .*\bimage_size\b"),
     ],
 )
-def test_a_network_that_does_not_suit_the_benchmark_is_refused(
-    data: Locations, arguments: dict[str, int], message: str
-):
+def test_a_network_that_does_not_suit_the_benchmark_is_refused(data: Locations, arguments: dict[str, int], found: str):
     """Before the first batch; one with too many outputs would train without a word."""
     network = {"kind": "python", "factory": f"{own_networks.__name__}:OfTwo", "arguments": arguments}
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(EvaluationError, match=found):
         training_of(data, network).train(machine=HERE, say=lambda _: None)
     assert not training(data).path.exists()
 
@@ -87,7 +85,7 @@ def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Loc
     own = training(data, loader="webdataset", shuffle="buffer", checkpoint_s=0)
     with pytest.raises(KeyboardInterrupt):
         own.train(machine=HERE, say=interrupted)
-    with pytest.raises(EvaluationError, match=r"read with 1 processes; expected 2.*set num_threads to 1"):
+    with pytest.raises(EvaluationError, match=r" 1 .* 2\b.*\bnum_threads\b.* 1\b"):
         own.train(machine=Machine(device="cpu", decode_threads=2), say=lambda _: None)
     own.train(machine=HERE, say=lambda _: None)
     resumed = own.require_finished()

@@ -1,6 +1,7 @@
 """The use of a choice: in hyperparameters, records and fingerprints, and what it is refused for."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Lo
     chosen(locations, cell="spatter|5")
     text = TUNED.replace("corruptions: [gaussian_noise, contrast]", "corruptions: [gaussian_noise, spatter]")
 
-    with pytest.raises(EvaluationError, match=r"chose hyperparameters on spatter; expected shifts .* speckle_noise"):
+    with pytest.raises(EvaluationError, match=r"000001\.json .*\bspatter\b.*\bspeckle_noise\b"):
         resolve_experiment(benchmark_of(text), "tent_tuned", locations)
 
 
@@ -74,14 +75,14 @@ def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, l
     (tmp_path / "light.shifts.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
 
     assert "tuned (held-out)" == before.origin
-    with pytest.raises(EvaluationError, match="chose hyperparameters on fog"):
+    with pytest.raises(EvaluationError, match=r"000001\.json .*\bfog\b.*\bsnow\b"):
         resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
 
 
 def test_a_choice_by_another_criterion_than_the_files_is_refused(locations: Locations):
     """The criterion is in the fingerprint of what it decides; the default is in none."""
     chosen(locations)
-    with pytest.raises(EvaluationError, match=r"is a choice by labels; expected one by entropy, .* tune small tent"):
+    with pytest.raises(EvaluationError, match=r"\blabels\b.*\bentropy\b.*tta-pipeline tune small tent"):
         resolve_experiment(benchmark_of(BY_ENTROPY), "tent_tuned", locations)
     by_labels = resolve_experiment(benchmark_of(), "tent_tuned", locations)
     publish_record(
@@ -103,19 +104,19 @@ def test_a_choice_for_another_method_is_refused(locations: Locations):
     """The experiment had another method when it was tuned."""
     chosen(locations, method="eata")
 
-    with pytest.raises(EvaluationError, match="a choice for method eata; expected one for tent"):
+    with pytest.raises(EvaluationError, match=r"\beata\b.*\btent\b"):
         resolve_experiment(benchmark_of(), "tent_tuned", locations)
 
 
 def test_no_record_of_a_tuning_has_reported_cells(locations: Locations):
     """Neither one that is written nor one that is read."""
-    with pytest.raises(RecordError, match="cells has contrast"):
+    with pytest.raises(RecordError, match=r"\bcells\b.*\bcontrast\b"):
         chosen(locations, cell="contrast|5")
     record = chosen(locations)
     forged = record.path.with_name("000002.json")
     forged.write_bytes(record.path.read_bytes().replace(b"spatter|5", b"contrast|5"))
 
-    with pytest.raises(RecordError, match="damaged"):
+    with pytest.raises(RecordError, match=forged.name):
         read_record(forged)
 
 
@@ -129,7 +130,7 @@ def test_the_choice_is_the_lowest_error():
     assert ({"lr": 2}, 0.35, ("spatter|3", "spatter|5")) == (run.values, run.error, run.cells)
     assert run.choice == '{"lr": 2}, error 35.0% on spatter, as {"lr": 3} has: the first of the grid is chosen'
     assert choice(*trials[:2]).choice == '{"lr": 2}, error 35.0% on spatter'
-    with pytest.raises(RecordError, match="chosen is"):
+    with pytest.raises(RecordError, match=re.escape('{"lr": 2}')):
         replace(run, chosen='{"lr": 3}').require_consistent()
 
 
@@ -156,7 +157,7 @@ def test_no_result_was_tuned_on_its_own_shift():
 
     replace(row, tuning=json.dumps(tuning)).require_consistent()
     for other in (None, "{}", json.dumps({"cells": ["spatter|5", "fog|1"]})):
-        with pytest.raises(RecordError, match="chosen on other shifts"):
+        with pytest.raises(RecordError, match=rf"{re.escape(repr(other))}.*\bfog\b"):
             replace(row, tuning=other).require_consistent()
 
 
@@ -166,21 +167,25 @@ def test_no_result_was_tuned_on_its_own_shift():
         (
             "corruptions: [gaussian_noise, contrast]",
             "own: {names: [gaussian_noise, contrast], severities: [3, 5]}",
-            "the shift set small of small holds out no shifts",
+            r"experiments\.tent_tuned\.tuned .*\bheld_out\b",
         ),
         (
             "corruptions: [gaussian_noise, contrast]",
             "corruptions: [contrast, speckle_noise, gaussian_blur, spatter, saturate]",
-            "small reports all shifts that imagenet_c holds out, speckle_noise",
+            "imagenet_c .*speckle_noise, gaussian_blur, spatter, saturate",
         ),
-        ("severities: [5], subset: {first: 64}", "corruptions: [contrast]", "unknown field corruptions"),
-        ("severities: [5], subset: {first: 64}", "severities: [4]", r"tuning.tent.severities has \[4\]"),
-        ("lr: [0.001, 0.5]", "lr: [0.001, -1]", "tuning.tent.grid: lr is -1"),
-        ("lr: [0.001, 0.5]", "corruption: [contrast]", "unknown field corruption"),
-        ("lr: [0.001, 0.5]", "lr: []", "expected at least one value"),
-        ("tuned: tent,", "tuned: norm,", "experiments.tent_tuned.tuned is 'norm'; expected one of tent"),
-        ("tuned: tent,", "tuned: true,", "experiments.tent_tuned.tuned is True; expected one of tent"),
-        ("method: tent, preset: cifar, batch_size: 32, tuned", "method: rpl, tuned", "expected one with method rpl"),
+        ("severities: [5], subset: {first: 64}", "corruptions: [contrast]", r"tuning\.tent: .*\bcorruptions\b"),
+        ("severities: [5], subset: {first: 64}", "severities: [4]", r"tuning\.tent\.severities .*\[4\]"),
+        ("lr: [0.001, 0.5]", "lr: [0.001, -1]", r"tuning\.tent\.grid: .*\blr .*-1\b"),
+        ("lr: [0.001, 0.5]", "corruption: [contrast]", r"tuning\.tent\.grid: .*\bcorruption\b"),
+        ("lr: [0.001, 0.5]", "lr: []", r"tuning\.tent\.grid: .*\blr .*\[\]"),
+        ("tuned: tent,", "tuned: norm,", r"experiments\.tent_tuned\.tuned .*'norm'.*\btent\b"),
+        ("tuned: tent,", "tuned: true,", r"experiments\.tent_tuned\.tuned .*\bTrue\b.*\btent\b"),
+        (
+            "method: tent, preset: cifar, batch_size: 32, tuned",
+            "method: rpl, tuned",
+            r"experiments\.tent_tuned\.tuned .*\btent\b.*\brpl\b",
+        ),
     ],
 )
 def test_what_a_benchmark_file_says_of_tuning_is_compared(tmp_path: Path, before: str, after: str, message: str):
@@ -204,9 +209,9 @@ def test_of_several_sets_those_that_hold_shifts_out_are_tuned(tmp_path: Path):
 
     (fault,) = loaded.faults
     assert ("mine/renditions", "tent_tuned") == (fault.benchmark, fault.experiment)
-    assert "the shift set renditions of mine/renditions holds out no shifts" in fault.sentence
+    assert "held_out" in fault.sentence
     assert HELD_OUT == loaded.benchmarks["mine/imagenet_c"].held_out
-    with pytest.raises(BenchmarkFileError, match="renditions holds out no shifts"):
+    with pytest.raises(BenchmarkFileError, match=r"mine/renditions .*\bheld_out\b"):
         require_tunable(loaded.benchmarks["mine/renditions"], "tent")
 
 
@@ -214,5 +219,5 @@ def test_a_file_without_tuning_is_told_to_have_a_section():
     """Without the section there is no experiment to choose from."""
     untuned = benchmark_of().model_copy(update={"tuning": {}})
 
-    with pytest.raises(BenchmarkFileError, match=r"no tuning of 'tent' .* expected a section tuning: name the exp"):
+    with pytest.raises(BenchmarkFileError, match=r"'tent' .*\bsmall\b.*tuning: \{tent: \{grid: "):
         require_tunable(untuned, "tent")

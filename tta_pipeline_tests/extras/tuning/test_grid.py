@@ -25,17 +25,17 @@ def test_values_are_numbers_where_they_can_be():
 @pytest.mark.parametrize("texts", [["lr"], ["lr="], ["=1"], ["lr=1,,2"], ["l r=1"], ["lr=1", "lr=2"]])
 def test_a_text_that_is_no_list_of_values_is_refused(texts: list[str]):
     """The message has it, and an example."""
-    with pytest.raises(EvaluationError, match=r"the grid has '.*'; expected .* lr=1e-4"):
+    with pytest.raises(EvaluationError, match=rf"'{texts[-1]}'.*lr=1e-4"):
         parse_grid(texts)
 
 
 @pytest.mark.parametrize(
     ("grid", "problem"),
     [
-        ({}, "found no grid for tent"),
-        ({"lr": (0.001, -1)}, "lr is -1; expected greater than 0"),
-        ({"optimizer": ("adam", "lion")}, "optimizer is 'lion'"),
-        *(({name: (1,)}, f"unknown field {name}") for name in ("corruptions", "severities", "seed", "model", "subset")),
+        ({}, "tent.*--grid lr=1e-4"),
+        ({"lr": (0.001, -1)}, r"\blr .*-1\b.*\b0\b"),
+        ({"optimizer": ("adam", "lion")}, "optimizer .*'lion'"),
+        *(({name: (1,)}, rf"\b{name};") for name in ("corruptions", "severities", "seed", "model", "subset")),
     ],
 )
 def test_only_hyperparameters_of_the_method_are_searched(grid: dict, problem: str):
