@@ -333,8 +333,9 @@ def _require_common_fields(content: Mapping[str, Any], path: Path) -> None:
     for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
         if type(content[name]) is not kind:
             raise RecordError(f"is not a result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
-    if any(type(value) is not str for value in content["versions"].values()):
-        raise RecordError("is not a result record: a version is not text")
+    for name, value in content["versions"].items():
+        if type(value) is not str:
+            raise RecordError(f"is not a result record: versions.{name} is {value!r:.60}; expected {_IN_JSON[str]}")
     try:
         datetime.fromisoformat(content["started_at"])
     except ValueError:

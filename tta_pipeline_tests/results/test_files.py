@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_any_flipped_bit_is_found(locations: Locations):
     for position in {*range(0, len(content), 97), *range(90), len(content) - 1}:
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        with pytest.raises(RecordError, match=str(path)):
+        with pytest.raises(RecordError, match=re.escape(str(path))):
             read_record(path)
 
 
@@ -64,7 +65,7 @@ def test_what_is_no_record_is_named(locations: Locations, content: bytes):
     path = record(locations).path
     path.write_bytes(content)
 
-    with pytest.raises(RecordError, match=f"{path} is not a result record"):
+    with pytest.raises(RecordError, match=re.escape(str(path))):
         read_record(path)
 
 
@@ -136,32 +137,32 @@ def test_a_missing_field_is_named(part: str | None):
     for field in of.keys() - later:
         without = {name: value for name, value in of.items() if name != field}
         path = field if part is None else f"{part}.{field}"
-        with pytest.raises(RecordError, match=f"^lacks {path}; expected the fields of Evaluation"):
+        with pytest.raises(RecordError, match=rf"\b{re.escape(path)}\b"):
             Evaluation.from_facts(without if part is None else facts | {part: without})
 
 
 @pytest.mark.parametrize(
-    ("frame", "message"),
+    ("frame", "found"),
     [
-        ({"started_at": 1e9}, "started_at is 1000000000.0; expected text"),
-        ({"started_at": "yesterday"}, "started_at is 'yesterday'; expected an ISO 8601 time"),
-        ({"run_id": 5}, "run_id is 5; expected text"),
-        ({"versions": {"python": 3}}, "a version is not text"),
-        ({"kind": "shard_sets"}, "kind is 'shard_sets'; expected evaluations"),
-        ({"sequence": 2}, "it is number 2; expected 1, as in its file name"),
-        ({"sequence": True}, "it is number True; expected 1"),
-        ({"version": 3}, "earlier version of tta_pipeline: its version is 3; expected 4"),
-        ({"version": True}, "its version is True; expected 4"),
-        ({"more": 1}, "more is missing or unknown"),
+        ({"started_at": 1e9}, r"started_at .*\b1000000000\.0\b"),
+        ({"started_at": "yesterday"}, "started_at .*'yesterday'"),
+        ({"run_id": 5}, r"run_id .*\b5\b"),
+        ({"versions": {"python": 3}}, r"versions\.python .*\b3\b"),
+        ({"kind": "shard_sets"}, "kind .*'shard_sets'.*evaluations"),
+        ({"sequence": 2}, r" 2\b.* 1\b"),
+        ({"sequence": True}, r" True\b.* 1\b"),
+        ({"version": 3}, r" 3\b.* 4\b.*tta-pipeline run"),
+        ({"version": True}, r" True\b.* 4\b"),
+        ({"more": 1}, r"\bmore\b"),
     ],
     ids=str,
 )
-def test_what_is_around_the_facts_is_looked_at_too(locations: Locations, frame: dict[str, Any], message: str):
+def test_what_is_around_the_facts_is_looked_at_too(locations: Locations, frame: dict[str, Any], found: str):
     """Time, run, kind and number have types, and the number is that of the file."""
     path = record(locations).path
     forge(path, frame=frame)
 
-    with pytest.raises(RecordError, match=message):
+    with pytest.raises(RecordError, match=found):
         read_record(path)
 
 
@@ -170,7 +171,7 @@ def test_a_record_cannot_shed_its_hash(locations: Locations):
     path = record(locations).path
     path.write_text(json.dumps(json.loads(path.read_bytes())["record"]))
 
-    with pytest.raises(RecordError, match="it has no hash"):
+    with pytest.raises(RecordError, match=re.escape(str(path))):
         read_record(path)
 
 
@@ -180,11 +181,11 @@ def test_a_record_in_another_place_is_foreign(locations: Locations):
     second = record(locations, error=0.25).path
     cells = first.parents[1]
     for target, found in (
-        (locations.results("copy") / "evaluations" / "tent" / "fog-5" / "000001.json", "is of benchmark 'made'"),
-        (cells / "contrast-5" / "000001.json", "is of tent/fog-5; expected tent/contrast-5"),
-        (cells.with_name("source") / "fog-5" / "000001.json", "is of tent/fog-5; expected source/fog-5"),
-        (locations.results("made") / "loader_benchmarks" / "fog-5" / "000001.json", "kind is 'evaluations'"),
-        (second, "it is number 1; expected 2"),
+        (locations.results("copy") / "evaluations" / "tent" / "fog-5" / "000001.json", "'made'.*copy"),
+        (cells / "contrast-5" / "000001.json", "tent/fog-5.*tent/contrast-5"),
+        (cells.with_name("source") / "fog-5" / "000001.json", "tent/fog-5.*source/fog-5"),
+        (locations.results("made") / "loader_benchmarks" / "fog-5" / "000001.json", "'evaluations'.*loader_benchmarks"),
+        (second, r" 1\b.* 2\b"),
     ):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(first, target)
@@ -200,8 +201,8 @@ def test_exchanged_folders_are_noticed(locations: Locations):
     one.with_name("aside").rename(other)
 
     assert 2 == len(publish_metrics(locations).set_aside)
-    for folder in (one, other):
-        with pytest.raises(RecordError, match="is foreign"):
+    for folder, found in ((one, other), (other, one)):
+        with pytest.raises(RecordError, match=rf"tent/{found.name}\b.*tent/{folder.name}\b"):
             latest_record(locations.results("made"), kind="evaluations", name=f"tent/{folder.name}")
 
 
@@ -213,7 +214,7 @@ def test_never_an_older_record_in_silence(locations: Locations):
     path = record(locations, error=0.25).path
     path.write_bytes(path.read_bytes()[:-3])
 
-    with pytest.raises(RecordError, match=f"{path} is damaged"):
+    with pytest.raises(RecordError, match=re.escape(str(path))):
         latest_record(results, kind="evaluations", name="tent/fog-5")
     assert [] == latest(locations)
 
@@ -241,7 +242,7 @@ def latest(locations: Locations) -> list[tuple[Any, ...]]:
 
 def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
     """No file is left of it."""
-    with pytest.raises(RecordError, match=r"was not written: error is 0\.4"):
+    with pytest.raises(RecordError, match=r"tent/fog-5\b.*\berror .*\b0\.4\b"):
         publish_record(
             locations.results("made"), kind="evaluations", name="tent/fog-5", run_id="r", started_at=STARTED_AT,
             facts=evaluation_facts() | {"error": 0.4},
@@ -309,9 +310,10 @@ def test_other_kinds_prove_themselves_too(locations: Locations):
         facts=facts,
     ).path
     assert encode_record(json.loads(path.read_bytes())["record"]) == path.read_bytes()
+    stated = json.loads(path.read_bytes())["sha256"]
     path.write_bytes(path.read_bytes().replace(b'"severity":5', b'"severity":4'))
 
-    with pytest.raises(RecordError, match="is damaged: it hashes to"):
+    with pytest.raises(RecordError, match=stated[:12]):
         read_record(path)
 
 

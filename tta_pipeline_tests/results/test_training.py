@@ -59,15 +59,15 @@ def test_the_speed_of_a_run_is_that_of_its_epochs():
 @pytest.mark.parametrize(
     ("run", "named"),
     [
-        (replace(training_run(), best_epoch=1), "best_epoch is 1; expected 2"),
-        (replace(training_run(), train_error=0.9), "train_error is 0.9"),
-        (replace(training_run(), images_per_s=1.0), "images_per_s is 1.0; expected 100"),
-        (replace(training_run(), num_epochs=2), r"epochs are \[1, 2, 3\]; expected 1 and so on, at most num_epochs 2"),
-        (replace(training_run(), epochs=(epoch(2),)), r"epochs are \[2\]"),
-        (replace(training_run(), gpu_name="NVIDIA H200"), "gpu_name is 'NVIDIA H200'; expected the device, 'cpu'"),
-        (replace(training_run(), selected="best", validation_error=0.375), "train_error is"),
-        (replace(training_run(), precision="fp8"), "precision is 'fp8'"),
-        (training_run(lr=float("nan")), "cannot be written .* expected finite numbers"),
+        (replace(training_run(), best_epoch=1), r"best_epoch .*\b1\b.*\b2\b"),
+        (replace(training_run(), train_error=0.9), r"train_error .*\b0\.9\b"),
+        (replace(training_run(), images_per_s=1.0), r"images_per_s .*\b1\.0\b.*\b100\.0\b"),
+        (replace(training_run(), num_epochs=2), r"epochs .*\[1, 2, 3\].*\bnum_epochs 2\b"),
+        (replace(training_run(), epochs=(epoch(2),)), r"epochs .*\[2\]"),
+        (replace(training_run(), gpu_name="NVIDIA H200"), "gpu_name .*'NVIDIA H200'.*'cpu'"),
+        (replace(training_run(), selected="best", validation_error=0.375), r"train_error .*\b0\.\d+\b"),
+        (replace(training_run(), precision="fp8"), "precision .*'fp8'"),
+        (training_run(lr=float("nan")), "trainings/cnn"),
     ],
 )
 def test_what_contradicts_itself_is_not_written(locations: Locations, run: TrainingRun, named: str):
@@ -80,7 +80,7 @@ def test_what_contradicts_itself_is_not_written(locations: Locations, run: Train
 
 def test_a_best_epoch_needs_validation():
     """Nothing says which it is."""
-    with pytest.raises(RecordError, match="selected is 'best' of 1 epochs without validation"):
+    with pytest.raises(RecordError, match=r"selected .*'best' .*\b1\b.*'last'"):
         training_run(None, selected="best")
 
 
@@ -89,5 +89,5 @@ def test_a_record_of_another_model_is_foreign(locations: Locations):
     record = record_training(locations, training_run())
     forge(record.path, model="other")
 
-    with pytest.raises(RecordError, match="is foreign: it is of other; expected cnn"):
+    with pytest.raises(RecordError, match=r"\bother\b.*\bcnn\b"):
         read_record(record.path)

@@ -1,5 +1,6 @@
 """Each criterion chooses what its definition says, and nothing that saw the labels of reported cells can decide."""
 
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -55,7 +56,7 @@ def test_the_criterion_of_the_file_decides(criterion: str):
     assert {"lr": CHOSEN[criterion]} == run.values
     assert [criterion] == [each.criterion for each in run.choices if each.decides]
     assert run == TuningRun.from_facts(yaml.safe_load(yaml.safe_dump(_as_lists(asdict(run)))))
-    with pytest.raises(RecordError, match="chosen is"):
+    with pytest.raises(RecordError, match=re.escape(run.chosen)):
         replace(run, chosen='{"lr": 9}').require_consistent()
 
 
@@ -65,18 +66,18 @@ def test_a_trial_without_a_score_is_not_chosen():
 
     assert {"lr": 2} == choice(*HELD_OUT[:2], broken[2], criterion="entropy").values
     assert "entropy" not in {each.criterion for each in choices_of(broken)}
-    with pytest.raises(RecordError, match="no trial has a score by entropy"):
+    with pytest.raises(RecordError, match=r"\bentropy\b"):
         choice(*broken, criterion="entropy")
 
 
 def test_the_oracle_can_decide_nothing():
     """Neither in a benchmark file nor in a record, and no trial on a held-out shift passes for a reported one."""
-    with pytest.raises(ValueError, match="found oracle, the choice by labels of reported cells"):
+    with pytest.raises(ValueError, match=r"\boracle\b.*tta-pipeline tune --compare"):
         benchmark_of(TUNED.replace("subset: {first: 64}}", "subset: {first: 64}, criterion: oracle}"))
     facts = _as_lists(asdict(choice(*HELD_OUT, reported_trials=REPORTED)))
-    with pytest.raises(RecordError, match="criterion is 'oracle'"):
+    with pytest.raises(RecordError, match=r"criterion .*'oracle'"):
         TuningRun.from_facts({**facts, "criterion": ORACLE})
-    with pytest.raises(RecordError, match="reported_trials has 3 trials on spatter"):
+    with pytest.raises(RecordError, match=r"reported_trials .*\b3\b.*\bspatter\b.*\bgaussian_noise, contrast\b"):
         choice(*HELD_OUT, reported_trials=HELD_OUT).require_consistent()
 
 

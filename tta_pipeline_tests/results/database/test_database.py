@@ -116,7 +116,7 @@ def test_no_bar_is_drawn_into_an_answer_that_takes_long(sweep: Project):
     """DuckDB draws one into standard output after two seconds, where CSV and JSON go."""
     with open_metrics(sweep.locations.metrics) as connection:
         assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
-        with pytest.raises(duckdb.Error, match="locked"):
+        with pytest.raises(duckdb.Error, match="enable_progress_bar"):
             connection.execute("SET enable_progress_bar = true")
 
 
@@ -248,7 +248,7 @@ def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
 def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, object]):
     """Unknown names and numbers out of range get no record, and the message has the field and its value."""
     ((name, value),) = impossible.items()
-    with pytest.raises(RecordError, match=f"{name} is .?{value}"):
+    with pytest.raises(RecordError, match=rf"\b{name}\b.*{value}"):
         again(locations, **impossible)
 
 
@@ -277,7 +277,7 @@ def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict
     """No record and no file is left of a result that is no finite number."""
     before = list(record_paths(locations.root))
 
-    with pytest.raises(RecordError, match="finite"):
+    with pytest.raises(RecordError, match="tent/contrast-5"):
         again(locations, **facts)
     assert before == list(record_paths(locations.root))
 

@@ -321,11 +321,17 @@ def database(locations: Locations, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize(
-    "sql", ["DELETE FROM evaluations", "COPY evaluations TO '/tmp/x.csv'", "INSTALL httpfs", "SET threads = 1"]
+    ("sql", "found"),
+    [
+        ("DELETE FROM evaluations", "DELETE"),
+        ("COPY evaluations TO '/tmp/x.csv'", "COPY"),
+        ("INSTALL httpfs", "LOAD"),
+        ("SET threads = 1", "SET"),
+    ],
 )
-def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: str):
+def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: str, found: str):
     """Rows, files, extensions and settings are out of its reach."""
-    with pytest.raises(QuestionError, match="found a statement of kind"):
+    with pytest.raises(QuestionError, match=rf"\b{found}\b.*\bSELECT\b"):
         Answer(database, sql)
 
 
