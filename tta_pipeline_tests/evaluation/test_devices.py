@@ -122,7 +122,7 @@ def test_a_device_that_is_not_there_is_refused():
     with leased_device("cpu", print) as device:
         assert torch.device("cpu") == device
     with (
-        pytest.raises(EvaluationError, match="device is 'cuda:99'; expected auto, cpu or one of"),
+        pytest.raises(EvaluationError, match=r"'cuda:99'.*\bauto, cpu\b"),
         leased_device("cuda:99", print),
     ):
         pass
@@ -162,7 +162,7 @@ def test_fp32_is_exact_and_tf32_is_asked_for():
 def test_tf32_is_refused_where_there_is_none():
     """A CPU has none."""
     with (
-        pytest.raises(EvaluationError, match="precision is tf32 on cpu; expected fp32 or bf16"),
+        pytest.raises(EvaluationError, match=r"\btf32\b.*\bcpu\b.*\bfp32\b.*\bbf16\b"),
         arithmetic("cpu", "tf32"),
     ):
         pass
@@ -171,7 +171,7 @@ def test_tf32_is_refused_where_there_is_none():
 def test_a_precision_that_autocast_leaves_out_is_refused():
     """Torch would only warn, and compute in float32; a device without values has no autocast at all."""
     with (
-        pytest.raises(EvaluationError, match=r"precision is bf16 on meta, where autocast .* set precision to fp32"),
+        pytest.raises(EvaluationError, match=r"\bbf16\b.*\bmeta\b.*\bfp32\b"),
         arithmetic("meta", "bf16"),
     ):
         pass
@@ -182,7 +182,7 @@ def test_a_precision_that_autocast_leaves_out_is_refused():
 def test_a_device_without_float64_is_refused_by_name():
     """Where a training would add up its losses; no machine of the project has one, so torch is not asked."""
     require_float64(torch.device("cpu"))
-    with pytest.raises(EvaluationError, match=r"device is mps:0, which has no float64; .* train with device: cpu"):
+    with pytest.raises(EvaluationError, match=r"\bmps:0\b.*\bfloat64\b.*device: cpu"):
         require_float64(torch.device("mps", 0))
 
 

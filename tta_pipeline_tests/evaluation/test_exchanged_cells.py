@@ -41,9 +41,9 @@ def test_cells_that_were_exchanged_are_not_evaluated(own: ExperimentResults):
     folders[1].rename(folders[0])
     folders[0].with_name("aside").rename(folders[1])
 
-    with pytest.raises(ManifestError, match=r"found cell contrast\|3; expected gaussian_noise\|3"):
+    with pytest.raises(ManifestError, match=r"contrast\|3.*gaussian_noise\|3"):
         evaluate(own, one)
-    with pytest.raises(ManifestError, match=r"found cell gaussian_noise\|3; expected contrast\|3"):
+    with pytest.raises(ManifestError, match=r"gaussian_noise\|3.*contrast\|3"):
         own.manifest(other)
 
 
@@ -54,6 +54,6 @@ def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(ow
     shard_set.require_intact()  # notes inode, size and time of each file, which stay
     path = flip_sample(shard_set, 77)
 
-    with pytest.raises(PipelineError, match=rf"{path.name}, sample {shard_set.index.keys[77]} at byte"):
+    with pytest.raises(PipelineError, match=rf"{path.name}.*\b{shard_set.index.keys[77]} .* byte \d+"):
         evaluate(own, cell)
     assert not list(own.locations.root.rglob("evaluations/*.json"))

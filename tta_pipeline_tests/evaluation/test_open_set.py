@@ -174,9 +174,7 @@ def test_too_few_unknown_images_are_no_stream(both: Locations):
     """The error says how many known images the unknown ones are enough for, and with a subset of so many it is one."""
     greedy = {"shift": "reset_each_shift", "unknown": {**UNKNOWN, "share": 0.5}}
 
-    with pytest.raises(
-        StreamError, match=r"40 unknown images for 150 known ones; expected 150.*subset: \{random: 40\}"
-    ):
+    with pytest.raises(StreamError, match=r" 40 .* 150 .*subset: \{random: 40\}"):
         opened(results_of(both, protocol=greedy), CONTRAST_5)
     assert len(opened(results_of(both, protocol=greedy, subset={"random": NUM_LETTERS}), CONTRAST_5).order) == 80
 
@@ -185,7 +183,7 @@ def test_unknown_images_of_a_known_class_are_refused(both: Locations):
     """A class of the same name, other than a number, is the same class."""
     letters = ShardSet.open(both.shards("letters", CONTRAST_5))
 
-    with pytest.raises(StreamError, match="has the classes A, C, E"):
+    with pytest.raises(StreamError, match=r"letters/shards/contrast/5 .*\bA, C, E\b"):
         add_unknown(order_sets((letters,), subset=None), [letters], share=0.2, seed=0)
 
 
