@@ -1,5 +1,6 @@
 """A benchmark file is right as a whole, or one error says everything that is wrong with it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_a_file_whose_name_cannot_be_a_benchmarks_is_refused(tmp_path: Path, nam
     path = tmp_path / f"{name}.yaml"
     path.write_text(SMALL)
 
-    with pytest.raises(BenchmarkFileError, match="name is "):
+    with pytest.raises(BenchmarkFileError, match=re.escape(repr(name)[:50])):
         load_benchmark(path)
     assert not is_benchmark_name(name)
     assert is_benchmark_name("imagenet_c")
@@ -172,34 +173,36 @@ FOLDERS = "{kind: folder, root: /data, clean: /data/clean}"
 CHECKPOINT = "{kind: torchvision, architecture: resnet18, weights: DEFAULT}"
 
 
-@pytest.mark.parametrize(("method", "advice"), [("eata", "or method eta"), ("rmt", "source.clean")])
+@pytest.mark.parametrize(("method", "advice"), [("eata", r"\beta\b"), ("rmt", "")])
 def test_a_method_without_the_clean_images_that_it_needs_is_refused(tmp_path: Path, method: str, advice: str):
     """With what it would be without them, so that nothing runs under another name."""
     text = SMALL.replace("{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", FOLDERS)
     text = text.replace("{kind: trained, epochs: 4, width: 8}", CHECKPOINT).replace("method: norm", f"method: {method}")
     load_benchmark(written(tmp_path, text))
 
-    with pytest.raises(BenchmarkFileError, match=rf"method {method} needs clean images.*{advice}"):
+    with pytest.raises(
+        BenchmarkFileError, match=rf"experiments\.norm\.method .*\b{method}\b.*source\.clean\b.*{advice}"
+    ):
         load_benchmark(written(tmp_path, text.replace(", clean: /data/clean", "")))
 
 
 @pytest.mark.parametrize(
-    ("train", "more", "expected"),
+    ("train", "more", "found"),
     [
-        ("/data/train.tar", "", "source.train has no loose file for every image"),
-        ("/data/train", "train_shards: {resize: 64, samples_per_shard: 60}", "train_shards changes the images"),
+        ("/data/train.tar", "", "source.train"),
+        ("/data/train", "train_shards: {resize: 64, samples_per_shard: 60}", "train_shards"),
         ("/data/train", "", None),
     ],
 )
 def test_a_training_reads_loose_files_only_where_there_are_some(
-    tmp_path: Path, train: str, more: str, expected: str | None
+    tmp_path: Path, train: str, more: str, found: str | None
 ):
     """An archive has none, and those of shards with other pixels are not what was sharded."""
     source = f"source: {{kind: folder, root: /data/c, train: {train}}}\n{more}"
     text = SMALL.replace("source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", source)
     path = written(tmp_path, text.replace("epochs: 4", "epochs: 4, loader: imagefolder"))
-    if expected is None:
+    if found is None:
         assert load_benchmark(path).source.has_loose_train
         return
-    with pytest.raises(BenchmarkFileError, match=f"models.cnn.loader is imagefolder, but {expected}"):
+    with pytest.raises(BenchmarkFileError, match=rf"models\.cnn\.loader .*\bimagefolder\b.*\b{found}\b"):
         load_benchmark(path)

@@ -42,27 +42,24 @@ def test_a_name_has_the_pieces_that_are_not_the_presets(method: object, name: st
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "found"),
     [
-        ({"method": {"loss": "come"}}, r"method is \{'loss': 'come'\}; expected the name of a method, or its pieces"),
-        ({"method": {"base": ["tent"]}}, "expected the name of a method, or its pieces"),
-        ({"method": {"base": "tant"}}, "method is 'tant'; expected one of 48 names .did you mean tent"),
-        ({"method": {"base": "tent", "loss": "dice"}}, "tent hyperparameters.loss is 'dice'"),
-        (
-            {"method": {"base": "norm", "loss": "come"}},
-            "unknown field loss; expected none, since there is nothing to set",
-        ),
-        ({"method": {"base": "cotta", "loss": "come"}}, "unknown field loss; expected one of"),
+        ({"method": {"loss": "come"}}, r"method .*\{'loss': 'come'\}.*\{base: tent, loss: come"),
+        ({"method": {"base": ["tent"]}}, r"method .*\{'base': \['tent'\]\}.*\{base: tent, loss: come"),
+        ({"method": {"base": "tant"}}, r"method .*'tant'.*\btent\b"),
+        ({"method": {"base": "tent", "loss": "dice"}}, r"tent hyperparameters\.loss .*'dice'.*\bentropy, come, gce\b"),
+        ({"method": {"base": "norm", "loss": "come"}}, r"norm hyperparameters: .*\bloss;"),
+        ({"method": {"base": "cotta", "loss": "come"}}, r"cotta hyperparameters: .*\bloss;.*\blr, optimizer\b"),
         (
             {"method": {"base": "tent", "loss": "come"}, "hyperparameters": {"loss": "gce"}},
-            "found loss in method and in hyperparameters; expected each once",
+            r"\bloss\b.*\bmethod\b.*\bhyperparameters;",
         ),
         ({"method": {"base": "tent", "loss": "come"}, "hyperparameters": [1]}, "hyperparameters"),
     ],
 )
-def test_pieces_that_do_not_fit_are_refused(changes: dict[str, object], said: str):
+def test_pieces_that_do_not_fit_are_refused(changes: dict[str, object], found: str):
     """Where the file is read, with what would do."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=found):
         experiment(**changes)
 
 
