@@ -64,5 +64,5 @@ def test_what_is_no_number_of_cells_is_an_error(monkeypatch: pytest.MonkeyPatch)
     """It names the variable and what it is."""
     monkeypatch.setenv("TTA_CELLS_PER_RUN", "corruption")
 
-    with pytest.raises(SettingsError, match="TTA_CELLS_PER_RUN is 'corruption'; expected a whole number"):
+    with pytest.raises(SettingsError, match=r"TTA_CELLS_PER_RUN .*'corruption'"):
         backfill_policy()

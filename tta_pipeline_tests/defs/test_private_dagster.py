@@ -65,5 +65,5 @@ def test_assets_load_whatever_dagster_renames():
 def test_a_private_name_that_was_never_taken_is_an_ordinary_mistake():
     """An error of the version is for names in the table only."""
     assert not issubclass(DagsterVersionError, AttributeError)
-    with pytest.raises(AttributeError, match="no attribute 'Anything'"):
+    with pytest.raises(AttributeError, match="'Anything'"):
         private_dagster.Anything  # noqa: B018

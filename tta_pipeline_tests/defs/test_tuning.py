@@ -283,9 +283,9 @@ def test_a_replaced_folder_of_shards_is_refused(copy: Project):
     shutil.rmtree(held_out)
     shutil.copytree(reported, held_out)
 
-    with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected spatter\|5"):
+    with pytest.raises(ManifestError, match=r"contrast\|5.*spatter\|5"):
         search(copy.locations).run(machine=HERE, run_id="", tell=print)
-    assert "expected spatter|5" in refused(copy, "tta-pipeline", "tune", "small", "tent")
+    assert "spatter|5" in refused(copy, "tta-pipeline", "tune", "small", "tent")
 
 
 def test_shards_of_a_reported_cell_under_another_name_are_refused(copy: Project):
@@ -296,7 +296,7 @@ def test_shards_of_a_reported_cell_under_another_name_are_refused(copy: Project)
     manifest = held_out / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"corruption": "contrast"', '"corruption": "spatter"'))
 
-    with pytest.raises(EvaluationError, match=r"has the images of contrast\|5, which small reports"):
+    with pytest.raises(EvaluationError, match=r"spatter/5 .*contrast\|5.*\bsmall\b.*spatter\|5"):
         search(copy.locations).run(machine=HERE, run_id="", tell=print)
 
 
