@@ -1,5 +1,6 @@
 """Kept predictions are a table in Python."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -38,26 +39,26 @@ def test_an_evaluation_of_ones_own_keeps_the_same_table(sweep: Project):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "found"),
     [
-        (("small", "tent", "fog|5"), "tent of small has no result of fog|5; it has evaluated cells such as gaussian_n"),
-        (("small", "tnt", "contrast|5"), "found no experiment 'tnt' of small"),
-        (("tiny", "tent", "contrast|5"), "found no benchmark 'tiny'"),
+        (("small", "tent", "fog|5"), r"\btent\b.*\bsmall\b.*fog\|5.*contrast\|5"),
+        (("small", "tnt", "contrast|5"), r"'tnt' .*\bsmall\b.*\bsource, norm, tent\b"),
+        (("tiny", "tent", "contrast|5"), r"'tiny' .*\bdigits_c, small\b"),
     ],
 )
-def test_what_was_not_evaluated_is_named(sweep: Project, asked: tuple[str, str, str], said: str):
+def test_what_was_not_evaluated_is_named(sweep: Project, asked: tuple[str, str, str], found: str):
     """With what there is."""
-    with pytest.raises(tta.PipelineError, match=said.replace("|", r"\|")):
+    with pytest.raises(tta.PipelineError, match=found):
         tta.predictions(*asked, data_root=sweep.locations.root)
-    with pytest.raises(tta.PipelineError, match=r"contrast\|5 with seed 7; it has evaluated seeds 0 of contrast\|5"):
+    with pytest.raises(tta.PipelineError, match=r"contrast\|5.* 7\b.* 0\b"):
         tta.predictions("small", "tent", "contrast|5", seed=7, data_root=sweep.locations.root)
 
 
 def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
     """The record says what their hash is."""
     locations = copied_results(sweep, tmp_path).locations
-    for path in (locations.predictions("small") / "tent").rglob("*.parquet"):
-        path.write_bytes(path.read_bytes()[:-1])
+    (path,) = (locations.predictions("small") / "tent/contrast-5").glob("*.parquet")
+    path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(tta.PipelineError, match="hashes to"):
+    with pytest.raises(tta.PipelineError, match=hashlib.sha256(path.read_bytes()).hexdigest()):
         tta.predictions("small", "tent", "contrast|5", data_root=locations.root)
