@@ -145,6 +145,6 @@ def test_one_key_twice_is_refused_wherever_it_stands(tmp_path: Path):
                 member.size = len(jpeg(number))
                 tar.addfile(member, io.BytesIO(jpeg(number)))
 
-    with pytest.raises(ManifestError, match="key n01/same appears 2 times; expected once"):
+    with pytest.raises(ManifestError, match=r" n01/same .* 2 "):
         adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
     assert not (tmp_path / "manifest.json").exists()
