@@ -1,5 +1,6 @@
 """A data root works whatever it is called, or is refused at once."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_webdataset_names_a_path_that_it_cannot_open(tmp_path: Path, write: Call
     write(tmp_path / "a#b")
     shard_set = publish_shard_set(tmp_path / "a#b", CLASS_MAP, QUIET).shard_set
 
-    with pytest.raises(LoaderError, match="so that webdataset takes it for a URL"):
+    with pytest.raises(LoaderError, match=rf"{re.escape(str(shard_set.folder))} .*#"):
         next(
             iter(
                 WebDatasetLoader(
@@ -71,14 +72,14 @@ def test_webdataset_names_a_path_that_it_cannot_open(tmp_path: Path, write: Call
 @pytest.mark.parametrize("name", ["a?b", "a\nb", "a\x1bb", "a\udcffb"])
 def test_a_data_root_that_cannot_work_is_refused_at_once(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     """DuckDB reads a question mark as the end of a name; logs have a line for each thing."""
-    with pytest.raises(DataRootError, match=r"the data root is '.*a.+b'; expected"):
+    with pytest.raises(DataRootError, match=re.escape(repr(str(tmp_path / name)))):
         Locations(root=tmp_path / name)
 
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / name))
     finished = CliRunner().invoke(main, ["doctor"])
 
     assert 1 == finished.exit_code
-    assert finished.stderr.startswith("DataRootError: the data root is ")
+    assert finished.stderr.startswith("DataRootError: ")
     assert 1 == len(finished.stderr.splitlines())
     assert not list(tmp_path.iterdir())
 
@@ -105,8 +106,9 @@ def test_a_store_has_shards_and_the_own_root_has_results(store: Locations):
     assert all(path.is_relative_to(store.root) for path in own)
     for path in own:
         store.require_own(path)
+    keeper = rf"{re.escape(str(store.store))} \(TTA_SHARDS_ROOT\) .*\b{store.store.owner()}\b"
     for path in of_the_store:
-        with pytest.raises(DataRootError, match=r"in the store .*/lab \(TTA_SHARDS_ROOT\) of user"):
+        with pytest.raises(DataRootError, match=rf"{re.escape(str(path))} .* {keeper}"):
             store.require_own(path)
 
 
@@ -114,19 +116,19 @@ def test_shards_in_both_places_are_refused(store: Locations):
     """Which of them an evaluation would read could not be seen in its result."""
     (store.root / "small" / "shards").mkdir(parents=True)
 
-    with pytest.raises(DataRootError, match="expected them in one of the two"):
+    with pytest.raises(DataRootError, match=r"\bsmall\b.*/own/small/shards\b.*/lab .*\bTTA_SHARDS_ROOT\b"):
         store.shards("small", CELL)
 
 
 def test_a_store_that_is_not_there_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without it every benchmark would be made anew; and a store in the own root would be written to."""
     monkeypatch.setenv("TTA_SHARDS_ROOT", str(tmp_path / "lab"))
-    with pytest.raises(DataRootError, match="which is not a folder that can be read"):
+    with pytest.raises(DataRootError, match=r"TTA_SHARDS_ROOT .*/lab\b"):
         Locations.from_environment()
 
     (tmp_path / "lab").mkdir()
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path))
-    with pytest.raises(DataRootError, match="which is in your own data root"):
+    with pytest.raises(DataRootError, match=r"TTA_SHARDS_ROOT .*/lab\b.*\bTTA_DATA_ROOT\b"):
         Locations.from_environment()
 
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "lab"))

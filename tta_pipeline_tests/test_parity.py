@@ -183,7 +183,7 @@ def test_rows_are_chosen_by_method_or_title():
         each.title for each in choose(["rotta, draws: batch"])
     ]
     assert COMPARISONS == tuple(choose([]))
-    with pytest.raises(ValueError, match="found 'sra'; expected a method or title"):
+    with pytest.raises(ValueError, match=r"'sra'.*docs/parity\.md"):
         choose(["sra"])
 
 
@@ -196,7 +196,7 @@ def test_a_clone_is_known_by_its_name_or_is_that_of_the_first_row(tmp_path: Path
     assert {"BlueWhaleLab/COME": tmp_path / "COME"} == find_clones(chosen, authors=None, clone=tmp_path / "COME")
     assert {"mr-eggplant/SAR": tmp_path / "mine"} == find_clones(chosen, authors=None, clone=tmp_path / "mine")
     assert {"BlueWhaleLab/COME": tmp_path / "COME"} == find_clones(chosen, authors=tmp_path, clone=None)
-    with pytest.raises(ValueError, match="absent, which is no folder"):
+    with pytest.raises(ValueError, match=r"--clone .*/absent\b.*mr-eggplant/SAR"):
         find_clones(chosen, authors=None, clone=tmp_path / "absent")
 
 

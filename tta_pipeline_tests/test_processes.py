@@ -37,7 +37,7 @@ def test_a_question_is_no_work():
 def test_an_error_is_raised_where_the_work_was_asked_for():
     """And the process does further work."""
     with Workers(1) as workers:
-        with pytest.raises(SourceError, match="fog is no image"):
+        with pytest.raises(SourceError, match="fog"):
             list(workers.map(refuse, [Path("fog")]))
         assert 9 == workers.submit(work, 3).result()[0]
 
@@ -47,7 +47,7 @@ def test_a_process_that_is_killed_is_an_error():
     with Workers(1) as workers:
         _, pid = workers.submit(work, 1).result()
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(WorkerError, match=f"process {pid} ended with status -9"):
+        with pytest.raises(WorkerError, match=rf"\b{pid}\b.* -9\b"):
             workers.submit(work, 2).result()
 
 

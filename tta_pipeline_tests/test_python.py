@@ -70,7 +70,7 @@ def test_every_name_is_documented_and_typed():
             assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters), name
             assert "Raises:" in found.__doc__, name
     assert (ROOT / "tta_pipeline/py.typed").exists()
-    with pytest.raises(AttributeError, match="no attribute 'shards_of'; expected one of Evaluation"):
+    with pytest.raises(AttributeError, match=r"'shards_of'.*\bEvaluation\b"):
         tta.shards_of  # noqa: B018
 
 
@@ -229,12 +229,21 @@ def test_a_rank_shuffles_as_all_samples_are_shuffled(fog: Path, tmp_path: Path):
     assert 4 == len(share.batches(batch_size=16))
 
 
-@pytest.mark.parametrize(("rank", "num_ranks"), [(-1, 2), (2, 2), (1, 1), (0, 0), (0, 121)])
-def test_a_rank_that_is_none_is_refused(fog: Path, tmp_path: Path, rank: int, num_ranks: int):
+@pytest.mark.parametrize(
+    ("rank", "num_ranks", "found"),
+    [
+        (-1, 2, r" -1 .* 2\b"),
+        (2, 2, r" 2 .* 2\b"),
+        (1, 1, r" 1 .* 1\b"),
+        (0, 0, r" 0 .* 0\b"),
+        (0, 121, r" 121 .* 120 .*/shards/fog/5\b"),
+    ],
+)
+def test_a_rank_that_is_none_is_refused(fog: Path, tmp_path: Path, rank: int, num_ranks: int, found: str):
     """So is a number of ranks that leaves one without a sample."""
     tta.shard(fog, tmp_path / "shards/fog/5", num_shards=1)
 
-    with pytest.raises(StreamError, match=str(num_ranks)):
+    with pytest.raises(StreamError, match=found):
         tta.open_shards(tmp_path / "shards/fog/5", rank=rank, num_ranks=num_ranks)
 
 
@@ -278,9 +287,9 @@ def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):
     data[int(cell.shard_set.index.offsets[3]) + 20] ^= 1
     shard.write_bytes(data)
 
-    with pytest.raises(tta.PipelineError, match=rf"sample {cell.shard_set.index.keys[3]} at byte .*found other bytes"):
+    with pytest.raises(tta.PipelineError, match=rf"{shard.name}.*\b{cell.shard_set.index.keys[3]} .* byte \d+"):
         tta.open_shards(tmp_path / "shards/fog/5")[3]
-    with pytest.raises(tta.PipelineError, match="does not hash to"):
+    with pytest.raises(tta.PipelineError, match=cell.shard_set.manifest.shards[0].sha256):
         cell.batches()
 
 
@@ -327,7 +336,7 @@ def test_a_method_that_was_edited_since_it_was_imported_is_refused(
 
     assert 64 == len(tta.evaluate(mine, cell, limit=8).code_sha256)
     (tmp_path / "method_of_mine.py").write_text(NEW_METHOD + "    is_better = True\n")
-    with pytest.raises(tta.PipelineError, match=r"method mine: .*method_of_mine\.py was changed after this process"):
+    with pytest.raises(tta.PipelineError, match=r"\bmine\b.*/method_of_mine\.py\b"):
         tta.evaluate(mine, cell, limit=8)
     assert tta.evaluate(written, cell, limit=8).code_sha256 is None
 
@@ -359,16 +368,16 @@ def test_a_model_normalises_as_it_is_told(tmp_path: Path):
     for weights in (tmp_path / "mine.pth", network.network.state_dict()):
         again = tta.load_model("timm:resnet18", num_classes=7, weights=weights, **own)
         torch.testing.assert_close(network(images), again(images))
-    with pytest.raises(tta.PipelineError, match="mean or std is missing"):
+    with pytest.raises(tta.PipelineError, match=r"\bmean\b.*\bstd\b"):
         tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth")
-    with pytest.raises(tta.PipelineError, match="do not fit"):
+    with pytest.raises(tta.PipelineError, match=r"(?s)\bresnet34\b.* 7 .*\blayer1\.2\.conv1\.weight\b"):
         tta.load_model("timm:resnet34", num_classes=7, weights=network.network.state_dict(), **own)
     with pytest.raises(tta.PipelineError, match=r"mean.*found 7"):
         tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth", mean=(7, 0, 0), std=own["std"])
     for name in ("resnet18", "timm:"):
-        with pytest.raises(tta.PipelineError, match="expected timm:"):
+        with pytest.raises(tta.PipelineError, match=f"'{name}'.* timm:"):
             tta.load_model(name)
-    with pytest.raises(tta.PipelineError, match="found no module keras"):
+    with pytest.raises(tta.PipelineError, match=r"\bkeras\b.*'keras:resnet18'"):
         tta.load_model("keras:resnet18")
 
 
@@ -382,7 +391,7 @@ def test_a_source_model_has_its_own_weights_and_normalisation(sweep: Project, gi
     """What is given besides would have no effect, so it is refused by name."""
     path = sweep.locations.root / "small/source_models/cnn.safetensors"
 
-    with pytest.raises(tta.PipelineError, match=f"{next(iter(given))} is .*; expected none with the source model"):
+    with pytest.raises(tta.PipelineError, match=rf"^{next(iter(given))} .*{re.escape(str(path))}"):
         tta.load_model(str(path), **given)
 
 
@@ -495,7 +504,5 @@ def test_an_archive_is_not_called_missing(tmp_path: Path):
     """It is there: the error says that it is a file, and which command reads archives."""
     (tmp_path / "x.tar").write_bytes(b"tar")
 
-    with pytest.raises(
-        tta.PipelineError, match=r"x\.tar is a file; expected a folder .*`tta-pipeline shards make .*x\.tar"
-    ):
+    with pytest.raises(tta.PipelineError, match=r"x\.tar .*`tta-pipeline shards make .*x\.tar "):
         tta.shard(tmp_path / "x.tar", tmp_path / "out", num_shards=1)

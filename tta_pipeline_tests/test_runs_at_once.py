@@ -1,6 +1,7 @@
 """How many runs there are at once, what the doctor says of it, and whether a run that died is noticed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_what_is_no_number_of_runs_is_an_error(home: Path, monkeypatch: pytest.M
     """It names the variable and what it is."""
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
-    with pytest.raises(SettingsError, match=f"TTA_CONCURRENT_RUNS is '{said}'; expected a whole number"):
+    with pytest.raises(SettingsError, match=rf"TTA_CONCURRENT_RUNS .*{re.escape(repr(said))}"):
         queue_limit(home)
 
 

@@ -1,5 +1,6 @@
 """What the hash of source code covers, and what it passes over."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_what_is_no_python_is_named(folder: Path, text: str):
     """A file that cannot be parsed is named."""
     (folder / "my_losses.py").write_text(text)
 
-    with pytest.raises(ValueError, match=r"my_losses\.py cannot be parsed"):
+    with pytest.raises(ValueError, match=re.escape(str(folder / "my_losses.py"))):
         source_sha256("my_method:step")
 
 

@@ -52,7 +52,7 @@ def test_what_is_no_file_is_named(tmp_path: Path):
     (tmp_path / "link.yaml").symlink_to("nowhere")
 
     for name in ("folder", "link"):
-        with pytest.raises(BenchmarkFileError, match=f"{name}.yaml"):
+        with pytest.raises(BenchmarkFileError, match=rf"{name}\.yaml"):
             load_benchmark(tmp_path / f"{name}.yaml")
 
 
