@@ -14,6 +14,7 @@
      ├── LoaderError                a loader cannot be measured
      ├── AdaptationError            a method cannot be built, or does not fit this model
      ├── EvaluationError            an evaluation cannot start or did not see every sample
+     │    └── ClassCountError       a model has other outputs than the benchmark has classes
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
      ├── QuestionError              a question to the database is not a query, or has no answer
@@ -80,6 +81,10 @@ class AdaptationError(PipelineError):
 
 class EvaluationError(PipelineError):
     """An evaluation cannot start or did not see every sample."""
+
+
+class ClassCountError(EvaluationError):
+    """A model has another number of outputs than the benchmark has classes."""
 
 
 class RecordError(PipelineError):

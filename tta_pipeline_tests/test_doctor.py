@@ -246,7 +246,7 @@ def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Location
     finally:
         os.close(descriptor)
 
-    assert "note: 1 folders of killed runs" in text
+    assert "note: 1 folder of killed runs" in text
     assert str(abandoned) in text
     assert str(living) not in text
 
@@ -263,8 +263,8 @@ def test_files_of_killed_runs_are_named(locations: Locations):
 
     text = " ".join(f"{each.found}" for each in doctored.check_left_overs(locations))
 
-    assert "1 files of killed runs" in text
-    assert "1 folders of killed runs" in text
+    assert "1 file of killed runs" in text
+    assert "1 folder of killed runs" in text
     assert str(copy) in text
     assert str(record) in text
 
@@ -286,19 +286,19 @@ def test_records_that_are_not_in_the_database_are_told(locations: Locations):
     """Before publication, after it, after another record, and after the record was taken away."""
     path = shard_set_record(locations)
     assert (
-        "1 of 1 records are not in metrics.duckdb, which does not exist"
+        "not in metrics.duckdb: 1 of 1 record; it does not exist"
         in told(doctored.check_result_records(locations))["results"]
     )
 
     publish_metrics(locations)
-    assert "ok: 1 records" in told(doctored.check_result_records(locations))["results"]
+    assert "ok: 1 record" in told(doctored.check_result_records(locations))["results"]
 
     second = shard_set_record(locations)
-    assert "1 of 2 records are not in metrics.duckdb ->" in told(doctored.check_result_records(locations))["results"]
+    assert "not in metrics.duckdb: 1 of 2 records ->" in told(doctored.check_result_records(locations))["results"]
 
     second.unlink()
     path.unlink()
-    assert "1 records are gone" in told(doctored.check_result_records(locations))["results"]
+    assert "1 record disappeared" in told(doctored.check_result_records(locations))["results"]
 
 
 def test_a_damaged_record_is_a_fault(locations: Locations):
@@ -488,7 +488,7 @@ def test_a_benchmark_with_a_faulty_experiment_is_not_ok(locations: Locations):
     found = list(benchmark_files.check_named_benchmark(locations, "mine"))
 
     assert [("note", "mine"), ("fault", "mine/other")] == [(each.mark, each.subject) for each in found]
-    assert "1 experiments; a fault leaves others out" in found[0].found
+    assert "1 experiment; a fault leaves others out" in found[0].found
 
 
 def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ from tta_pipeline.cli.common import (
 )
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.data.sources.shard_layouts import LAYOUTS
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -93,7 +94,10 @@ def adopt(
         every = adopt_everything(Path(location), classes, reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
-        counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
+        counts = (
+            f"{count_of(manifest.num_samples, 'sample')} of {count_of(len(manifest.classes), 'class')} in "
+            f"{count_of(len(manifest.shards), 'shard')}"
+        )
         missing = find_missing_classes(published.shard_set)
         empty = f" (no sample of {len(missing):,} of them: {abbreviate_list(missing)})" if missing else ""
         left_out = f"; left out {describe_extensions(published.left_out)}" if published.left_out else ""

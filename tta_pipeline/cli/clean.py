@@ -11,6 +11,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, print_table, say
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.cleanup import Unreferenced
@@ -85,7 +86,7 @@ def clean(
         return
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
-    if yes or click.confirm(f"Remove these {len(found):,} files?"):
+    if yes or click.confirm(f"Remove {count_of(len(found), 'file')}?"):
         remove_unreferenced(found, locations)
         for line in publish_metrics(locations).notes:
             say(line)
@@ -102,4 +103,5 @@ def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -
     rows = tuple((*group, len(sizes), round(sum(sizes) / 1e6, 3)) for group, sizes in sorted(groups.items()))
     if rows:
         print_table(Table(columns=("kind", "folder", "num_files", "megabytes"), rows=rows))
-    click.echo(f"{len(found):,} files to which nothing refers, {sum(each.size_bytes for each in found) / 1e6:,.1f} MB")
+    megabytes = sum(each.size_bytes for each in found) / 1e6
+    click.echo(f"{count_of(len(found), 'file')} to which nothing refers, {megabytes:,.1f} MB")

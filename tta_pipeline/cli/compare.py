@@ -11,6 +11,7 @@ from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,8 +116,8 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     if len(found) != 1:
         some = f": {first_few(found, 5)}" if found else ""
         raise click.UsageError(
-            f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them with "
-            'tta-pipeline metrics --sql "FROM runs"'
+            f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one: list them "
+            'with tta-pipeline metrics --sql "FROM runs"'
         )
     return str(found[0])
 
@@ -144,8 +145,8 @@ def _pair_cells(
     both = [each for each in asked if set(names) <= set(each.experiments)]
     if needs_one and not benchmark and (left_out or len(both) > 1):
         raise click.UsageError(
-            f"found --fail-if-worse without --benchmark, {len(both)} benchmarks with both experiments, and "
-            f"{len(left_out)} faulty files or experiments; expected one benchmark: name it"
+            f"found --fail-if-worse without --benchmark, {count_of(len(both), 'benchmark')} with both experiments, and "
+            f"{count_of(len(left_out), 'fault')} in their files; expected one benchmark: name it"
         )
     found = [
         CommonCells.find(
@@ -160,8 +161,8 @@ def _pair_cells(
         say_seeds(each.a, each.b)
     if not evaluated:
         raise click.UsageError(
-            f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
-            "with results of both; expected one: evaluate both on the same cells"
+            f"found {count_of(len(both), 'benchmark')} with experiments {names[0]} and {names[1]}, and in none a "
+            "stream and seed with results of both; expected one: evaluate both on the same cells"
         )
     if corruption and not any(corruption in each.corruptions for each in evaluated):
         names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))

@@ -8,6 +8,7 @@ from tta_pipeline.cli.common import plain_errors, say, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations, results_url
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -47,7 +48,10 @@ def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
         "set_aside": list(fetched.set_aside),
     }
     reporter.report_finished(
-        f"{url}: {fetched.num_fetched:,} records fetched, {fetched.num_known:,} known", facts, number=1, total=1
+        f"{url}: {count_of(fetched.num_fetched, 'record')} fetched, {fetched.num_known:,} known",
+        facts,
+        number=1,
+        total=1,
     )
     for line in fetched.set_aside:
         say(f"set aside: {line}")

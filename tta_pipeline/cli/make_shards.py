@@ -13,6 +13,7 @@ import click
 from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
@@ -153,13 +154,11 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
     )
     for number, total, published in shard_everything(order, reporter):
         manifest = published.shard_set.manifest
-        size = (
-            f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
-        )
+        size = f"{count_of(manifest.num_samples, 'sample')} in {count_of(len(manifest.shards), 'shard')}"
         left_out = f"; left out: {manifest.source.left_out}" if manifest.source.left_out else ""
-        line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}{left_out}"
+        line = f"{manifest.cell.key}: {size}, {manifest.shard_bytes / 1e6:,.1f} MB, manifest {manifest.sha256[:12]}"
         facts = {**shard_set_facts(published.shard_set), "left_out": manifest.source.left_out}
-        reporter.report_finished(line, facts, number=number, total=total)
+        reporter.report_finished(line + left_out, facts, number=number, total=total)
 
 
 def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":

@@ -12,6 +12,7 @@ from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.report.answers import Answer
@@ -195,9 +196,10 @@ def _write_leaderboard(table: "Table", locations: Locations, output: Output, bef
     loaded = load_all_benchmarks(locations)
     named = set(table.column("benchmark"))
     say_left_out(
-        f"intervals, since the benchmark file has a fault: {fault.sentence}"
+        f"intervals{f' of {fault.experiment}' if fault.experiment else ''}, since the benchmark file has a fault: "
+        f"{fault.sentence}"
         for fault in loaded.faults
-        if fault.path.stem in named
+        if fault.path.stem in named and fault.experiment in (None, *table.column("experiment"))
     )
     is_latex = output.form.name == "latex"
     judged, leading = add_intervals_to_all(
@@ -209,7 +211,7 @@ def _write_leaderboard(table: "Table", locations: Locations, output: Output, bef
     # A paper says in its caption what all rows have in common.
     numbers = set(judged.column("num_cells"))
     columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
-    over = f" Means over {numbers.pop()} cells." if len(numbers) == 1 else ""
+    over = f" Means over {count_of(numbers.pop(), 'cell')}." if len(numbers) == 1 else ""
     seeds = f" {OTHER_SEEDS}" if len(set(judged.column("num_runs"))) > 1 else ""
     shown = choose_columns(judged, output.form, columns)
     output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds]))

@@ -7,6 +7,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, say, say_left_out, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -81,11 +82,13 @@ def publish_results(
         found, target, benchmark_file=file, citation=citation, is_robustbench=is_robustbench
     )  # fmt: skip
     reporter.report_finished(
-        f"{target}: {len(found)} experiments", {**folder_facts(described, found, target), "left_out": left_out},
+        f"{target}: {count_of(len(found), 'experiment')}",
+        {**folder_facts(described, found, target), "left_out": left_out},
         number=1, total=1, what="folders",
     )  # fmt: skip
     for each in found:
         if not each.result.is_complete:
-            say(f"{each.result.experiment} is not complete: {len(each.result.missing)} partitions have no result")
+            missing = count_of(len(each.result.missing), "partition")
+            say(f"{each.result.experiment} is not complete: no result of {missing}")
     say_left_out(left_out)
     return 1 if left_out else 0

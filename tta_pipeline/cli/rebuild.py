@@ -8,6 +8,7 @@ from tta_pipeline.cli.common import plain_errors, say, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -33,7 +34,9 @@ def rebuild(*, reporter: "ConsoleReporter") -> int:
         "num_records": publication.num_added,
         "set_aside": list(publication.set_aside),
     }
-    reporter.report_finished(f"{locations.metrics}: {publication.num_added:,} records", facts, number=1, total=1)
+    reporter.report_finished(
+        f"{locations.metrics}: {count_of(publication.num_added, 'record')}", facts, number=1, total=1
+    )
     for line in publication.set_aside:
         say(f"set aside: {line}")
     return 1 if publication.set_aside else 0

@@ -14,6 +14,7 @@ from tta_pipeline.util.interrupts import is_interrupted
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.partitions import Cell, PartitionKey
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def _run_one(
 ) -> bool:
     """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
+    from tta_pipeline.evaluation.device.devices import find_devices
     from tta_pipeline.extras.cluster.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.models.own_transforms import find_other_transforms
@@ -130,6 +132,7 @@ def _run_one(
 
     locations = Locations.from_environment()
     benchmark = loaded.benchmark(benchmark_name)
+    find_devices(compute["device"])  # rather than fail at each cell
     chosen = loaded.choose_experiments(benchmark_name, experiments)
     keys = {name: partition_keys(benchmark, name) for name in chosen}
     selection.require_known(benchmark, {key for each in keys.values() for key in each})
@@ -158,8 +161,8 @@ def _run_one(
     if not dry_run:
         _materialize(benchmark, locations, pieces, compute=compute)
         click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: {_say_next(benchmark, chosen)}")
-    if left_out:
-        say_left_out(left_out)  # once more, since a long log may lie between
+        if pieces:
+            say_left_out(left_out)  # once more, since a long log lies between
     return not left_out
 
 
@@ -220,6 +223,6 @@ def _materialize(
                 break
     if num_failed:
         exit_with_error(
-            f"{num_failed} runs failed: correct what the lines with ERROR name, and type the same command again, which "
-            "does only what is left"
+            f"{count_of(num_failed, 'run')} failed: correct what the lines with ERROR name, and type the same command "
+            "again, which does only what is left"
         )

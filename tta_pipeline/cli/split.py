@@ -7,6 +7,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -31,5 +32,5 @@ def split(folder: Path, output: Path, *, reporter: "ConsoleReporter", num_parts:
     from tta_pipeline.shards.splitting import split_shard_set
 
     for number, total, published in split_shard_set(folder, output, num_parts, reporter):
-        line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
+        line = f"{published.shard_set.folder}: {count_of(published.shard_set.manifest.num_samples, 'sample')}"
         reporter.report_finished(line, shard_set_facts(published.shard_set), number=number, total=total)

@@ -19,6 +19,7 @@ from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -238,7 +239,8 @@ class _Submitter:
         self.engine.start(submission, num_devices=self.max_running)
         name = self.benchmark.name
         say(
-            f"submitted {len(pieces):,} pieces as submission {submission.number} of {name}, in {submission.folder}\n"
+            f"submitted {count_of(len(pieces), 'piece')} as submission {submission.number} of {name}, in "
+            f"{submission.folder}\n"
             f"its progress:  tta-pipeline submit {name} --status\n"
             f"to watch it:   tta-pipeline submit {name} --status --watch\n"
             f"to stop it:    tta-pipeline submit {name} --cancel"
@@ -333,7 +335,7 @@ class _Submitter:
                 tell=say,
             )
         if num_new:
-            say(f"added {num_new:,} partitions to Dagster's history")
+            say(f"added {count_of(num_new, 'partition')} to Dagster's history")
 
 
 def _mark_if_over(overview: "Overview") -> None:

@@ -7,6 +7,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.util.console import ConsoleReporter
@@ -38,8 +39,9 @@ def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
         num_problems += len(verdict.problems)
         for problem in verdict.problems:
             click.echo(problem, err=True)
-        state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
-        size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
+        state = count_of(len(verdict.problems), "problem") if verdict.problems else "intact"
+        counts = f"{count_of(verdict.num_samples, 'sample')}, {count_of(verdict.num_shards, 'shard')}"
+        size = f"{counts}, {verdict.shard_bytes / 1e6:,.1f} MB"
         facts = {**asdict(verdict), "folder": str(verdict.folder)}
         reporter.report_finished(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
     return 1 if num_problems else 0

@@ -8,6 +8,7 @@ from tta_pipeline.defs.reporting import PartitionReport
 from tta_pipeline.defs.resources import MetricsStore
 from tta_pipeline.defs.scope import Scope
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.shards.set_contents import PublishedShardSet
@@ -55,7 +56,7 @@ def record_shard_set(
         )
     did = "read back and indexed" if published.was_built else "unchanged"
     return PartitionReport(
-        summary=f"{row.num_samples:,} samples {did}, {row.inode_reduction:,.0f} x fewer inodes",
+        summary=f"{count_of(row.num_samples, 'sample')} {did}, {row.inode_reduction:,.0f} x fewer inodes",
         metadata={
             **{name: getattr(row, name) for name in _SHOWN},
             "dagster/partition_row_count" if scope.partitions else "dagster/row_count": row.num_samples,

@@ -12,6 +12,7 @@ from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope, SetScope
 from tta_pipeline.util.partitions import CLEAN, TRAIN
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.training.source_training import SourceTraining
@@ -124,7 +125,8 @@ def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionR
     run: Mapping[str, Any] = facts.run
     curves = as_png(learning_curves_of_run(TrainingRun.from_facts(facts.run)))
     return PartitionReport(
-        summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
+        summary=f"trained on {count_of(facts.num_samples, 'image')} in {count_of(run['num_epochs_done'], 'epoch')}"
+        f"{learnt}{against}",
         metadata={
             **{name: run[name] for name in _SHOWN if run[name] is not None},
             "learning_curves": picture("error and loss of each epoch", curves),

@@ -11,6 +11,7 @@ from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope, Scope, SetScope
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.plurals import count_of
 
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
@@ -42,7 +43,7 @@ def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> Partition
     locations.require_own(root / cell.path)
     generated = generate_cell(root, cell, settings)
     return PartitionReport(
-        summary=f"{generated.num_images:,} images in {root / cell.path}",
+        summary=f"{count_of(generated.num_images, 'image')} in {root / cell.path}",
         metadata={
             "num_images": generated.num_images,
             "folder": dg.MetadataValue.path(root / cell.path),

@@ -23,6 +23,7 @@ from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import STAGES
 from tta_pipeline.extras.cluster.submission import Submission, find_open_folders
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 _INTERVAL_S = 5
 _MAX_LAUNCHES = 50
@@ -51,7 +52,7 @@ def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefiniti
             for number in _pieces_to_launch(context.instance, submission)
         ]
         if not requests:
-            return dg.SkipReason(f"found no piece to launch in {len(found)} submissions")
+            return dg.SkipReason(f"found no piece to launch in {count_of(len(found), 'submission')}")
         return dg.SensorResult(run_requests=requests)
 
     return sensor

@@ -11,6 +11,7 @@ from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import Scope
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
     was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
     return PartitionReport(
-        summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
+        summary=f"{count_of(len(sizes), 'shard')} of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
         metadata={
             "num_shards": len(sizes),
             "shard_bytes": sum(sizes),
@@ -106,7 +107,8 @@ def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport
     found = source.at(cell)
     was_located = write_remote_cell(found, folder)
     return PartitionReport(
-        summary=f"{len(found.shards)} shards at {found.shards[0].url} ..., {'located' if was_located else 'unchanged'}",
+        summary=f"{count_of(len(found.shards), 'shard')} at {found.shards[0].url} ..., "
+        f"{'located' if was_located else 'unchanged'}",
         metadata={
             "num_shards": len(found.shards),
             "shard_bytes": sum(shard.size_bytes for shard in found.shards),
@@ -147,7 +149,7 @@ def _write(
     images_per_s = record.num_samples / record.wall_s
     did = f"written at {images_per_s:,.0f} images/s" if converted.was_written else "unchanged"
     return PartitionReport(
-        summary=f"{record.num_samples:,} images in {len(record.shards)} shards, {did}",
+        summary=f"{count_of(record.num_samples, 'image')} in {count_of(len(record.shards), 'shard')}, {did}",
         metadata={
             "num_images": record.num_samples,
             "num_shards": len(record.shards),

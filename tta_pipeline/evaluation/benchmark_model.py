@@ -3,6 +3,7 @@
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.errors import ClassCountError
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.trained_models import require_same_training
@@ -10,6 +11,7 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
+from tta_pipeline.util.short_lists import first_few
 
 
 def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) -> LoadedModel:
@@ -27,11 +29,20 @@ def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) 
         manifest = read_manifest(train, expected_for_benchmark(benchmark, locations, TRAIN))
         require_same_training(source_model, manifest, spec, image_size=benchmark.image_size)
     class_map = load_class_map(benchmark, locations)
-    return load_source_model(
-        name,
-        spec,
-        source_model=source_model,
-        classes=class_map.classes,
-        image_size=benchmark.image_size,
-        text_features=locations.text_features,
-    )
+    try:
+        return load_source_model(
+            name,
+            spec,
+            source_model=source_model,
+            classes=class_map.classes,
+            image_size=benchmark.image_size,
+            text_features=locations.text_features,
+        )
+    except ClassCountError as error:
+        if benchmark.names_classes:
+            raise
+        pinned_at, shards = locations.class_map(benchmark.name), locations.shards(benchmark.name, TRAIN).parents[1]
+        raise ClassCountError(
+            f"{error}. The {len(class_map.classes)} classes are the class folders of the images, "
+            f"{first_few(class_map.classes, 12)}: if one of them is no class, remove it, {pinned_at} and {shards}"
+        ) from error

@@ -18,6 +18,7 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.plurals import count_of
 
 LEVEL = 0.01
 """Significance level: the largest probability of calling another normalisation better if all are equally good."""
@@ -104,7 +105,7 @@ class Fits:
     def verdict(self) -> str:
         """Which normalisation fits best, in a sentence."""
         best = f"{self.best.error:.1%} with {self.best.normalisation}"
-        error = f"error {self.declared.error:.1%} on {self.declared.num_samples:,} clean images"
+        error = f"error {self.declared.error:.1%} on {count_of(self.declared.num_samples, 'clean image')}"
         if self.best is self.declared:
             return f"{error}; its mean and std fit best"
         if self.better is None:

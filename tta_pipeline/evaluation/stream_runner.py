@@ -19,6 +19,7 @@ from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
 from tta_pipeline.results.records import utc_now
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Progress
 
 
@@ -85,7 +86,8 @@ class StreamRunner:
             state, done = within
             self._evaluator.load_state_dict(state)
             num_samples = sum(len(part.collected.samples.indices) for part in done)
-            self._tell(f"stream {plan.key.key} continues at {where.format(num_finished)}, after {num_samples:,} images")
+            after = f"after {count_of(num_samples, 'image')}"
+            self._tell(f"stream {plan.key.key} continues at {where.format(num_finished)}, {after}")
             return num_finished, done
         found = states.read_newest(fingerprints[:num_finished], self._tell)
         if found is None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.util.plurals import count_of
 
 PLACEHOLDER_CLASSES = 7919
 """A number of classes that no network has: weights whose shape contains it belong to the outputs."""
@@ -35,16 +36,16 @@ def require_fitting(
 
     Raises:
         EvaluationError: weights are missing, unexpected or of another shape. The message has their number, and the
-            first name of each kind.
+            first name of each kind. It is a `ClassCountError` if only the number of outputs differs.
     """
     network = make_without_storage(architecture, num_classes=num_classes or PLACEHOLDER_CLASSES)
     renamed = _strip_wrappers(state, network.state_dict())
     misfits = _describe_misfits(network, renamed)
     if misfits:
-        classes = f" with {num_classes} classes" if num_classes else ""
-        raise EvaluationError(
-            "\n  ".join([f"{what} fit {architecture.display_name}{classes}; expected its state dict{advice}", *misfits])
-        )
+        classes = f" with {count_of(num_classes, 'class')}" if num_classes else ""
+        lines = [f"{what} fit {architecture.display_name}{classes}; expected its state dict{advice}", *misfits]
+        is_only_head = len(misfits) == 1 and {*_misshapen(network, renamed)} == head_shapes(architecture).keys()
+        raise (ClassCountError if is_only_head else EvaluationError)("\n  ".join(lines))
     return renamed
 
 
@@ -61,12 +62,7 @@ def _strip_wrappers(state: Mapping[str, torch.Tensor], expected: Mapping[str, to
 
 def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
     """Return up to three lines, on missing, unexpected and misshapen weights, each with number and first name."""
-    expected = network.state_dict()
-    others = [
-        name
-        for name, weights in expected.items()
-        if name in found and PLACEHOLDER_CLASSES not in weights.shape and not _has_same_shape(found[name], weights)
-    ]
+    expected, others = network.state_dict(), _misshapen(network, found)
     # torch knows which names older files may lack.
     absent = {name: expected[name] for name in (set(found) & set(expected))}
     keys = network.load_state_dict({**found, **absent}, strict=False, assign=True)
@@ -79,6 +75,15 @@ def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> 
         shapes = f"{tuple(found[others[0]].shape)} in place of {tuple(expected[others[0]].shape)}"
         lines.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
     return lines
+
+
+def _misshapen(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names of the weights that have another shape than in *network*."""
+    return [
+        name
+        for name, weights in network.state_dict().items()
+        if name in found and PLACEHOLDER_CLASSES not in weights.shape and not _has_same_shape(found[name], weights)
+    ]
 
 
 def make_without_storage(architecture: Architecture, *, num_classes: int) -> nn.Module:

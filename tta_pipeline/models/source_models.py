@@ -15,7 +15,7 @@ from tta_pipeline.benchmarks.model_specs import (
 )
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import ClassCountError
 from tta_pipeline.models.checkpoint_models import load_checkpoint_model
 from tta_pipeline.models.clip_models import load_clip_model
 from tta_pipeline.models.hub_models import fetch_hub_classes, load_hub_model
@@ -62,7 +62,7 @@ def load_source_model(
         model = load_pretrained_model(name, spec, num_classes=len(of_own), image_size=image_size)
         model = _select_classes(model, spec, classes)
     if model.num_classes != len(classes):
-        raise EvaluationError(
+        raise ClassCountError(
             f"model {name} predicts {model.num_classes} classes; expected the class map's {len(classes)}: "
             "use a model for these classes, or name the model's classes in its field `classes`"
         )

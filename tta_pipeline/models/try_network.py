@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import ClassCountError, EvaluationError
 
 
 def try_network(network: nn.Module, *, image_size: int) -> object:
@@ -47,7 +47,8 @@ def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, ca
     if isinstance(logits, torch.Tensor) and logits.shape == (2, num_classes) and logits.is_floating_point():
         return
     found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
-    raise EvaluationError(
+    is_count = isinstance(logits, torch.Tensor) and logits.ndim == 2 and logits.is_floating_point()
+    raise (ClassCountError if is_count else EvaluationError)(
         f"{called} returned {found} for two images of {image_size}x{image_size}; expected logits (2, {num_classes}), "
         f"one for each of {num_classes} classes: correct its arguments, or name the model's classes in `classes`"
     )

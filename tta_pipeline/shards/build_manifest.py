@@ -28,6 +28,7 @@ from tta_pipeline.shards.set_facts import (
 )
 from tta_pipeline.util.files import locked_folder
 from tta_pipeline.util.identifiers import natural_order
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 
@@ -123,7 +124,7 @@ def _differences(record: WriterRecord, contents: SetContents) -> Iterator[str]:
 
 def _count_differences(record: WriterRecord, contents: SetContents) -> Iterator[str]:
     if len(contents.samples) != record.source.num_taken:
-        yield f"found {len(contents.samples)} samples; expected the source's {record.source.num_taken}"
+        yield f"found {count_of(len(contents.samples), 'sample')}; expected the source's {record.source.num_taken}"
     if keys_sha256(contents.keys) != record.order.sha256:
         yield f"found keys in an order that hashes to {keys_sha256(contents.keys)}; expected {record.order.sha256}"
     payloads = hashlib.sha256(b"".join(sample.sha256 for sample in contents.samples)).hexdigest()

@@ -13,6 +13,7 @@ from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import Target, equal_bounds, write_shards
 from tta_pipeline.shards.stored_images import stored_images
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter, Step
 
 
@@ -32,7 +33,7 @@ def split_shard_set(
     images = stored_images(shard_set)
     if num_instances > len(images):
         raise SourceError(
-            f"found {len(images)} samples in {folder}; expected at least {num_instances}, one per instance"
+            f"found {count_of(len(images), 'sample')} in {folder}; expected at least {num_instances}, one per instance"
         )
     for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
         part = images[start:end]

@@ -10,6 +10,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
+from tta_pipeline.util.plurals import count_of
 
 _OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE})
 
@@ -26,8 +27,8 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
             parts = {part for part in stated.num_samples for path in shards if path.name.startswith(part)}
             if len(folders) == len(parts) == 1 and (expected := stated.num_samples[parts.pop()]) != num_samples:
                 raise ManifestError(
-                    f"{folder}: found {num_samples:,} samples; expected {expected:,} as {file} says: fetch the "
-                    "missing shards"
+                    f"{folder}: found {count_of(num_samples, 'sample')}; expected {expected:,} as {file} says: "
+                    "fetch the missing shards"
                 )
             _require_every_shard(folder, file, stated)
             _require_checksum(folder, file, stated)
@@ -36,7 +37,7 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
 def _require_every_shard(folder: Path, file: str, stated: StatedTotals) -> None:
     if stated.num_shards is not None and (found := len(find_shard_files(folder))) != stated.num_shards:
         raise ManifestError(
-            f"{folder}: found {found:,} shards; expected {stated.num_shards:,} as {file} says: fetch the "
+            f"{folder}: found {count_of(found, 'shard')}; expected {stated.num_shards:,} as {file} says: fetch the "
             f"missing shards, or remove {file} to adopt these as they are"
         )
 

@@ -15,6 +15,7 @@ from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_fla
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased, leased_device
 from tta_pipeline.evaluation.machine import default_decode_threads
+from tta_pipeline_tests.conftest import Project
 
 
 @contextmanager
@@ -122,10 +123,19 @@ def test_a_device_that_is_not_there_is_refused():
     with leased_device("cpu", print) as device:
         assert torch.device("cpu") == device
     with (
-        pytest.raises(EvaluationError, match=r"'cuda:99'.*\bauto, cpu\b"),
+        pytest.raises(EvaluationError, match=r"'cuda:99'.*\bauto or cpu\b"),
         leased_device("cuda:99", print),
     ):
         pass
+
+
+def test_an_absent_device_ends_a_run_before_anything_is_made(project: Project):
+    """One line says it, and not each cell after the images and the model were made."""
+    finished = project.run("tta-pipeline", "run", "digits_c", "--device", "xpu:7")
+
+    assert 1 == finished.returncode
+    assert "'xpu:7'" in finished.stderr
+    assert not project.locations.root.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")

@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.benchmarks.user_functions import load_function
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.networks import load_network, make_untrained
 from tta_pipeline.models.source_models import load_source_model
@@ -164,6 +164,12 @@ def test_a_file_without_a_state_dict_is_described():
     sha256 = hashlib.sha256(saved({"weights_of_it": {}, "epoch": 3}).read_bytes()).hexdigest()
     with pytest.raises(EvaluationError, match=r"holds dict with weights_of_it, epoch; .* under one of state_dict, "):
         read_state(Path("mine.pth"), sha256)
+
+
+def test_weights_of_other_classes_are_told_from_those_of_another_network():
+    """The classes of the images may be at fault, as where a folder beside the class folders is none."""
+    with pytest.raises(ClassCountError, match=r"\(7, 4\) in place of \(10, 4\)"):
+        loaded(spec("of_any", saved(network(num_classes=7).state_dict())))
 
 
 def test_weights_of_another_network_are_refused_in_three_lines():

@@ -221,7 +221,7 @@ def test_two_machines_evaluate_and_the_user_has_everything(
     config = '{"ops": {"small__evaluation__source": {"config": {"keep_predictions": true}}}}'
     finished = one.materialize("small/evaluation/source", "--partition", "contrast|3", "--config-json", config)
     assert 0 == finished.returncode, finished.stderr[-3000:]
-    assert f"{URL}: 1 records sent" in finished.stderr
+    assert f"{URL}: 1 record sent" in finished.stderr
 
     (tmp_path / "user").mkdir()
     user = new_project(tmp_path / "user")

@@ -11,6 +11,7 @@ from pathlib import Path
 from tta_pipeline.data.labels.label_text import parse_label
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, write_once
+from tta_pipeline.util.plurals import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class ClassMap:
         unknown = sorted(set(class_names) - self.labels.keys())
         if unknown:
             raise ClassMapError(
-                f"{where} has {len(unknown)} class folders that are not in the class map: {_some(unknown)}; expected "
-                f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
+                f"{where} has {count_of(len(unknown), 'class folder')} that the class map lacks: {_some(unknown)}; "
+                f"expected only its {len(self.classes)} classes ({_some(self.classes)}): remove them or pin a new map"
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations, results_url
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.results.record_exchange import Sender
@@ -111,7 +112,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         for line in publication.set_aside if within is None else ():
             log.error(f"set aside: {line}")
         if number := publication.num_added:
-            log.info(f"{self.locations.metrics}: {number:,} new record{'s' * (number > 1)}")
+            log.info(f"{self.locations.metrics}: {count_of(number, 'new record')}")
         return publication.set_aside
 
     def _send(self, log: dg.DagsterLogManager, *, is_last: bool) -> None:
@@ -126,7 +127,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
                 raise
             log.warning(f"no records were sent for now: {error}")
         else:
-            log.info(f"{url}: {num_sent} records sent")
+            log.info(f"{url}: {count_of(num_sent, 'record')} sent")
 
 
 @cache

@@ -52,6 +52,22 @@ def device_type(device: str) -> str:
     return accelerator_kind() if device == "auto" else device.partition(":")[0]
 
 
+def find_devices(device: str) -> tuple[str, ...]:
+    """Return the devices of this machine that *device*, in the notation of `Machine`, allows.
+
+    Raises:
+        EvaluationError: this machine has none of them.
+    """
+    kind, found = accelerator_kind(), list_devices()
+    if "cpu" in (device, device_type(device)):
+        return ("cpu",)
+    if wanted := found if device in ("auto", kind) else tuple(name for name in found if name == device):
+        return wanted
+    has = f"has {', '.join(found)}" if found else f"has no accelerator that torch ({torch_build()}) can use"
+    choices = ["auto", "cpu", *dict.fromkeys([kind, *found] if found else [])]
+    raise EvaluationError(f"device is {device!r}, and this machine {has}; expected {' or '.join(choices)}")
+
+
 def device_name(device: torch.device) -> str | None:
     """Return the name of the accelerator, such as NVIDIA H200; None for a CPU."""
     if device.type == "cpu":

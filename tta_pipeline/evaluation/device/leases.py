@@ -11,9 +11,7 @@ from typing import BinaryIO
 
 import torch
 
-from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.device.devices import device_type, identity_of, make_current
-from tta_pipeline.loading.device import accelerator_kind, list_devices
+from tta_pipeline.evaluation.device.devices import device_type, find_devices, identity_of, make_current
 from tta_pipeline.util.files import open_lock
 
 _POLL_INTERVAL_S = 0.5
@@ -37,11 +35,7 @@ def leased_device(
     if device_type(device) == "cpu":
         yield torch.device("cpu")
         return
-    found = list_devices()
-    wanted = found if device in ("auto", accelerator_kind()) else tuple(name for name in found if name == device)
-    if not wanted:
-        raise EvaluationError(f"device is {device!r}; expected auto, cpu or one of {', '.join(found) or 'no other'}")
-    identities = {identity_of(torch.device(name)): name for name in wanted}
+    identities = {identity_of(torch.device(name)): name for name in find_devices(device)}
     where = folder or Path(tempfile.gettempdir())
     with leased(tuple(identities), tell, num_slots=num_streams, folder=where) as identity:
         yield make_current(torch.device(identities[identity]))

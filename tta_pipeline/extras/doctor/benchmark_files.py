@@ -16,6 +16,7 @@ from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 _LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
     ((TimmModel, HubModel), ("timm",), "timm"),
@@ -86,7 +87,8 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
 
     name, num_cells = benchmark.name, len(benchmark.cells)
     num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
-    state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
+    experiments = count_of(len(benchmark.experiments), "experiment")
+    state = f"{count_of(num_cells, 'cell')}, {num_sharded} of them sharded, {experiments}"
     is_well = True
     for field, path in _missing_paths(benchmark):
         is_well = False

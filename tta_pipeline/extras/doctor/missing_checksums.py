@@ -6,6 +6,7 @@ from tta_pipeline.extras.doctor.finding import Finding, first_few, note, ok
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 _SETS = ("*/shards/*/*", "*/shards/*/*/*")
 """Folders of shard sets; those of a benchmark with several shift sets lie one level deeper."""
@@ -24,4 +25,6 @@ def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
             f"tta-pipeline shards verify {locations.root}",
         )
     else:
-        yield ok(subject, f"{len(folders):,} shard sets, all with checksums" if folders else "no shard sets yet")
+        yield ok(
+            subject, f"{count_of(len(folders), 'shard set')}, all with checksums" if folders else "no shard sets yet"
+        )

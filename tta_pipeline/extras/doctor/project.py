@@ -18,6 +18,7 @@ from tta_pipeline.results.database.schema import schema_version
 from tta_pipeline.results.records import read_record
 from tta_pipeline.util.files import is_abandoned
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.results.database.record_listing import RecordListing
@@ -45,12 +46,14 @@ def check_left_overs(locations: Locations) -> Iterator[Finding]:
     if abandoned:
         yield note(
             subject,
-            f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {first_few(abandoned)}",
+            f"{count_of(len(abandoned), 'folder')} of killed runs, {_size(abandoned)}: {first_few(abandoned)}",
             "the next run that writes there removes them; or remove them now, with rm -r",
         )
     if files:
         yield note(
-            subject, f"{len(files)} files of killed runs, {_size(files)}: {first_few(files)}", "remove them, with rm"
+            subject,
+            f"{count_of(len(files), 'file')} of killed runs, {_size(files)}: {first_few(files)}",
+            "remove them, with rm",
         )
     if not abandoned and not files:
         busy = len(folders) - len(abandoned)
@@ -77,7 +80,7 @@ def check_result_records(locations: Locations) -> Iterator[Finding]:
     if num_faults > _NUM_NAMED:
         yield fault(
             subject,
-            f"{num_faults - _NUM_NAMED:,} more records are damaged or foreign",
+            f"damaged or foreign: {count_of(num_faults - _NUM_NAMED, 'more record')}",
             "list them: tta-pipeline metrics --sql 'FROM set_aside'",
         )
     yield from _compare_with_database(locations, listing, num_faults)
@@ -106,12 +109,14 @@ def _compare_with_database(locations: Locations, listing: "RecordListing", num_f
         state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
         yield note(
             subject,
-            f"{num_missing:,} of {len(listing):,} records are not in metrics.duckdb"
-            f"{f', which {state}' if changes is None else ''}",
+            f"not in metrics.duckdb: {num_missing:,} of {count_of(len(listing), 'record')}"
+            f"{f'; it {state}' if changes is None else ''}",
             "the next run adds them; or now: tta-pipeline results rebuild",
         )
     elif not num_faults and not (changes and changes.undone):
-        yield ok(subject, f"{len(listing):,} records, all in metrics.duckdb" if len(listing) else "no records yet")
+        yield ok(
+            subject, f"{count_of(len(listing), 'record')}, all in metrics.duckdb" if len(listing) else "no records yet"
+        )
 
 
 def check_dagster_storage() -> Iterator[Finding]:

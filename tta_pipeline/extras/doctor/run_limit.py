@@ -7,6 +7,7 @@ from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device.count import CONCURRENT_RUNS_VARIABLE, FEWEST_CONCURRENT_RUNS
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.project import dagster_home
+from tta_pipeline.util.plurals import count_of
 
 _SUBJECT = "runs at once"
 
@@ -36,8 +37,8 @@ def check_run_limit(queue_limit: Callable[[Path], int | None]) -> Iterator[Findi
 
 
 def _compare_with_devices(limit: int, *, num_devices: int) -> Finding:
-    runs = "any number of runs" if limit < 0 else f"at most {limit} run{'' if limit == 1 else 's'}"
-    devices = f"{num_devices} device{'' if num_devices == 1 else 's'}"
+    runs = "any number of runs" if limit < 0 else f"at most {count_of(limit, 'run')}"
+    devices = count_of(num_devices, "device")
     found = f"{runs} started from the web UI or by submit, {devices}"
     if 0 <= limit < num_devices:
         return note(

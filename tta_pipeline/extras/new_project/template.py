@@ -16,6 +16,7 @@ from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import SourceError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import PRESETS
+from tta_pipeline.util.plurals import count_of
 
 _WIDTH = 116
 ALL_METHODS = "digits_methods"
@@ -102,7 +103,7 @@ def load_template(name: str) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"quote": _quote, "value": _value, "wrap": _wrap}
+    environment.filters |= {"quote": _quote, "value": _value, "wrap": _wrap, "count_of": count_of}
     return environment.get_template(name)
 
 

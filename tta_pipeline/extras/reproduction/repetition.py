@@ -23,6 +23,7 @@ from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResul
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import PartitionKey
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.validation_errors import mistakes
 
 WITHIN = 0.005
@@ -201,8 +202,8 @@ def _require_same_cells(result: ExperimentResult, results: ExperimentResults, ke
         if differing_cells := sorted(published ^ here):
             _, seed, position, corruption, severity = differing_cells[0]
             raise EvaluationError(
-                f"stream {key.key} of {results.benchmark.name} has {len(here)} cells here, the published one "
-                f"{len(published)}; only one of them has {corruption}|{severity} at position {position} with seed "
+                f"stream {key.key} of {results.benchmark.name} has {count_of(len(here), 'cell')} here, the published "
+                f"one {len(published)}; only one of them has {corruption}|{severity} at position {position} with seed "
                 f"{seed}; expected the same corruptions and severities: take benchmark.yaml of the published folder"
             )
 

@@ -19,6 +19,7 @@ from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.plurals import count_of
 
 _README = """# {experiment} on {title}
 
@@ -108,10 +109,12 @@ def _more_rows(found: CollectedResult) -> str:
 def _headline(result: ExperimentResult) -> str:
     errors = result.errors
     in_mean = sum(cell.in_mean is not False and cell.corruption != CLEAN.corruption for cell in result.cells)
-    mean = "" if errors.mean_error is None else f"Mean error {errors.mean_error:.2%} over {in_mean} cells. "
+    mean = "" if errors.mean_error is None else f"Mean error {errors.mean_error:.2%} over {count_of(in_mean, 'cell')}. "
     untrained = [result.model.name] if result.model.weights == UNTRAINED else []
     notes = "".join(f"**{note}.** " for note in reader_notes(generated=result.generated, untrained=untrained))
-    lacking = "" if result.is_complete else f"**Not complete**: {len(result.missing)} partitions have no result. "
+    lacking = (
+        "" if result.is_complete else f"**Not complete**: no result of {count_of(len(result.missing), 'partition')}. "
+    )
     return f"{mean}{notes}{lacking}Model {result.model.name}, method {result.method.name}, protocol {result.protocol}."
 
 

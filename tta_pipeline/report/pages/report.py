@@ -59,6 +59,7 @@ from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter
 
 
@@ -455,7 +456,7 @@ def _headline(found: Findings, compared: Pairs) -> str:
     hardest = max(by_corruption, key=by_corruption.__getitem__)
     spec, mean = found.benchmark.experiments[found.best], f"{found.means[found.best]:.1%}"
     samples = f", {spec.subset.name} samples of each," if spec.subset else ""
-    cells = f"{len(errors)} cell{'s' if len(errors) > 1 else ''}"
+    cells = count_of(len(errors), "cell")
     result = (
         f"Of {len(found.errors)} experiments on {cells}{samples} {found.best} has the lowest mean error, {mean}"
         if len(found.errors) > 1

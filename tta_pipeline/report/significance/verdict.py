@@ -15,8 +15,8 @@ def say_verdict(
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
-    The better one is named first, so the sentence does not depend on the order of the two. If neither is shown to be
-    better, a second sentence says which difference these images would have shown.
+    A is named first. If neither is shown to be better, a second sentence says which difference these images would have
+    shown.
 
     Args:
         names: Experiments A and B.
@@ -26,9 +26,9 @@ def say_verdict(
         num_tests: Number of tests, if the two were chosen among several.
         where: The cells of these means, in words.
     """
-    low, high = change.low, change.high
-    if change.mean < 0:
-        names, errors, low, high = names[::-1], errors[::-1], -high, -low
+    is_worse = change.mean < 0
+    low, high = (-change.high, -change.low) if is_worse else (change.low, change.high)
+    verdict = f"{'worse' if is_worse else 'better'} than {names[1]}"
     decimals = 1 if abs(change.mean) >= 0.0005 else 2  # not "by 0.0 points"
     gap, low_text, high_text = (f"{100 * value:z.{decimals}f}" for value in (abs(change.mean), low, high))
     means = f"mean error {errors[0]:.1%} against {errors[1]:.1%} {where}"
@@ -39,10 +39,10 @@ def say_verdict(
     if (change.p_value if p_holm is None else p_holm) > LEVEL:
         difference = 100 * change.min_detectable_diff()
         return (
-            f"{names[0]} is not shown to be better than {names[1]}: {means}, a difference of {gap} points, {interval}. "
+            f"{names[0]} is not shown to be {verdict}: {means}, a difference of {gap} points, {interval}. "
             f"In one test, a difference of {difference:.{decimals}f} points would be shown in {POWER:.0%} of cases."
         )
-    return f"{names[0]} is better than {names[1]} by {gap} points, more than chance: {means}, {interval}."
+    return f"{names[0]} is {verdict} by {gap} points, more than chance: {means}, {interval}."
 
 
 def say_p(p_value: float, *, num_tests: int = 1) -> str:

@@ -18,6 +18,7 @@ from tta_pipeline.results.database.schema import create_schema, quoted, schema_v
 from tta_pipeline.results.expected_results import ExpectedResults, read_expected_results
 from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 # Readable by the DuckDB clients that users have, from 1.1 on.
@@ -172,7 +173,7 @@ def _publish(locations: Locations, *, within: Path | None, rebuild: bool, progre
             why_anew = f"{locations.metrics} is no whole database of tta_pipeline ({str(error).splitlines()[0]})"
     num_added, set_aside = _rebuild(locations, list_records(locations.root), asked, progress)
     if why_anew:
-        notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
+        notes = (*notes, f"{why_anew}; it was rebuilt from the {count_of(num_added, 'record')}")
     return Publication(num_added=num_added, was_rebuilt=True, notes=notes, set_aside=set_aside)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.record_listing import ListedRecord, RecordListing, Stamp
 from tta_pipeline.results.records import content_sha256, file_sha256, read_record_bytes
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 _STAMP = ", ".join(Stamp._fields)
@@ -65,8 +66,8 @@ def find_changes(
         fresh=[_to_listed(row) for row in fresh],
         restamped=[_to_listed(row) for row, same in zip(touched, is_same, strict=True) if same],
         undone=", and ".join(
-            f"{len(records):,} records {were} ({abbreviate_list([record.path for record in records])})"
-            for records, were in ((changed, "were changed"), ([_to_listed(row) for row in gone], "are gone"))
+            f"{count_of(len(records), 'record')} {do} ({abbreviate_list([record.path for record in records])})"
+            for records, do in ((changed, "changed"), ([_to_listed(row) for row in gone], "disappeared"))
             if records
         ),
     )

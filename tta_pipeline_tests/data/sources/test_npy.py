@@ -14,6 +14,7 @@ from tta_pipeline.data.images import ImageHeader, read_image_header
 from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.spill import spill_folder
 from tta_pipeline.errors import ClassMapError, SourceError
+from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.util.partitions import CLEAN, Cell
 
 FOG_2, FOG_5 = Cell(corruption="fog", severity=2), Cell(corruption="fog", severity=5)
@@ -29,6 +30,15 @@ def source(tmp_path: Path) -> NpyImages:
     np.save(tmp_path / "source" / "fog.npy", IMAGES)
     np.save(tmp_path / "source" / "labels.npy", LABELS)
     return NpyImages(root=tmp_path / "source", cells=(FOG_2, FOG_5), spill_root=tmp_path / "spill")
+
+
+def test_labels_for_some_of_the_images_are_refused_while_the_folder_is_surveyed(tmp_path: Path):
+    """Else the file that `new-benchmark` writes fails only when its first cell is sharded."""
+    np.save(tmp_path / "fog.npy", IMAGES)
+    np.save(tmp_path / "labels.npy", LABELS[:9])
+
+    with pytest.raises(SourceError, match=r"labels\.npy has 9 labels and .*fog\.npy 30 images"):
+        survey((tmp_path,))
 
 
 def test_a_severity_is_its_block_of_rows(source: NpyImages):

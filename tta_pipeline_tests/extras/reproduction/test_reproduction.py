@@ -170,7 +170,7 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, tent: Path):
     done = ask(root, "results", "reproduce", str(tent))
 
     assert done.exit_code == 1
-    assert "stream contrast|5 of small has 1 cells here, the published one 2" in done.stderr
+    assert "stream contrast|5 of small has 1 cell here, the published one 2" in done.stderr
     assert "fog|5 at position 1" in done.stderr
 
 
@@ -258,7 +258,7 @@ def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
 
     assert (0, "") == (quiet.exit_code, quiet.stdout)
     assert 1 == len(json.loads(done.stdout))
-    assert "norm is not complete: 1 partitions have no result" in done.stderr
+    assert "norm is not complete: no result of 1 partition" in done.stderr
     assert ("contrast|5",) == ExperimentResult.read(tmp_path / "out" / "norm").missing
     assert "Not complete" in (tmp_path / "out" / "norm" / "README.md").read_text()
 

@@ -74,6 +74,14 @@ def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
     assert one[0]["better"] == other[0]["better"]
 
 
+def test_the_answer_is_about_the_one_that_was_named_first(ask: Ask):
+    """`compare A B` asks about A."""
+    said = [" ".join(ask(*names).stdout.split()) for names in (("norm", "source"), ("source", "norm"))]
+
+    assert ["norm", "source"] == [text.split()[0] for text in said]
+    assert ["better", "worse"] == [text.split(" than ")[0].split()[-1] for text in said]
+
+
 def test_an_experiment_is_not_better_than_itself(ask: Ask):
     """No sample tells one from the other."""
     rows = json.loads(ask("tent", "tent", "--cells", "--json").stdout)

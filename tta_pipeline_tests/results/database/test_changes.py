@@ -68,7 +68,7 @@ def test_results_that_were_made_again_replace_the_old_ones(locations: Locations)
 
     assert [(1, 0.75), (5, 0.75)] == errors(locations)
     assert publication.was_rebuilt
-    assert "2 records were changed (made/results/evaluations/tent/fog-1/000001.json" in publication.notes[0]
+    assert "2 records changed (made/results/evaluations/tent/fog-1/000001.json" in publication.notes[0]
     assert ["ok"] == marks(locations)
 
 
@@ -85,7 +85,7 @@ def test_an_edit_with_restored_times_is_noticed(locations: Locations):
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (status.st_size, status.st_mtime_ns) == (path.stat().st_size, path.stat().st_mtime_ns)
 
-    assert "1 records were changed" in publish_metrics(locations).notes[0]
+    assert "1 record changed" in publish_metrics(locations).notes[0]
     assert (5, 0.5) not in errors(locations)
 
 
@@ -95,9 +95,9 @@ def test_moved_and_removed_records_are_noticed(locations: Locations):
     shutil.rmtree(folder)
     findings = list(doctored.check_result_records(locations))
     assert ["note"] == [finding.mark for finding in findings]
-    assert "1 records are gone (made/results/evaluations/tent/fog-1/000001.json)" in findings[0].found
+    assert "1 record disappeared (made/results/evaluations/tent/fog-1/000001.json)" in findings[0].found
 
-    assert "1 records are gone" in publish_metrics(locations).notes[0]
+    assert "1 record disappeared" in publish_metrics(locations).notes[0]
     assert [(5, 0.5)] == errors(locations)
 
 
@@ -151,7 +151,7 @@ def test_a_run_compares_no_records_but_its_own(locations: Locations):
     assert 0 == publish_metrics(locations, within=own).num_added
     assert 1 == publish_metrics(locations).num_added
     shutil.rmtree(own / "fog-1")
-    assert "1 records are gone" in publish_metrics(locations, within=own).notes[0]
+    assert "1 record disappeared" in publish_metrics(locations, within=own).notes[0]
 
 
 def test_another_stamp_of_the_same_content_changes_nothing(locations: Locations):
@@ -255,7 +255,7 @@ def test_a_restored_record_counts_again(locations: Locations):
 
     publication = publish_metrics(locations)
     assert () == publication.set_aside
-    assert "1 records were changed" in publication.notes[0]
+    assert "1 record changed" in publication.notes[0]
     assert (3, 0.75) in errors(locations)
 
 

@@ -229,7 +229,7 @@ def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
     publication = publish_metrics(locations)
 
     assert len(list(record_paths(locations.root))) == publication.num_added
-    assert "1 records are gone (small/results/evaluations/tent/contrast-5/000002.json)" in publication.notes[0]
+    assert "1 record disappeared (small/results/evaluations/tent/contrast-5/000002.json)" in publication.notes[0]
     assert 0 == publish_metrics(locations).num_added
 
 

@@ -188,11 +188,7 @@ class NpyImages(SpilledImages):
     def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
         images_path, labels_path = self.place(self._file_name(cell)), self.place(LABELS_FILE)
         images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
-        if len(images) != len(labels):
-            raise SourceError(
-                f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected equal "
-                "numbers: restore both from one archive"
-            )
+        _require_as_many(labels, labels_path, images, images_path)
         names = self._names_for(labels, labels_path)
         self._require_one_severity(labels, labels_path)
         rows = _rows(cell, self.severities, len(images))
@@ -259,6 +255,10 @@ def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
     if not names:
         raise SourceError(f"{root} has only {LABELS_FILE}; expected arrays of images beside it: restore them")
     first = read_images(images.place(f"{names[0]}.npy"), 1)
+    labels_path = images.place(LABELS_FILE)
+    for name in names:
+        path = images.place(f"{name}.npy")
+        _require_as_many(_labels(labels_path), labels_path, read_images(path, 1), path)
     is_known = any(is_shift(name, place.sets) for name in names)
     levels = range(MAX_SEVERITY + 1) if is_known else _guessed(len(first))
     cells = [(name, severity) for name in names for severity in levels]
@@ -288,6 +288,16 @@ def read_images(path: ArrayPlace, num_severities: int = 5) -> npt.NDArray[np.uin
             "from the published archive"
         )
     return images
+
+
+def _require_as_many(
+    labels: npt.NDArray[np.integer[Any]], labels_path: ArrayPlace, images: npt.NDArray[np.uint8], path: ArrayPlace
+) -> None:
+    if len(images) != len(labels):
+        raise SourceError(
+            f"{labels_path} has {len(labels)} labels and {path} {len(images)} images; expected a label for each image: "
+            "restore both from one archive"
+        )
 
 
 def _labels(path: ArrayPlace) -> npt.NDArray[np.integer[Any]]:
