@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -31,6 +32,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, launcher
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
@@ -92,6 +94,30 @@ def test_why_names_the_part_that_differs(project: Locations):
     assert "not finished: changed since: method.hyperparameters.lr was 0.001, is 0.125" in answer.output
     assert 0.125 == facts[0]["present"]["method"]["hyperparameters"]["lr"]
     assert 0.001 == facts[0]["stored"]["method"]["hyperparameters"]["lr"]
+
+
+def test_why_answers_for_a_cell_without_shards(project: Locations):
+    """It is not finished, and the line to type makes its shards."""
+    shutil.rmtree(project.shards("small", CLEAN))
+    shutil.rmtree(project.shards("small", Cell(corruption="contrast", severity=5)))
+
+    answer, clean = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "source", "clean|0")
+
+    assert 1 == answer.exit_code == clean.exit_code
+    assert "tent/contrast|5: not finished: no shards yet" in answer.output
+    assert "tta-pipeline run small --cell 'contrast|5' --experiment tent" in answer.output
+    assert "source/clean|0: not finished: clean images were added" in clean.output
+
+
+def test_what_needs_shards_says_whose_are_missing_and_what_makes_them(project: Locations):
+    """Not that a path cannot be read."""
+    shutil.rmtree(project.shards("small", CLEAN))
+
+    checked = asked("models", "check", "small", "cnn")
+
+    assert 1 == checked.exit_code
+    assert "clean|0" in checked.output
+    assert "tta-pipeline run small --cell 'clean|0'" in checked.output
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import load_class_map
-from tta_pipeline.errors import ClassCountError
+from tta_pipeline.data.labels.class_map import read_pinned_class_map
+from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.trained_models import require_same_training
@@ -39,10 +40,17 @@ def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) 
             text_features=locations.text_features,
         )
     except ClassCountError as error:
-        if benchmark.names_classes:
-            raise
-        pinned_at, shards = locations.class_map(benchmark.name), locations.shards(benchmark.name, TRAIN).parents[1]
-        raise ClassCountError(
-            f"{error}. The {len(class_map.classes)} classes are the class folders of the images, "
-            f"{first_few(class_map.classes, 12)}: if one of them is no class, remove it, {pinned_at} and {shards}"
-        ) from error
+        raise EvaluationError(describe_class_count(error, benchmark, name, locations)) from error
+
+
+def describe_class_count(error: ClassCountError, benchmark: Benchmark, name: str, locations: Locations) -> str:
+    """Return the message of *error* about the model *name* with the class folders, one of which may be at fault."""
+    pinned_at = locations.class_map(benchmark.name)
+    pinned = read_pinned_class_map(pinned_at)
+    if benchmark.names_classes or getattr(benchmark.models[name], "classes", None) or pinned is None:
+        return str(error)
+    return (
+        f"{error}. The {len(pinned.classes)} classes are the class folders of the images, "
+        f"{first_few(pinned.classes, 12)}: if one of them is no class, remove it, {pinned_at} and "
+        f"{locations.shards(benchmark.name, TRAIN).parents[1]}"
+    )

@@ -1,22 +1,25 @@
 """Explanation why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.file_fingerprint import with_defaults
 from tta_pipeline.benchmarks.load_files import experiment_choices
+from tta_pipeline.benchmarks.stream_plans import StreamPlan
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.staleness import Staleness, shorten_value
 from tta_pipeline.results.records import software_versions
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import parse_key
+from tta_pipeline.util.partitions import CLEAN, parse_key
+from tta_pipeline.util.short_lists import abbreviate_list
 
 COLUMNS = ("part", "stored", "present", "means")
 
@@ -26,34 +29,35 @@ class Explanation:
     """Explanation for one cell of one stream."""
 
     name: str
-    standing: Staleness
+    """Name of the cell's records, or of the stream if shards are missing."""
+    reason: str
+    """Short reason why the cell is finished or not."""
+    standing: Staleness | None
+    """None: shards are missing, so that the present fingerprint is not known."""
 
     @property
     def is_finished(self) -> bool:
         """Whether the cell needs no evaluation."""
-        return self.standing.is_finished
-
-    @property
-    def reason(self) -> str:
-        """Short reason why the cell is finished or not."""
-        return self.standing.reason
+        return self.standing is not None and self.standing.is_finished
 
     @property
     def facts(self) -> JsonObject:
         """Return the whole explanation as plain JSON."""
-        stored = self.standing.stored
+        stored = self.standing.stored if self.standing else None
         return {
             "cell": self.name,
             "is_finished": self.is_finished,
             "reason": self.reason,
             "stored": with_defaults(json.loads(stored.fingerprint_parts)) if stored else None,
-            "present": with_defaults(self.standing.present.parts),
-            "stored_versions": dict(self.standing.versions),
+            "present": with_defaults(self.standing.present.parts) if self.standing else None,
+            "stored_versions": dict(self.standing.versions) if self.standing else {},
             "present_versions": software_versions(),
         }
 
     def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
         """Yield `COLUMNS` for the parts that differ, or for all parts, and for libraries whose version differs."""
+        if self.standing is None:
+            return
         differences = self.standing.differences
         for name, value in _flatten(with_defaults(self.standing.present.parts)) if shows_all else ():
             if name not in differences:
@@ -74,7 +78,7 @@ def explain(
 
     Raises:
         PartitionKeyError: the experiment does not exist, or has no such cell or stream.
-        EvaluationError, ManifestError: the model or the shards are missing.
+        EvaluationError, ManifestError: the model is missing, or the shards are damaged.
     """
     if experiment_name not in benchmark.experiments:
         raise PartitionKeyError(
@@ -83,12 +87,29 @@ def explain(
         )
     results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
     plans = results.plans(parse_key(key, results.keys))
+    if missing := _explain_missing_shards(results, plans):
+        return (Explanation(name=f"{experiment_name}/{key}", reason=missing, standing=None),)
     with ExperimentRunner(results, machine=Machine(device=device), run_id="", tell=lambda _: None) as runner:
         return tuple(
-            Explanation(name=results.record_name(standing.place), standing=standing)
+            Explanation(name=results.record_name(standing.place), reason=standing.reason, standing=standing)
             for plan in plans
             for standing in runner.staleness(plan)
         )
+
+
+def _explain_missing_shards(results: ExperimentResults, plans: Sequence[StreamPlan]) -> str:
+    """Return which shards that *plans* need were not made yet, and what to type; empty if all were."""
+    key = plans[0].key
+    folders = {cell: results.folder(cell) for plan in plans for cell in plan.cells}
+    if clean := results.source_folder or results.clean_folder:
+        folders[CLEAN] = clean
+    missing = [cell.key for cell, folder in folders.items() if not (folder / MANIFEST_FILE).exists()]
+    if not missing:
+        return ""
+    were_added = missing == [CLEAN.key] and results.recorded_keys()
+    what = f"{'clean images were added, and have ' if were_added else ''}no shards yet: {abbreviate_list(missing)}"
+    name = results.benchmark.name
+    return f"{what}; type tta-pipeline run {name} --cell '{key.key}' --experiment {results.experiment_name}"
 
 
 def _flatten(parts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

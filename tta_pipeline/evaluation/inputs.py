@@ -158,6 +158,7 @@ class Inputs:
             ManifestError, EvaluationError: the shards or the model are missing, or the code cannot be hashed.
         """
         resolved = self.experiment.resolved
+        self.manifest(plan.segments[0].cells[0])  # without shards, a model's classes may be unknown as well
         parts = decided_parts(
             resolved.experiment, seed=plan.seed, image_size=self.image_size, criterion=resolved.criterion
         )

@@ -20,6 +20,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
+from tta_pipeline.util.partitions import TRAIN
 
 MANIFEST_FILE = "manifest.json"
 
@@ -35,6 +36,13 @@ def read_manifest(folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Manif
         ManifestError: the manifest is missing, damaged or of another format, or does not fit *belonging*.
     """
     path = folder / MANIFEST_FILE
+    cell, benchmark = belonging.cell, belonging.benchmark
+    if cell and benchmark and not path.exists():
+        which = "" if cell == TRAIN else f" --cell '{cell.key}'"
+        raise ManifestError(
+            f"{benchmark} has no shards of {cell.key} yet; expected them in {folder}: type "
+            f"tta-pipeline run {benchmark}{which}"
+        )
     manifest = read_record(path, Manifest)
     belonging.require(manifest, path)
     return manifest

@@ -7,7 +7,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
-from tta_pipeline.errors import PipelineError
+from tta_pipeline.errors import ClassCountError, PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note
 from tta_pipeline.extras.doctor.machine_checks import is_installed
 from tta_pipeline.results.resolved_experiment import resolve_experiment
@@ -22,7 +22,7 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
     """
     specs = {name: benchmark.experiments[name] for name in experiments}
     for model in dict.fromkeys(spec.model for spec in specs.values()):
-        if found := _problem_of_model(benchmark.models[model], benchmark, locations):
+        if found := _problem_of_model(model, benchmark, locations):
             yield fault(benchmark.name, f"model {model}: {found}", "until then its experiments fail")
     for name, spec in specs.items():
         subject = f"{benchmark.name}/{name}"
@@ -34,12 +34,17 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
             yield note(subject, _one_line(error), "until then this experiment fails")
 
 
-def _problem_of_model(model: AnyModel, benchmark: Benchmark, locations: Locations) -> str:
-    """Return why *model* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
+def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:
+    """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
+    from tta_pipeline.evaluation.benchmark_model import describe_class_count
+
+    model = benchmark.models[name]
     if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
         return "it is of timm, which is not installed; expected the package: pip install 'tta_pipeline[timm]'"
     try:
         _load(model, num_classes=_num_classes(model, benchmark, locations), image_size=benchmark.image_size)
+    except ClassCountError as error:
+        return _one_line(describe_class_count(error, benchmark, name, locations))
     except PipelineError as error:
         return _one_line(error)
     return ""
@@ -78,7 +83,7 @@ def _problem_of_code(spec: Experiment) -> str:
     return ""
 
 
-def _one_line(error: PipelineError) -> str:
+def _one_line(error: object) -> str:
     return ", ".join(line.strip() for line in str(error).splitlines())
 
 
