@@ -15,6 +15,7 @@ import click
 
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.own_code import own_traceback
 
 if TYPE_CHECKING:
     from tta_pipeline.data.labels.class_map import ClassMap
@@ -37,7 +38,7 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except PipelineError as error:
-            exit_with_error(f"{type(error).__name__}: {error}")
+            exit_with_error(f"{type(error).__name__}: {error}", details=own_traceback(error))
         except BrokenPipeError:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
@@ -51,9 +52,10 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def exit_with_error(message: str) -> NoReturn:
-    """Print *message* in one line, and end with status 1."""
+def exit_with_error(message: str, *, details: str = "") -> NoReturn:
+    """Print *message* in one line, then the lines of *details*, and end with status 1."""
     click.echo(" ".join(message.splitlines()), err=True)
+    click.echo(details, err=True, nl=False)
     sys.exit(1)
 
 

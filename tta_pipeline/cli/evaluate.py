@@ -95,6 +95,7 @@ def evaluate(
     from tta_pipeline.models.try_network import require_outputs
     from tta_pipeline.results.records import utc_now
     from tta_pipeline.util.identifiers import is_benchmark_name
+    from tta_pipeline.util.own_code import place_of
     from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
@@ -117,6 +118,9 @@ def evaluate(
         row = evaluate_alone(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
+    if row.num_nonfinite_batches:
+        where = place_of(type(built)._predict)  # noqa: SLF001 - to say its line
+        report(f"found NaN or infinite logits{where} in {row.num_nonfinite_batches} of {len(row.batches)} batches")
     row = replace(row, weights=network.weights)  # nobody can have trained the model since it was loaded
     if experiment:
         report(f"recorded in {_write_record(row, started_at)}")

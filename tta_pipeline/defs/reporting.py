@@ -15,8 +15,8 @@ import dagster as dg
 
 from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.scope import Scope, partition_of
-from tta_pipeline.defs.user_errors import as_failure
-from tta_pipeline.errors import ManifestError, PipelineError
+from tta_pipeline.defs.user_errors import as_failure, say_error
+from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.partitions import Cell, PartitionKey
 from tta_pipeline.util.progress import SweepProgress
@@ -145,14 +145,14 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
         dg.Failure: see `as_failure`.
     """
 
-    def describe(error: PipelineError) -> "tuple[str, dict[str, RawMetadataValue]]":
+    def describe(error: Exception) -> "tuple[str, dict[str, RawMetadataValue]]":
         command = _repeat_command(scope, asset_key, key, error)
-        return f"{key.key}: {error}", {"cell": key.key, "then_type": dg.MetadataValue.md(f"`{command}`")}
+        return f"{key.key}: {say_error(error)}", {"cell": key.key, "then_type": dg.MetadataValue.md(f"`{command}`")}
 
     return as_failure(describe)
 
 
-def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
+def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: Exception) -> str:
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
     # The partitions of a stream over several cells differ from those of its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)

@@ -1,6 +1,7 @@
 """Errors of this project in a run: one line in its log, where Dagster's and our own frames would hide it.
 
-An error outside the tree of `errors.py`, such as one raised in a user's own code, keeps its traceback.
+An error that arose in a user's own code is one line with its place, and the traceback from there on. Any other error
+outside the tree of `errors.py` keeps its traceback.
 """
 
 import inspect
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.util.own_code import arose_in_own_code, describe_raised, own_traceback
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import RawMetadataValue
@@ -35,19 +37,28 @@ def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def as_failure(describe: "Callable[[PipelineError], tuple[str, dict[str, RawMetadataValue]]]") -> Iterator[None]:
-    """Turn a `PipelineError` in the block into a failure with the description and metadata that *describe* returns.
+def as_failure(describe: "Callable[[Exception], tuple[str, dict[str, RawMetadataValue]]]") -> Iterator[None]:
+    """Turn an error of the user in the block into a failure with the description and metadata that *describe* returns.
 
     Raises:
-        dg.Failure: for any `PipelineError` in the block, unless an interrupt led to it.
+        dg.Failure: for any `PipelineError`, or error of the user's own code, unless an interrupt led to it.
     """
     try:
         yield
-    except PipelineError as error:
-        if _is_interrupted(error):
+    except dg.Failure:
+        raise
+    except Exception as error:
+        if _is_interrupted(error) or not (isinstance(error, PipelineError) or arose_in_own_code(error)):
             raise
         description, metadata = describe(error)
+        if own := own_traceback(error):
+            description = f"{description}\n{own.rstrip()}"
         raise dg.Failure(description=description, metadata={"fault": type(error).__name__, **metadata}) from None
+
+
+def say_error(error: Exception) -> str:
+    """Return *error* in words, with the place in the user's code if it is none of this project."""
+    return str(error) if isinstance(error, PipelineError) else f"{describe_raised(error)}: correct it"
 
 
 @contextmanager
@@ -61,7 +72,7 @@ def _without_traceback() -> Iterator[None]:
     with suppress(AttributeError):
         del sys.tracebacklimit
     try:
-        with as_failure(lambda error: (str(error), {})):
+        with as_failure(lambda error: (say_error(error), {})):
             yield
     except dg.Failure:
         sys.tracebacklimit = 0

@@ -31,11 +31,13 @@ from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.own_methods import naming_own_code
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.own_code import place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,8 @@ class Evaluator:
             )
             self._networks.compile_copies(self._method)
         else:
-            self._method.reset()
+            with naming_own_code(self._method.name, type(self._method), "reset", expected="the state after building"):
+                self._method.reset()
         self._driver = make_driver(
             self._experiment.protocol,
             self._method,
@@ -232,6 +235,13 @@ class Evaluator:
         batch_size = self._experiment.batch_size
         step = len(order) if checkpoint is None else -(-checkpoint.every // batch_size) * batch_size
         return [slice(start, min(start + step, len(order))) for start in range(num_done, len(order), step)]
+
+    @property
+    def place(self) -> str:
+        """File and line of the method, or else of the network, that a user wrote; else empty."""
+        method = self._require_driver().method
+        kinds = (type(method), *map(type, method.model.modules()))
+        return place_of(*(getattr(kind, "_predict", None) or getattr(kind, "forward", None) for kind in kinds))
 
     def state_dict(self) -> StateDict:
         """Return a copy of the state for the next segment of the stream, for `torch.save`."""

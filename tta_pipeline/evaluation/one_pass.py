@@ -20,6 +20,7 @@ from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import SampleScores, fetch_scores, score_samples
 from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods.own_methods import naming_own_code, require_logits
 
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
@@ -120,7 +121,11 @@ def _predict(
     # Code is compiled for one shape, from which the last batch may differ.
     with eager_unless(len(images) == stream.batch_size), autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
-        logits = driver.predict(inputs).float()
+        method = driver.method
+        with naming_own_code(method.name, type(method), "_predict", expected="logits (B, K)"):
+            logits = driver.predict(inputs)
+        require_logits(logits, method, num_images=len(inputs))
+        logits = logits.float()
         return _Prediction(
             logits.log_softmax(1), driver.source_logits(), driver.confidence(logits), driver.view_predictions()
         )

@@ -124,6 +124,9 @@ class StreamRunner:
                 done=done,
                 checkpoint=self._make_checkpoint(step.plan, present, len(done)),
             )
+        if num_nonfinite := measurement.measured.counters["num_nonfinite_batches"]:
+            batches = f"{num_nonfinite:,} of {count_of(len(measurement.measured.collected.batches), 'batch')}"
+            self._tell(f"{what}: found NaN or infinite logits{self._evaluator.place} in {batches}")
         states, goes_on = self._states(step.plan), segment is not step.plan.segments[-1]
         results = tuple(build_records(self._subject(step, present), measurement))
         if goes_on:

@@ -9,6 +9,7 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.catalogue import METHODS, find_method
 from tta_pipeline.methods.entry import METHODS_PAGE, PRESETS, MethodEntry
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.validation_errors import mistakes
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def build(
     Raises:
         AdaptationError: the method or the preset is unknown, a hyperparameter is invalid, or the method cannot
             use the model, the source data or the batch size.
+        EvaluationError: a user's own method raised an error.
     """
     if preset not in PRESETS:
         choices = name_choices(preset, PRESETS, listed_in=METHODS_PAGE)
@@ -60,7 +62,11 @@ def build(
         raise AdaptationError(f"{method}: {'; '.join(mistakes(error, ''))}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
-    built = import_implementation(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    from tta_pipeline.methods.own_methods import naming_own_code
+
+    kind = import_implementation(entry)
+    with naming_own_code(method, kind, "__init__", expected="a method, built like `Method`"):
+        built = kind(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
     if method in METHODS or "name" not in vars(type(built)):  # an inherited name is that of another method
         built.name = entry.named(method, preset, settings)
     return built
@@ -74,9 +80,17 @@ def import_implementation(entry: MethodEntry) -> "type[Method]":
     """
     module, _, name = entry.implementation.partition(":")
     try:
-        implementation: type[Method] = getattr(importlib.import_module(module), name)
+        implementation: object = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise AdaptationError(
-            f"importing {entry.implementation!r} raised {error!r}; expected the class of a method: correct it"
+            f"importing {entry.implementation!r} raised {describe_raised(error)}; expected the class of a method: "
+            "correct it"
         ) from error
+    from tta_pipeline.methods.method import Method
+
+    if not (isinstance(implementation, type) and issubclass(implementation, Method)):
+        raise AdaptationError(
+            f"{entry.implementation}{place_of(implementation)} is no method; expected a subclass of "
+            "tta_pipeline.methods.method.Method: derive it"
+        )
     return implementation

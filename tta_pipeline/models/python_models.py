@@ -15,6 +15,7 @@ from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.results.reader_notes import UNTRAINED
+from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.source_code import source_sha256
 
 
@@ -107,13 +108,13 @@ def _call_factory(spec: PythonModel, num_classes: int) -> nn.Module:
         network = factory(**arguments)
     except Exception as error:  # whatever a user's function raises
         raise EvaluationError(
-            f"{spec.factory} raised {error!r} for the arguments {arguments}; expected a torch.nn.Module: correct the "
-            "function or `arguments`"
+            f"{spec.factory} raised {describe_raised(error)} for the arguments {arguments}; expected a "
+            "torch.nn.Module: correct the function or `arguments`"
         ) from error
     if not isinstance(network, nn.Module):
         raise EvaluationError(
-            f"{spec.factory} returned {type(network).__name__}; expected a torch.nn.Module that takes normalised "
-            "images: correct the function"
+            f"{spec.factory}{place_of(factory)} returned {type(network).__name__}; expected a torch.nn.Module that "
+            "takes normalised images: correct the function"
         )
     return network
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.errors import ClassCountError, EvaluationError
+from tta_pipeline.util.own_code import describe_raised, place_of
 
 
 def try_network(network: nn.Module, *, image_size: int) -> object:
@@ -41,14 +42,16 @@ def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, ca
         logits = try_network(network, image_size=image_size)
     except Exception as error:  # whatever a user's network raises
         raise EvaluationError(
-            f"{called} raised {error!r} for images of {image_size}x{image_size}; expected logits: correct "
-            "`image_size`, or the network"
+            f"{called} raised {describe_raised(error)} for images of {image_size}x{image_size}; expected logits: "
+            "correct `image_size`, or the network"
         ) from error
     if isinstance(logits, torch.Tensor) and logits.shape == (2, num_classes) and logits.is_floating_point():
         return
     found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
+    place = place_of(*(type(module).forward for module in network.modules()))
     is_count = isinstance(logits, torch.Tensor) and logits.ndim == 2 and logits.is_floating_point()
     raise (ClassCountError if is_count else EvaluationError)(
-        f"{called} returned {found} for two images of {image_size}x{image_size}; expected logits (2, {num_classes}), "
-        f"one for each of {num_classes} classes: correct its arguments, or name the model's classes in `classes`"
+        f"{called}{place} returned {found} for two images of {image_size}x{image_size}; expected logits "
+        f"(2, {num_classes}), one for each of {num_classes} classes: correct its arguments, or "
+        "name the model's classes in `classes`"
     )

@@ -12,6 +12,7 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import ShardError
+from tta_pipeline.util.own_code import describe_raised, place_of
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -87,10 +88,14 @@ def _apply_function(image: Image.Image, reference: str | None) -> Image.Image:
     try:
         pixels: npt.NDArray[np.uint8] = function(np.array(image))
     except Exception as error:  # whatever a user's function raises
-        raise ShardError(f"{reference} raised {error!r} for an image of {image.height}x{image.width}") from error
+        raise ShardError(
+            f"{reference} raised {describe_raised(error)} for an image of {image.height}x{image.width}: correct it"
+        ) from error
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-        raise ShardError(f"{reference} returned {found}; expected uint8 (H, W, 3): correct the function")
+        raise ShardError(
+            f"{reference}{place_of(function)} returned {found}; expected uint8 (H, W, 3): correct the function"
+        )
     if not pixels.size:
         raise ShardError(f"{reference} returned an array of shape {pixels.shape}; expected at least one pixel")
     return Image.fromarray(pixels)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.locations import find_project
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.own_code import describe_raised
 
 _PROJECT = "tta_pipeline"
 _DECLARATIONS = re.compile(r"tta_pipeline\.(methods\.(catalogue|entry|\w+\.entries)|errors|util\.config_model)")
@@ -97,8 +98,7 @@ def load_reference(reference: str) -> object:
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        what = f"SyntaxError: {error}" if isinstance(error, SyntaxError) else repr(error)  # its repr is a tuple
-        raise ValueError(f"importing {reference!r} raised {what}") from error
+        raise ValueError(f"importing {reference!r} raised {describe_raised(error)}") from error
     if not hasattr(imported, name):
         raise ValueError(f"there is no {reference!r}: {module} has {_list_names(imported, name)}")
     found: object = getattr(imported, name)

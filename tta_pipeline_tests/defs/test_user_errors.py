@@ -9,6 +9,7 @@ import pytest
 from tta_pipeline.defs.resources import console
 from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.util.plurals import count_of
 
 
 @dg.asset
@@ -24,8 +25,15 @@ def mistaken() -> None:
 @dg.asset
 @with_one_line_errors
 def unexpected() -> Iterator[dg.MaterializeResult[None]]:
-    """Fail by an error that nobody expected."""
-    yield dg.MaterializeResult(metadata={"quotient": 1 / 0})
+    """Fail by an error of this project that nobody expected."""
+    yield dg.MaterializeResult(metadata={"count": count_of(None, "run")})  # type: ignore[arg-type]
+
+
+@dg.asset
+@with_one_line_errors
+def of_the_user() -> None:
+    """Fail in code of the user's, which is all that lies outside the package."""
+    _ = 1 / 0
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +54,17 @@ def test_only_an_unexpected_error_has_a_traceback(assets: list[dg.AssetsDefiniti
 
     line = "dagster._core.definitions.events.Failure: w.pth is missing; expected weights: restore it"
     assert (line, line) == tuple(each.strip() for each in said["mistaken"])
-    assert all("division by zero" in each and "test_user_errors.py" in each for each in said["unexpected"])
+    assert all("unsupported format" in each and "plurals.py" in each for each in said["unexpected"])
+
+
+def test_an_error_in_the_users_code_has_its_line_and_no_other_frames():
+    """Frames of Dagster and of this project say nothing to its author."""
+    result = dg.materialize([of_the_user], raise_on_error=False)
+    (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+
+    assert "ZeroDivisionError" in failure.error_display_string
+    assert "test_user_errors.py, line " in failure.error_display_string
+    assert 'user_errors.py", line' not in failure.error_display_string
 
 
 def test_the_terminal_says_the_same(capfd: pytest.CaptureFixture[str]):
@@ -60,4 +78,4 @@ def test_the_terminal_says_the_same(capfd: pytest.CaptureFixture[str]):
     assert said[0].splitlines()[0].endswith("ERROR mistaken: w.pth is missing; expected weights: restore it")
     assert "Stack Trace" not in said[0]
     assert "Stack Trace" in said[1]
-    assert "test_user_errors.py" in said[1]
+    assert "plurals.py" in said[1]

@@ -28,9 +28,9 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _is_cause(record: logging.LogRecord) -> bool:
-    """Return whether *record* says more than that a step is left out because one before it failed."""
+    """Return whether *record* says more than that a step failed, or is left out since one before it failed."""
     message = getattr(record, "dagster_meta", {}).get("orig_message") or ""
-    return not message.startswith("Dependencies for step ")
+    return not (message.startswith("Dependencies for step ") or "Steps failed: [" in message)
 
 
 def _cause(event: dg.DagsterEvent | None) -> str | None:

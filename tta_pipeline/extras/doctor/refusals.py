@@ -42,7 +42,7 @@ def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> 
     if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
         return "it is of timm, which is not installed; expected the package: pip install 'tta_pipeline[timm]'"
     try:
-        _load(model, num_classes=_num_classes(model, benchmark, locations), image_size=benchmark.image_size)
+        _load(name, model, num_classes=_num_classes(model, benchmark, locations), image_size=benchmark.image_size)
     except ClassCountError as error:
         return _one_line(describe_class_count(error, benchmark, name, locations))
     except PipelineError as error:
@@ -50,7 +50,7 @@ def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> 
     return ""
 
 
-def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
+def _load(name: str, model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
     """Load the weights into the network that they must fit, as a run does before the first cell."""
     from tta_pipeline.models.checkpoint_models import read_checkpoint_state
     from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
@@ -69,7 +69,7 @@ def _load(model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
     elif isinstance(model, TrainedModel) and isinstance(model.network, PythonModel):
         make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
     elif isinstance(model, PythonModel) and num_classes is not None:
-        load_pretrained_model(model.factory, model, num_classes=num_classes, image_size=image_size)
+        load_pretrained_model(name, model, num_classes=num_classes, image_size=image_size)
 
 
 def _problem_of_code(spec: Experiment) -> str:

@@ -13,6 +13,7 @@ from tta_pipeline.models.networks import (
 )
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.try_network import try_network
+from tta_pipeline.util.own_code import describe_raised
 
 _NUM_MEASURED = 10_000
 """Number of training images from which mean and standard deviation are measured, rounded up to full batches."""
@@ -54,8 +55,8 @@ def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: 
         logits = try_network(network, image_size=image_size)
     except Exception as error:  # whatever a user's network raises
         raise EvaluationError(
-            f"{called} raised {error!r} for images {shape}; expected logits (2, {num_classes}): choose a network for "
-            "the benchmark's image_size, or another image_size"
+            f"{called} raised {describe_raised(error)} for images {shape}; expected logits (2, {num_classes}): choose "
+            "a network for the benchmark's image_size, or another image_size"
         ) from error
     found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if found != (2, num_classes):

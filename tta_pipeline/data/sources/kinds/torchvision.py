@@ -20,6 +20,7 @@ from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, mer
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, fill_in_cell, find_shared_place
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.errors import SourceError
+from tta_pipeline.util.own_code import describe_raised
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
 
@@ -150,7 +151,8 @@ class DatasetImages(SpilledImages):
             number = operator.index(label)  # unlike int, this refuses 3.5
         except Exception as error:  # whatever a data set raises
             raise SourceError(
-                f"{self.dataset}[{index}] raised {error!r}; expected (PIL image, int): correct its arguments"
+                f"{self.dataset}[{index}] raised {describe_raised(error)}; expected (PIL image, int): "
+                "correct its arguments"
             ) from error
         if not isinstance(image, Image.Image):
             raise SourceError(
@@ -173,8 +175,8 @@ class DatasetImages(SpilledImages):
             return kind(**self.arguments[cell])
         except Exception as error:  # whatever a data set raises
             raise SourceError(
-                f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that create "
-                "the data set: correct source.arguments"
+                f"{self.dataset} raised {describe_raised(error)} with {dict(self.arguments[cell])}; expected "
+                "arguments that create the data set: correct source.arguments"
             ) from error
 
 

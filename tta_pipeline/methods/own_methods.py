@@ -1,0 +1,57 @@
+"""What a user's own method does wrong, in one line: what it raises, and what it returns in place of logits."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from tta_pipeline.errors import EvaluationError, PipelineError
+from tta_pipeline.methods.method import Method
+from tta_pipeline.util.own_code import arose_in_own_code, describe_raised, is_own, place_of
+
+
+@contextmanager
+def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> Iterator[None]:
+    """Name the place in the user's code of what the class *kind* of the method *name* raises in *function*.
+
+    Args:
+        name: Name of the method.
+        kind: Its class.
+        function: Name of the function of *kind* that runs in the block.
+        expected: What it should do, for the message.
+
+    Raises:
+        EvaluationError: a user's own method, or what it calls, raised an error.
+    """
+    try:
+        yield
+    except (PipelineError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a user's method raises
+        if not is_own(kind) and not arose_in_own_code(error):
+            raise
+        said = describe_raised(error)
+        where = place_of(getattr(kind, function, None), kind) if said == repr(error) else ""
+        raise EvaluationError(f"{name}{where} raised {said}; expected {expected}: correct it") from error
+
+
+def require_logits(logits: object, method: Method, *, num_images: int) -> None:
+    """Refuse what *method* returned in place of logits (B, K) for *num_images* images.
+
+    Raises:
+        EvaluationError: *logits* have another shape or type, or carry gradients.
+    """
+    shape = (num_images, method.num_classes)
+    if isinstance(logits, torch.Tensor) and logits.shape == shape and logits.is_floating_point():
+        if not logits.requires_grad:
+            return
+        found, advice = "logits with gradients", "return logits.detach()"
+    else:
+        is_tensor = isinstance(logits, torch.Tensor)
+        found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
+        advice = "correct _predict"
+    where = place_of(type(method)._predict, type(method))  # noqa: SLF001 - to say its line
+    raise EvaluationError(
+        f"{method.name}{where} returned {found} for {num_images} images; expected float logits {shape} without "
+        f"gradients: {advice}"
+    )
