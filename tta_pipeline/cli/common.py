@@ -54,7 +54,7 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def exit_with_error(message: str, *, details: str = "") -> NoReturn:
     """Print *message* in one line, then the lines of *details*, and end with status 1."""
-    click.echo(" ".join(message.splitlines()), err=True)
+    click.echo("; ".join(line.strip() for line in message.splitlines()), err=True)
     click.echo(details, err=True, nl=False)
     sys.exit(1)
 

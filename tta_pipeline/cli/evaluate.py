@@ -96,6 +96,7 @@ def evaluate(
     from tta_pipeline.results.records import utc_now
     from tta_pipeline.util.identifiers import is_benchmark_name
     from tta_pipeline.util.own_code import place_of
+    from tta_pipeline.util.plurals import count_of
     from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
@@ -120,7 +121,7 @@ def evaluate(
         )
     if row.num_nonfinite_batches:
         where = place_of(type(built)._predict)  # noqa: SLF001 - to say its line
-        report(f"found NaN or infinite logits{where} in {row.num_nonfinite_batches} of {len(row.batches)} batches")
+        report(f"found NaN or infinite logits{where} in {count_of(row.num_nonfinite_batches, 'batch')}")
     row = replace(row, weights=network.weights)  # nobody can have trained the model since it was loaded
     if experiment:
         report(f"recorded in {_write_record(row, started_at)}")

@@ -47,8 +47,7 @@ def require_logits(logits: object, method: Method, *, num_images: int) -> None:
             return
         found, advice = "logits with gradients", "return logits.detach()"
     else:
-        is_tensor = isinstance(logits, torch.Tensor)
-        found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
+        found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         advice = "correct _predict"
     where = place_of(type(method)._predict, type(method))  # noqa: SLF001 - to say its line
     raise EvaluationError(

@@ -113,7 +113,7 @@ def _call_factory(spec: PythonModel, num_classes: int) -> nn.Module:
         ) from error
     if not isinstance(network, nn.Module):
         raise EvaluationError(
-            f"{spec.factory}{place_of(factory)} returned {type(network).__name__}; expected a torch.nn.Module that "
+            f"{spec.factory} returned {type(network).__name__}{place_of(factory)}; expected a torch.nn.Module that "
             "takes normalised images: correct the function"
         )
     return network

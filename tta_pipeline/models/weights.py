@@ -57,7 +57,10 @@ def require_file(path: Path, sha256: str) -> None:
     if not is_file:  # reading a FIFO would block
         raise EvaluationError(f"{path} is {'not a file' if path.exists() else 'missing'}; expected weights: restore it")
     if found != sha256:
-        raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
+        raise EvaluationError(
+            f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore "
+            "the file, or correct its sha256 there"
+        )
 
 
 def _select_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:

@@ -33,7 +33,10 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
     """Yield a sentence for each wrong field in *error*; field names get *prefix*."""
     for problem in error.errors():
         field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
-        if problem["type"] == "missing":
+        if problem["type"] == "missing" and isinstance(problem["loc"][-1], int):
+            if problem["loc"][-1] == len(problem["input"]):  # the values after it are missing as well
+                yield f"{field.rpartition('.')[0]} is {short_repr(problem['input'])}; expected more values"
+        elif problem["type"] == "missing":
             yield f"{field} is missing"
         elif problem["type"] == "int_parsing_size":
             yield f"{field} is {short_repr(problem['input'])}; expected a whole number with fewer digits"

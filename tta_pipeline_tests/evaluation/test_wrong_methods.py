@@ -28,7 +28,7 @@ def line_of(text: str) -> str:
         ("NOTHING", "NoneType", None),
         ("GRADIENTS", "gradients", None),
         ("RAISES", "RuntimeError", "@ torch.zeros(7, 7)"),
-        ("UNBUILT", "KeyError('threshold')", '{}["threshold"]'),
+        ("UNBUILT", "KeyError('threshold')", '_SETTINGS["threshold"]'),
         ("NOT_DERIVED", "NotDerived", "class NotDerived"),
     ],
 )

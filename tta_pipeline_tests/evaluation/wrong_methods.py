@@ -6,6 +6,8 @@ from torch import nn
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.methods.method import Method
 
+_SETTINGS: dict[str, float] = {}
+
 
 def entry_of(kind: str) -> MethodEntry:
     """Return the declaration of a method of this module."""
@@ -53,7 +55,7 @@ class Unbuilt(Method):
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: object) -> None:
         super().__init__(model, hyperparameters, **kwargs)  # type: ignore[arg-type]
-        self.threshold = {}["threshold"]
+        self.threshold = _SETTINGS["threshold"]
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         return self._forward(images)
