@@ -44,6 +44,11 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("preset: cifar", "hyperparameters: {learning: 1}", ["experiments.tent", "learning", "momentum"]),
         ("batch_size: 32}", "batch_size: 0}", ["batch_size", "0", "greater than or equal to 1"]),
         ("batch_size: 32}", "batch_size: abc}", ["experiments.norm.batch_size is 'abc'; expected a whole number"]),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            "kind: python, factory: 'a:b', mean: [0.5]",
+            ["mean is [0.5]; expected more"],
+        ),
         ("epochs: 4", "lr: fast", ["models.cnn.trained.lr is 'fast'; expected a number"]),
         ("epochs: 4", "flip: perhaps", ["models.cnn.trained.flip is 'perhaps'; expected true or false"]),
         ("{samples_per_shard: 60}", "60", ["shards is 60; expected fields by name"]),
