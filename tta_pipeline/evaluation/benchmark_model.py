@@ -47,7 +47,11 @@ def describe_class_count(error: ClassCountError, benchmark: Benchmark, name: str
     """Return the message of *error* about the model *name* with the class folders, one of which may be at fault."""
     pinned_at = locations.class_map(benchmark.name)
     pinned = read_pinned_class_map(pinned_at)
-    if benchmark.names_classes or getattr(benchmark.models[name], "classes", None) or pinned is None:
+    if getattr(benchmark.models[name], "classes", None):
+        return str(error)
+    if benchmark.names_classes:
+        return f"{error}. The classes are those of class_map, {benchmark.class_map}: correct it if it is another set's"
+    if pinned is None:
         return str(error)
     return (
         f"{error}. The {len(pinned.classes)} classes are the class folders of the images, "
