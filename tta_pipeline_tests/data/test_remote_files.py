@@ -128,7 +128,7 @@ def test_an_object_of_a_bucket_is_read_whole_and_in_part(bucket: str):
     """A range that goes beyond its end is no answer."""
     assert CONTENT == run_and_wait(read_whole(f"{bucket}/stated"))
     assert CONTENT[7:9] == run_and_wait(read_range(f"{bucket}/stated", 7, 9))
-    with pytest.raises(StreamError, match=f"found 5 bytes; expected 9 bytes from byte {LIMIT - 5} on"):
+    with pytest.raises(StreamError, match=rf"{bucket}/stated.*\b5\b.*\b9\b.*\b{LIMIT - 5}\b"):
         run_and_wait(read_range(f"{bucket}/stated", LIMIT - 5, LIMIT + 4))
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_said_to_be_compressed_arrives_as_it_is(web: str):
 def test_another_range_than_the_one_asked_for_is_no_answer(web: str):
     """It has the right length, and other bytes."""
     assert CONTENT[30:40] == run_and_wait(read_range(f"{web}/part", 30, 40))
-    with pytest.raises(StreamError, match=r"found bytes from byte 20 on; expected 10 bytes from byte 30 on"):
+    with pytest.raises(StreamError, match=rf"{web}/other.*\b20\b.*\b10\b.*\b30\b"):
         run_and_wait(read_range(f"{web}/other", 30, 40))
 
 
@@ -175,7 +175,7 @@ def test_the_hub_lists_in_pages(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("HF_ENDPOINT", url)
         assert ("1.tar", "2.tar") == run_and_wait(list_folder("hf://datasets/me/set/a"))
         answers[f"{address}?cursor=2"] = page("2", "http://127.0.0.1:9/more")
-        with pytest.raises(StreamError, match=r"hf://datasets/me/set/a: found the next page at http://127.0.0.1:9"):
+        with pytest.raises(StreamError, match=r"hf://datasets/me/set/a.*http://127.0.0.1:9/more"):
             run_and_wait(list_folder("hf://datasets/me/set/a"))
 
 

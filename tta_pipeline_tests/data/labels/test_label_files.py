@@ -1,6 +1,7 @@
 """Files that say what the classes are yield them in label order, or an error that says where they do not."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -62,31 +63,31 @@ def test_json_of_four_forms_gives_the_label_order(tmp_path: Path, content: objec
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "found"),
     [
-        ("", "is not JSON"),
-        ('"tench"', "holds 'tench'; expected a list"),
-        ("[]", "holds no class"),
-        ("{}", "holds no class"),
-        ('["tench", 1]', "has the class name 1; expected text"),
-        ('["tench", ""]', "has the class name ''; expected text"),
-        ('["tench", "tench"]', "class name 'tench' more than once"),
-        ('{"tench": 0, "tench": 1}', "key 'tench' more than once"),
-        ('{"tench": 0, "crane": 0}', "label 0 more than once"),
-        ('{"tench": 0, "crane": 2}', "gives 'crane' the label 2; expected 0 to 1, each once, and 1 is missing"),
-        ('{"tench": -1, "crane": 0}', "gives 'tench' the label -1"),
-        ('{"tench": true}', "maps 'tench' to True"),
-        ('{"tench": "0"}', "maps 'tench' to '0'"),
-        ('{"1": "tench"}', "gives 'tench' the label 1; expected 0 to 0"),
-        ('{"0": []}', r"has the class name \[\]"),
-        ('{"%s": "tench"}' % ("9" * 5000), "maps '9999"),
+        ("", r"line 1\b"),
+        ('"tench"', "'tench'"),
+        ("[]", ""),
+        ("{}", ""),
+        ('["tench", 1]', r"\b1\b"),
+        ('["tench", ""]', "''"),
+        ('["tench", "tench"]', "'tench'"),
+        ('{"tench": 1, "tench": 0}', "'tench'"),
+        ('{"tench": 0, "crane": 0}', r"\b0\b"),
+        ('{"tench": 0, "crane": 2}', r"'crane'.*\b2\b.*\b1\b"),
+        ('{"tench": -1, "crane": 0}', r"'tench'.*-1\b"),
+        ('{"tench": true}', "'tench'.*True"),
+        ('{"tench": "0"}', "'tench'.*'0'"),
+        ('{"1": "tench"}', r"'tench'.*\b1\b"),
+        ('{"0": []}', r"\[\]"),
+        ('{"%s": "tench"}' % ("9" * 5000), "'9999"),
     ],
 )
-def test_json_that_is_no_class_list_is_refused(tmp_path: Path, text: str, message: str):
+def test_json_that_is_no_class_list_is_refused(tmp_path: Path, text: str, found: str):
     """Gaps, repetitions and wrong types are named together with the file."""
     (tmp_path / "classes.json").write_text(text)
 
-    with pytest.raises(ClassMapError, match=rf"classes\.json.*{message}"):
+    with pytest.raises(ClassMapError, match=rf"classes\.json.*{found}"):
         read_classes(tmp_path / "classes.json")
 
 
@@ -99,18 +100,18 @@ def test_devkit_labels_are_not_devkit_numbers(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("synsets", "message"),
+    ("synsets", "found"),
     [
-        ([(1, "n1", 0), (1, "n2", 0)], "label 1 more than once"),
-        ([(1, "n1", 0), (2, "n1", 0)], "class name 'n1' more than once"),
-        ([(1, "n1", 0), (3, "n2", 0)], "gives 'n2' the label 3; expected 1 to 2"),
-        ([(1, "n1", 4), (2, "n2", 4)], "holds no class"),
-        ([("one", "n1", 0), (2, "n2", 0)], "is not a meta.mat"),
+        ([(1, "n1", 0), (2, "n2", 0), (2, "n3", 0)], r"\b2\b"),
+        ([(1, "n1", 0), (2, "n1", 0)], "'n1'"),
+        ([(1, "n1", 0), (3, "n2", 0)], r"'n2'.*\b3\b.*\b2\b"),
+        ([(1, "n1", 4), (2, "n2", 4)], ""),
+        ([("one", "n1", 0), (2, "n2", 0)], "'one'"),
     ],
 )
-def test_a_wrong_devkit_is_refused(tmp_path: Path, synsets: list[tuple[object, object, int]], message: str):
+def test_a_wrong_devkit_is_refused(tmp_path: Path, synsets: list[tuple[object, object, int]], found: str):
     """Repeated, missing and impossible numbers are named."""
-    with pytest.raises(ClassMapError, match=message):
+    with pytest.raises(ClassMapError, match=rf"meta\.mat.*{found}"):
         read_classes(write_devkit(tmp_path / "meta.mat", synsets))
 
 
@@ -120,13 +121,14 @@ def test_other_files_are_no_devkit(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:200])
     savemat(tmp_path / "other.mat", {"values": np.arange(3)})
 
-    for name in ("meta.mat", "other.mat"):
-        with pytest.raises(ClassMapError, match=rf"{name} is not a meta.mat"):
+    for name, expected in {
+        "meta.mat": "synsets",
+        "other.mat": "synsets",
+        "none.mat": "",
+        "wnids.pkl": r"\.json.*\.mat",
+    }.items():
+        with pytest.raises(ClassMapError, match=rf"{re.escape(name)}.*{expected}"):
             read_classes(tmp_path / name)
-    with pytest.raises(ClassMapError, match=r"none.mat cannot be read \(No such file"):
-        read_classes(tmp_path / "none.mat")
-    with pytest.raises(ClassMapError, match=r"wnids.pkl ends in '.pkl'; expected .json or .mat"):
-        read_classes(tmp_path / "wnids.pkl")
 
 
 def test_numbers_of_a_ground_truth_are_read_in_any_form(tmp_path: Path):
@@ -192,25 +194,25 @@ def test_numbers_from_0_are_labels(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "found"),
     [
-        (b"", "val.txt is empty"),
-        (b"1\n\n2\n", "line 2: ''; expected only a class"),
-        (b"1\na.png 2\n", "line 2: 'a.png 2'; expected only a class"),
-        (b"a.png 1\n2\n", "line 2: '2'; expected a file name and its class"),
-        (b"a.png 1\na.png 2\n", "line 2: a.png has a line already"),
-        (b"1\n0\n", "line 2: '0' is not a known class number; expected one of 1 to 2"),
-        (b"1\n-1\n", "line 2 .*-1"),
+        (b"", ""),
+        (b"1\n\n2\n", r"\b2\b.*''"),
+        (b"1\na.png 2\n", r"\b2\b.*'a\.png 2'"),
+        (b"a.png 1\n2\n", r"\b2\b.*'2'"),
+        (b"a.png 1\na.png 2\n", r"\b2\b.*a\.png"),
+        (b"1\n0\n", r"\b2\b.*'0'.*\b1\b.*\b2\b"),
+        (b"1\n-1\n", r"\b2\b.*-1"),
         (b"1\n1.5\n", r"line 2 .*1\.5"),
         (b"1\n[0, 1]\n", r"line 2 .*\[0, 1\]"),
-        (b"1\n\xff\n", "val.txt is not text"),
+        (b"1\n\xff\n", "0xff"),
     ],
 )
-def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, message: str):
+def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, found: str):
     """The line, what it holds and what it should are named."""
     (tmp_path / "val.txt").write_bytes(data)
 
-    with pytest.raises(ClassMapError, match=message):
+    with pytest.raises(ClassMapError, match=rf"val\.txt.*{found}"):
         read_ground_truth(tmp_path / "val.txt", {1: "n01", 2: "n02"})
 
 
@@ -221,19 +223,22 @@ def test_a_pattern_finds_the_class_in_a_path():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "message"),
+    ("pattern", "found"),
     [
-        (r"(n\d{8}", "is not a regular expression: missing"),
-        (r"n\d{8}", "has no group"),
-        (r"(x)", "'a/n01440764.JPEG' yields None by the pattern"),
-        (r"(x)?a", "yields None"),
-        (r"(x*)", "yields '' by"),
+        (r"(n\d{8}", ()),
+        (r"n\d{8}", ()),
+        (r"(x)", ("'a/n01440764.JPEG'", "None")),
+        (r"(x)?a", ("'a/n01440764.JPEG'", "None")),
+        (r"(x*)", ("'a/n01440764.JPEG'", "''")),
     ],
 )
-def test_a_pattern_that_finds_no_class_is_refused(pattern: str, message: str):
+def test_a_pattern_that_finds_no_class_is_refused(pattern: str, found: tuple[str, ...]):
     """A wrong pattern and a path without a class are told apart."""
-    with pytest.raises(ClassMapError, match=message):
+    with pytest.raises(ClassMapError) as raised:
         class_by_pattern(pattern, "a/n01440764.JPEG")
+
+    assert all(value in str(raised.value) for value in (repr(pattern), *found))
+    assert bool(found) == ("n01440764" in str(raised.value))
 
 
 def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: Path):
@@ -245,11 +250,11 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
     assert ("b", "a", "c") == load_class_map(benchmark, locations).classes
 
     for changed, found in (
-        (["a", "b", "c"], "'a' for label 0, but 'b'"),
-        (["b", "a"], "None for label 2, but 'c'"),
+        (["a", "b", "c"], r"'a'.*\b0\b.*'b'"),
+        (["b", "a"], r"None.*\b2\b.*'c'"),
     ):
         names.write_text(json.dumps(changed))
-        with pytest.raises(ClassMapError, match=rf"names.json has {found} is pinned at .*class_map.json; expected"):
+        with pytest.raises(ClassMapError, match=rf"names\.json.*{found}.*class_map\.json"):
             load_class_map(benchmark, locations)
 
     names.unlink()
@@ -262,5 +267,5 @@ def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
         kit.add(write_devkit(tmp_path / "meta.mat", DEVKIT), "ILSVRC2012_devkit_t12/data/meta.mat")
 
     for read in (read_ground_truth, read_classes, read_devkit_ids):
-        with pytest.raises(ClassMapError, match=r"t12\.tar\.gz is an archive; expected the file in it: .*tar -xf"):
+        with pytest.raises(ClassMapError, match=r"`tar -xf .*t12\.tar\.gz`"):
             read(tmp_path / "ILSVRC2012_devkit_t12.tar.gz")

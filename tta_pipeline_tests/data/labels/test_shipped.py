@@ -48,8 +48,10 @@ def test_known_labels_are_what_models_say():
 @pytest.mark.parametrize("name", ["imagenet_x", "", "../lists/imagenet", "imagenet.txt", "ImageNet"])
 def test_an_unknown_list_is_refused_with_the_known_ones(name: str):
     """Whatever the name is, only names of lists are looked up."""
-    with pytest.raises(ClassMapError, match=r"cifar_10, cifar_100, imagenet, imagenet_a, imagenet_r, tiny_imagenet"):
+    with pytest.raises(ClassMapError) as raised:
         shipped_classes(name)
+
+    assert all(value in str(raised.value) for value in (repr(name), *SHA256_BY_LIST))
 
 
 @pytest.mark.parametrize("damage", ["swapped", "shorter", "binary", "gone"])

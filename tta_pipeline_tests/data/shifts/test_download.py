@@ -117,7 +117,7 @@ def test_it_goes_on_after_a_fault(our: ShiftSet, web: Web, tmp_path: Path, fault
 def interrupt(found: ShiftSet, web: Web, folder: Path) -> None:
     """Begin the download of the first archive from a server that cuts every answer, so that it ends unfinished."""
     web.commit("cut")
-    with pytest.raises(SourceError, match=r"found an answer that breaks off at byte [1-9]"):
+    with pytest.raises(SourceError, match=r"noise\.tar.*\b[1-9][\d,]+\b"):
         fetched(found, folder)
     assert 0 < (folder / "noise.tar.unfinished").stat().st_size < SIZE_BYTES
 
@@ -134,18 +134,18 @@ def test_a_server_that_cannot_go_on_begins_anew(our: ShiftSet, web: Web, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "found"),
     [
-        ("503", "found status 503 at byte 0; expected the rest of noise.tar: try again, which resumes from there"),
-        ("changed", "found the md5 [0-9a-f]{32}; expected [0-9a-f]{32} according to its publisher; it was removed"),
-        ("short", "found a file of 2,999,999 bytes; its publisher says 3,000,000 at byte 0"),
+        ("503", r"\b503\b.*\b0\b"),
+        ("changed", rf"\b[0-9a-f]{{32}}\b.*{hashlib.md5(content('noise.tar')).hexdigest()}"),
+        ("short", "2,999,999.*3,000,000"),
     ],
 )
-def test_a_fault_that_stays_is_one_error(our: ShiftSet, web: Web, tmp_path: Path, fault: str, said: str):
+def test_a_fault_that_stays_is_one_error(our: ShiftSet, web: Web, tmp_path: Path, fault: str, found: str):
     """Nothing has the archive's name."""
     web.commit(fault)
 
-    with pytest.raises(SourceError, match=f"{web.url}/noise.tar: {said}"):
+    with pytest.raises(SourceError, match=f"{web.url}/noise.tar.*{found}"):
         fetched(our, tmp_path / "a")
 
     assert not (tmp_path / "a" / "noise.tar").exists()
@@ -199,7 +199,7 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     ]
     assert_only(project.home / "a", *NAMES)
     assert "" == project.run(*command, "--quiet").stdout
-    assert "there already, md5 compared" in project.run(*command, "--shift", "dusk").stdout
+    assert "weather.tar" in project.run(*command, "--shift", "dusk").stdout
 
 
 def test_an_archive_that_is_there_and_wrong_is_kept_and_named(our: ShiftSet, tmp_path: Path):
@@ -207,7 +207,7 @@ def test_an_archive_that_is_there_and_wrong_is_kept_and_named(our: ShiftSet, tmp
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "noise.tar").write_bytes(b"mine")
 
-    with pytest.raises(SourceError, match=r"a/noise.tar: found 4 bytes; expected 3,000,000 .* remove it"):
+    with pytest.raises(SourceError, match=r"a/noise\.tar.*\b4\b.*3,000,000"):
         fetched(our, tmp_path / "a")
 
     assert b"mine" == (tmp_path / "a" / "noise.tar").read_bytes()
@@ -217,7 +217,7 @@ def test_an_archive_without_an_address_says_where_to_look(web: Web, tmp_path: Pa
     """Before anything is downloaded; put there by hand, it is compared as the others are."""
     found = shift_set(web, tmp_path / "our.shifts.yaml", url=None)
 
-    with pytest.raises(SourceError, match=r"no URL is known for noise.tar; .* get them from https://example.org/our"):
+    with pytest.raises(SourceError, match=r"noise\.tar.*https://example\.org/our.*--archive"):
         fetched(found, tmp_path / "a", *NAMES)
     assert not web.requests()
     (tmp_path / "a").mkdir()
@@ -229,7 +229,7 @@ def test_room_is_asked_for_first(web: Web, tmp_path: Path):
     """Nothing is asked of the server, and no folder is made."""
     found = shift_set(web, tmp_path / "our.shifts.yaml", size_bytes=10**18)
 
-    with pytest.raises(SourceError, match=r"bytes free; expected 1,000,000,000,000,000,000 for 1 archives: make room"):
+    with pytest.raises(SourceError, match="1,000,000,000,000,000,000"):
         fetched(found, tmp_path / "a")
     assert not web.requests()
     assert not (tmp_path / "a").exists()
@@ -240,7 +240,7 @@ def test_two_downloads_of_one_archive_do_not_meet(our: ShiftSet, tmp_path: Path)
     (tmp_path / "a").mkdir()
     with (tmp_path / "a" / "noise.tar.unfinished").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(SourceError, match="is being downloaded by another process"):
+        with pytest.raises(SourceError, match=r"a/noise\.tar"):
             fetched(our, tmp_path / "a")
 
 
@@ -248,18 +248,18 @@ def test_archives_are_chosen_by_name_and_by_shift(our: ShiftSet):
     """What is not known is refused, with the choices."""
     assert ["noise.tar"] == [*select_archives(our, shifts=("dust",))]
     assert [*NAMES] == [*select_archives(our, archives=("weather.tar",), shifts=("dust",))] == [*select_archives(our)]
-    with pytest.raises(SourceError, match=r"no archive fog.tar; expected some of noise.tar, weather.tar"):
+    with pytest.raises(SourceError, match=r"fog\.tar.*noise\.tar, weather\.tar"):
         select_archives(our, archives=("fog.tar",))
-    with pytest.raises(SourceError, match="no shift fog; expected some of dust, dusk, dawn"):
+    with pytest.raises(SourceError, match=r"fog.*dust, dusk, dawn"):
         select_archives(our, shifts=("fog",))
-    with pytest.raises(SourceError, match="names no archive"):
+    with pytest.raises(SourceError, match=r"https://example\.org/our"):
         select_archives(our.model_copy(update={"archives": {}}))
-    with pytest.raises(SourceError, match="expected the name of a file"):
+    with pytest.raises(SourceError, match=r"'\.\./a\.tar'"):
         select_archives(our.model_copy(update={"archives": {"../a.tar": our.archives["noise.tar"]}}))
     assert ["weather.tar"] == [*select_archives(shipped_sets()["imagenet_c"], shifts=("fog",))]
 
 
 def test_an_address_of_another_kind_is_refused(web: Web, tmp_path: Path):
     """A file of this machine is no download."""
-    with pytest.raises(SourceError, match="expected one of http or https"):
+    with pytest.raises(SourceError, match=r"noise\.tar.*file:///etc/passwd"):
         fetched(shift_set(web, tmp_path / "our.shifts.yaml", url="file:///etc/passwd"), tmp_path / "a")

@@ -48,35 +48,35 @@ def test_a_shift_set_is_not_taken_for_a_benchmark(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("severities: [1]", "names is missing"),
-        ("names: []", "names"),
-        ("names: [dusk, dusk]", "names is"),
-        ("names: [Dusk, dusk]", "differ on any file system"),
-        ("names: [dusk, clean]", "neither clean nor train"),
-        ("names: [../dusk]", r"names\.0"),
-        ("names: ['dusk|1']", r"names\.0"),
-        ("names: [dusk...night]", r"names\.0"),
-        ("names: [dusk]\nseverities: [2, 1]", "severities is"),
-        ("names: [dusk]\nseverities: [0]", r"severities\.0"),
-        ("names: [dusk]\nseverities: [2.35]", r"severities\.0"),
-        ("names: [dusk]\nfamilies: {light: [dawn]}", "families has dawn"),
-        ("names: [dusk]\nheld_out: [dawn]", "held_out has dawn"),
-        ("names: [dusk]\nfolders: {dusk: ../elsewhere}", "folders has"),
-        ("names: [dusk]\nfolders: {dusk: /elsewhere}", "folders has"),
-        ("names: [dusk]\narchives: {dusk.tar: {md5: 12}}", r"archives\.dusk\.tar\.md5"),
-        ("names: [dusk]\narchives: {dusk.tar: {shifts: [dawn]}}", "archives has dawn"),
-        ("names: [dusk]\nclass_folders: numbers", "class_folders numbers without classes"),
+        ("severities: [1]", "names"),
+        ("names: []", r"names.*\[\]"),
+        ("names: [dusk, dusk]", r"names.*\['dusk', 'dusk'\]"),
+        ("names: [Dusk, dusk]", r"names.*\['Dusk', 'dusk'\]"),
+        ("names: [dusk, clean]", r"names.*\['dusk', 'clean'\]"),
+        ("names: [../dusk]", r"names\.0.*'\.\./dusk'"),
+        ("names: ['dusk|1']", r"names\.0.*'dusk\|1'"),
+        ("names: [dusk...night]", r"names\.0.*'dusk\.\.\.night'"),
+        ("names: [dusk]\nseverities: [2, 1]", r"severities.*\[2, 1\]"),
+        ("names: [dusk]\nseverities: [0]", r"severities\.0.*\b0\b"),
+        ("names: [dusk]\nseverities: [2.35]", r"severities\.0.*2\.35"),
+        ("names: [dusk]\nfamilies: {light: [dawn]}", "families.*dawn"),
+        ("names: [dusk]\nheld_out: [dawn]", "held_out.*dawn"),
+        ("names: [dusk]\nfolders: {dusk: ../elsewhere}", r"folders.*'\.\./elsewhere'"),
+        ("names: [dusk]\nfolders: {dusk: /elsewhere}", "folders.*'/elsewhere'"),
+        ("names: [dusk]\narchives: {dusk.tar: {md5: 12}}", r"archives\.dusk\.tar\.md5.*\b12\b"),
+        ("names: [dusk]\narchives: {dusk.tar: {shifts: [dawn]}}", "archives.*dawn"),
+        ("names: [dusk]\nclass_folders: numbers", "class_folders.*numbers.*classes"),
         ("names: [dusk]\nnormaliser: resnet50", "normaliser"),
-        ("names: [dusk]\nlicense: MIT", "unknown field license"),
-        ("names: [dusk", "is not YAML"),
-        ("", "holds nothing"),
+        ("names: [dusk]\nlicense: MIT", "license"),
+        ("names: [dusk", r"line 1\b"),
+        ("", ""),
     ],
 )
 def test_a_faulty_set_is_refused_with_path_and_field(tmp_path: Path, text: str, field: str):
     """Every sentence begins with the file and names the field."""
     path = written(tmp_path, text)
 
-    with pytest.raises(BenchmarkFileError, match=field) as caught:
+    with pytest.raises(BenchmarkFileError, match=rf"mine\.shifts\.yaml.*{field}") as caught:
         find_shift_set("mine", tmp_path)
 
     assert all(line.startswith(str(path)) for line in str(caught.value).splitlines())
@@ -94,10 +94,11 @@ def test_an_own_set_that_hides_a_shipped_one_is_refused(tmp_path: Path, name: st
 @pytest.mark.parametrize("name", ["imagenet_x", "../sets/imagenet_c", "", "/"])
 def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path: Path, name: str):
     """The sentence names the nearest ones, the page that lists all, and where a file would lie."""
-    with pytest.raises(BenchmarkFileError, match=r"expected one of 22 names.*docs/data-sets\.md lists them") as caught:
+    with pytest.raises(BenchmarkFileError) as caught:
         find_shift_set(name, tmp_path)
 
-    assert str(tmp_path) in str(caught.value)
+    number = str(len(shipped_sets()))
+    assert all(value in str(caught.value) for value in (repr(name), number, "docs/data-sets.md", str(tmp_path)))
 
 
 @given(

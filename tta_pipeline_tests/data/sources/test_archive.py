@@ -121,26 +121,26 @@ def test_links_resolve_inside_the_archive(tmp_path: Path):
 @pytest.mark.parametrize(
     ("link", "named"),
     [
-        ("../../../../etc/passwd", "'../../../../etc/passwd', outside"),
-        ("/etc/passwd", "'/etc/passwd', outside"),
-        ("=../etc/passwd", "'../etc/passwd', outside"),
-        ("../n01/nowhere.JPEG", "fog/5/n01/nowhere.JPEG, which is not a file"),
-        ("../n01", "fog/5/n01, which is not a file"),
-        ("bad.JPEG", "fog/5/n01/bad.JPEG, which is not a file"),
+        ("../../../../etc/passwd", "'../../../../etc/passwd'"),
+        ("/etc/passwd", "'/etc/passwd'"),
+        ("=../etc/passwd", "'../etc/passwd'"),
+        ("../n01/nowhere.JPEG", "fog/5/n01/nowhere.JPEG"),
+        ("../n01", "fog/5/n01"),
+        ("bad.JPEG", "fog/5/n01/bad.JPEG"),
     ],
 )
 def test_a_link_that_leads_outside_or_nowhere_is_refused(tmp_path: Path, link: str, named: str):
     """The error names the link and what it leads to, be that a folder, itself or nothing."""
     path = archive(tmp_path / "a.tar", {**IMAGES, f"{FOG.path}/n01/bad.JPEG": link})
 
-    with pytest.raises(SourceError, match=rf"a\.tar: fog/5/n01/bad\.JPEG links to {named}"):
+    with pytest.raises(SourceError, match=rf"a\.tar.*fog/5/n01/bad\.JPEG.*{re.escape(named)}"):
         contents(source(path), FOG)
 
 
 @pytest.mark.parametrize("name", ["../../etc/x.JPEG", "/etc/x.JPEG", "fog/5/../../x.JPEG", f"{FOG.path}/n01/.."])
 def test_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
     """Such an archive is not read on, though nothing is unpacked, not even if the name comes back inside."""
-    with pytest.raises(SourceError, match="outside|absolute"):  # noqa: RUF043 - a choice
+    with pytest.raises(SourceError, match=re.escape(f"'{name}'")):
         contents(source(archive(tmp_path / "a.tar", {**IMAGES, name: b"x"})), FOG)
 
 
@@ -153,7 +153,7 @@ def test_what_is_neither_file_nor_link_nor_folder_is_refused(tmp_path: Path, kin
         info.type = kind
         tar.addfile(info)
 
-    with pytest.raises(SourceError, match=r"n01/device\.JPEG is of type"):
+    with pytest.raises(SourceError, match=rf"n01/device\.JPEG.*{kind!r}"):
         contents(source(path), FOG)
 
 
@@ -203,7 +203,7 @@ def test_one_name_in_two_wrappers_is_refused(tmp_path: Path):
     """Two files that would be one sample are told, though their names in the archive differ."""
     members = {f"{FOG.path}/n01/a.JPEG": b"1", f"{FOG.path}/n01/images/a.JPEG": b"2"}
 
-    with pytest.raises(SourceError, match=r"n01/a\.JPEG of fog\|5 appears twice"):
+    with pytest.raises(SourceError, match=r"n01/a\.JPEG.*fog\|5"):
         contents(source(archive(tmp_path / "a.tar", members)), FOG)
 
 
@@ -217,7 +217,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
 
-    with pytest.raises(SourceError, match="appears twice"):
+    with pytest.raises(SourceError, match=r"n01/image_0\.JPEG.*fog\|5"):
         contents(source(path), FOG)
 
 
@@ -228,9 +228,7 @@ def test_an_archive_cut_anywhere_is_refused(tmp_path: Path):
     end = len(IMAGES) * 3 * 512 + 2 * 512
     for cut in range(0, end, 512):
         path.write_bytes(data[:cut])
-        with pytest.raises(
-            SourceError, match=r"a\.tar: at byte \d+ found the end of the file.*; expected .*: download"
-        ):
+        with pytest.raises(SourceError, match=r"a\.tar.*\b\d+\b"):
             contents(source(path), FOG)
     path.write_bytes(data[:end])
     assert 6 == len(contents(source(path), FOG))
@@ -244,14 +242,14 @@ def test_a_cut_or_damaged_gzip_is_refused(tmp_path: Path, cell: Cell):
     data = path.read_bytes()
     for damaged in [data[:cut] for cut in range(0, len(data), 997)] + [data[:-8] + b"\1\2\3\4" + data[-4:]]:
         path.write_bytes(damaged)
-        with pytest.raises(SourceError, match=r"a\.tar\.gz: at byte \d+ found"):
+        with pytest.raises(SourceError, match=r"a\.tar\.gz.*\b\d+\b"):
             contents(source(path), cell)
 
 
 @pytest.mark.parametrize("index", [0, 3, 11])
 @pytest.mark.parametrize(
     ("damage", "found"),
-    [(bytes(512), "data after an empty block"), (b"x" * 512, "a damaged header")],
+    [(bytes(512), ""), (b"x" * 512, "b'xxxxxxxx'")],
     ids=["zeros", "letters"],
 )
 def test_a_damaged_header_does_not_look_like_the_end(tmp_path: Path, index: int, damage: bytes, found: str):
@@ -261,7 +259,7 @@ def test_a_damaged_header_does_not_look_like_the_end(tmp_path: Path, index: int,
     data = path.read_bytes()
     path.write_bytes(data[:start] + damage + data[start + 512 :])
 
-    with pytest.raises(SourceError, match=rf"a\.tar: at byte {start} found {found}"):
+    with pytest.raises(SourceError, match=rf"a\.tar.*\b{start}\b.*{found}"):
         contents(source(path), FOG)
 
 
@@ -270,16 +268,16 @@ def test_a_download_with_room_kept_for_it_is_refused(tmp_path: Path):
     path = archive(tmp_path / "a.tar", IMAGES)
     os.truncate(path, path.stat().st_size + 2**21)
 
-    with pytest.raises(SourceError, match=r"bytes after the end mark; expected a finished download"):
+    with pytest.raises(SourceError, match=rf"a\.tar.*\b{2**20}\b"):
         contents(source(path), FOG)
 
 
 @pytest.mark.parametrize(
     ("size", "found"),
     [
-        (2**33 - 1, r"n01/huge\.JPEG has 8589934591 bytes; expected an image of at most 33554432"),
-        (2**40, r"n01/huge\.JPEG has 1099511627776 bytes; expected an image of at most 33554432"),
-        (2**70, r"at byte 512 found a member of 1180591620717411303424 bytes"),
+        (2**33 - 1, r"n01/huge\.JPEG.*\b8589934591\b.*\b33554432\b"),
+        (2**40, r"n01/huge\.JPEG.*\b1099511627776\b.*\b33554432\b"),
+        (2**70, r"\b512\b.*\b1180591620717411303424\b"),
     ],
 )
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
@@ -293,17 +291,18 @@ def test_what_a_header_claims_is_not_asked_of_the_memory(tmp_path: Path, name: s
 
     with pytest.raises(SourceError, match=found):
         contents(source(tmp_path / f"fog-{name}"), FOG)
-    with pytest.raises(SourceError, match=r"at byte \d+ found (the end of the file|a member of)"):
+    with pytest.raises(SourceError, match=rf"snow-{name}.*\b\d+\b") as raised:
         contents(source(tmp_path / f"snow-{name}"), FOG)
+    assert "huge.JPEG" not in str(raised.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html><html>" * 50])
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes):
     """An empty file, a page that says the download failed and a missing file are told by name."""
     (tmp_path / "a.tar").write_bytes(content)
-    with pytest.raises(SourceError, match=r"a\.tar: at byte 0 found"):
+    with pytest.raises(SourceError, match=r"a\.tar.*\b0\b"):
         contents(source(tmp_path / "a.tar"), FOG)
-    with pytest.raises(SourceError, match=r"b\.tar cannot be read \(No such file"):
+    with pytest.raises(SourceError, match=r"b\.tar"):
         contents(source(tmp_path / "b.tar"), FOG)
 
 
@@ -314,7 +313,7 @@ def test_the_md5_is_compared_while_reading(tmp_path: Path):
 
     assert expected(FOG) == contents(source(path, expected_md5={"noise.tar": right}), FOG)
     with (
-        pytest.raises(SourceError, match=rf"noise\.tar has md5 {right}; expected 0000"),
+        pytest.raises(SourceError, match=rf"noise\.tar.*{right}.*0{{32}}"),
         source(path, expected_md5={"noise.tar": "0" * 32}).prepared([FOG]),
     ):
         pytest.fail("the block must not begin")
@@ -351,7 +350,7 @@ def test_what_else_lies_in_an_archive_of_archives_is_counted(tmp_path: Path):
     with found.prepared([CLEAN]):
         assert (1, 1) == (found.listing(CLEAN).num_hidden, len(found.listing(CLEAN).strays))
     archive(outer, {"a.tar": inner[:1024]})
-    with pytest.raises(SourceError, match=r"train\.tar/a\.tar: at byte 1024 found the end of the file"):
+    with pytest.raises(SourceError, match=r"train\.tar/a\.tar.*\b1024\b"):
         contents(source(outer, cells=(CLEAN,), layout="nested"), CLEAN)
 
 
@@ -387,7 +386,7 @@ def test_a_flat_archive_takes_its_classes_from_the_ground_truth(tmp_path: Path):
     found = contents(source(path, cells=(CLEAN,), layout="flat", classes_by_file=truth), CLEAN)
     assert {"a/val_1.JPEG", "b/val_0.JPEG", "b/val_2.JPEG"} == set(found)
     short = {name: truth[name] for name in ("val_0.JPEG", "val_1.JPEG")}
-    with pytest.raises(SourceError, match=r"val_2\.JPEG has no class"):
+    with pytest.raises(SourceError, match=r"val_2\.JPEG"):
         contents(source(path, cells=(CLEAN,), layout="flat", classes_by_file=short), CLEAN)
 
 
@@ -400,22 +399,21 @@ def test_a_flat_archive_may_hold_what_has_no_class(tmp_path: Path):
     assert ("b",) == source(path, cells=(CLEAN,), layout="flat", classes_by_file={"val_0.JPEG": "b"}).class_names()
 
 
-@pytest.mark.parametrize("mode", ["w:xz", "w:bz2"])
-def test_other_compressions_are_refused_by_name(tmp_path: Path, mode: str):
+@pytest.mark.parametrize(("mode", "name"), [("w:xz", "xz"), ("w:bz2", "bzip2")])
+def test_other_compressions_are_refused_by_name(tmp_path: Path, mode: str, name: str):
     """Small files that expand without bound are not opened on trust."""
-    with pytest.raises(SourceError, match="is compressed with"):
+    with pytest.raises(SourceError, match=rf"a\.tar.*\b{name}\b"):
         contents(source(archive(tmp_path / "a.tar", IMAGES, mode=mode)), FOG)
 
 
 def test_a_cell_in_two_archives_and_a_cell_in_none_are_refused(tmp_path: Path):
     """Each cell lies in one archive; which one is found by reading them."""
     one, other = archive(tmp_path / "a.tar", IMAGES), archive(tmp_path / "b.tar", IMAGES)
-    with pytest.raises(SourceError, match="expected each cell in one archive"):
-        source(one, other).together(FOG, [FOG])
-    with pytest.raises(SourceError, match="expected each cell in one archive"):
-        contents(source(one, other), FOG)
+    for use in (lambda: source(one, other).together(FOG, [FOG]), lambda: contents(source(one, other), FOG)):
+        with pytest.raises(SourceError, match=r"fog\|5.*a\.tar.*b\.tar"):
+            use()
     empty = archive(tmp_path / "c.tar", {"readme.txt": b"x"})
-    with pytest.raises(SourceError, match=r"0 images of snow\|1"):
+    with pytest.raises(SourceError, match=r"snow\|1.*c\.tar.*a\.tar"):
         source(empty, empty.with_name("a.tar"), cells=(FOG,)).together(SNOW, [SNOW])
 
 
@@ -473,7 +471,7 @@ def test_an_archive_that_changes_after_its_pass_is_refused(tmp_path: Path):
     with found.prepared([FOG]):
         (image, *_) = found.listing(FOG).images
         os.utime(path, ns=(1, 1))
-        with pytest.raises(SourceError, match=r"a\.tar was changed since n01/image_0\.JPEG was listed with 931 bytes"):
+        with pytest.raises(SourceError, match=r"a\.tar.*n01/image_0\.JPEG.*\b931\b"):
             image.read()
 
 
@@ -481,17 +479,17 @@ def test_a_listing_is_there_only_while_it_is_prepared(tmp_path: Path):
     """Before, after and beside other cells an error says to prepare it; a cell that is nowhere is another error."""
     fog = Cell(corruption="fog", severity=1)
     found = source(archive(tmp_path / "a.tar", IMAGES), cells=(FOG, SNOW, fog))
-    with pytest.raises(SourceError, match=r"fog\|5 of .* is not prepared \(prepared: none\)"):
+    with pytest.raises(SourceError, match=r"fog\|5.*prepared\(cells\)"):
         found.listing(FOG)
     with found.prepared([FOG, fog]):
         with found.prepared([FOG]):
             assert found.listing(FOG).images
         assert found.listing(FOG).images, "the inner block did not prepare it, and does not end it"
-        with pytest.raises(SourceError, match=r"snow\|1 of .* is not prepared"):
+        with pytest.raises(SourceError, match=r"snow\|1.*fog\|5, fog\|1.*prepared\(cells\)"):
             found.listing(SNOW)
-        with pytest.raises(SourceError, match=r"0 images of fog\|1 in .*a\.tar; expected <corruption>"):
+        with pytest.raises(SourceError, match=r"fog\|1.*a\.tar.*<corruption>"):
             found.listing(fog)
-    with pytest.raises(SourceError, match="is not prepared"):
+    with pytest.raises(SourceError, match=r"fog\|5.*prepared\(cells\)"):
         found.listing(FOG)
 
 
@@ -595,7 +593,7 @@ def test_an_exception_leaves_no_spill_files(tmp_path: Path, error: type[BaseExce
     with pytest.raises(error), found.prepared([FOG]):
         raise error
     assert not list((tmp_path / "spill").iterdir())
-    with pytest.raises(SourceError, match="is not prepared"):
+    with pytest.raises(SourceError, match=r"fog\|5.*prepared\(cells\)"):
         found.listing(FOG)
 
 

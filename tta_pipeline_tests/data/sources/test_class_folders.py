@@ -88,18 +88,14 @@ def test_a_whole_with_other_splits_is_refused(made: Made, tmp_path: Path, others
     first, second = others
     benchmark = made(f"{first}/a/1.jpg", f"{second}/a/2.jpg", f"{second}/b/3.jpg")
 
-    require_refused(
-        benchmark,
-        tmp_path,
-        rf"has no dusk, and class folders in 2 folders: (x/)?{first}, (x/)?{second}; expected dusk/<class>, or one",
-    )
+    require_refused(benchmark, tmp_path, rf"\bdusk\b.*\b{first}, (x/)?{second}\b")
 
 
 def test_a_folder_that_differs_in_case_is_named(made: Made, tmp_path: Path):
     """A file system may tell them apart, and a person does not."""
     benchmark = made("Dusk/a/1.jpg", "dawn/a/2.jpg")
 
-    require_refused(benchmark, tmp_path, "Dusk.*; expected dusk")
+    require_refused(benchmark, tmp_path, r"Dusk.*\bdusk\b")
 
 
 @pytest.mark.parametrize("name", ["train", "images"])
@@ -107,7 +103,7 @@ def test_a_class_called_as_a_split_is_not_dropped(made: Made, tmp_path: Path, na
     """VisDA-C and DomainNet have a class `train`; without a class map it could be a folder that is too many."""
     benchmark = made("dusk/car/1.jpg", f"dusk/{name}/2.jpg", "dusk/truck/3.jpg")
 
-    require_refused(benchmark, tmp_path, f"images in {name}, beside class folders such as car; .* give a class map")
+    require_refused(benchmark, tmp_path, rf"\bdusk\b.*\bcar\b.*'{name}'")
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ def test_a_json_says_the_class_of_each_file(tmp_path: Path, lie: Callable[..., P
 
     assert EXPECTED == names(tmp_path, path=laid, ground_truth=path)
     path.write_text(json.dumps({FILES[0]: "cat"}))
-    with pytest.raises(ClassMapError, match=r"(dog_2|ape_3).jpg has no class; expected one of the 1 files"):
+    with pytest.raises(ClassMapError, match=r"(dog_2|ape_3)\.jpg.*\b1\b"):
         names(tmp_path, path=laid, ground_truth=path)
     path.write_text(json.dumps({FILES[0]: ["cat"]}))
-    with pytest.raises(ClassMapError, match="expected a name or a number"):
+    with pytest.raises(ClassMapError, match=r"labels\.json.*cat_1\.jpg.*\['cat'\]"):
         names(tmp_path, path=laid, ground_truth=path)
 
 
@@ -89,7 +89,7 @@ def test_a_line_for_each_number_of_any_base_name(tmp_path: Path, lie: Callable[.
         tmp_path, path=lie("test_001.jpg", "test_002.jpg"), ground_truth=tmp_path / "truth.txt",
         ground_truth_name="test_%03d.jpg",
     )  # fmt: skip
-    with pytest.raises(ValidationError, match="one number of fixed width"):
+    with pytest.raises(ValidationError, match=r"'test_%s\.jpg'.*test_%05d\.png"):
         CleanImages(path=tmp_path, layout="flat", ground_truth=tmp_path / "truth.txt", ground_truth_name="test_%s.jpg")
 
 
@@ -108,5 +108,5 @@ def test_numbers_of_the_devkit_count_from_1_in_its_order(tmp_path: Path, lie: Ca
 
 def test_two_ways_at_once_are_refused(tmp_path: Path):
     """A pattern and a ground truth could disagree."""
-    with pytest.raises(ValidationError, match="expected one of them"):
+    with pytest.raises(ValidationError, match=r"ground_truth.*class_pattern"):
         CleanImages(path=tmp_path, layout="flat", ground_truth=tmp_path, class_pattern="(a)")

@@ -89,7 +89,7 @@ def test_a_label_and_a_folder_that_disagree_are_refused(tmp_path: Path):
     """Folders whose sorted names are other labels than the `.cls` members say would shift every label in silence."""
     write_labelled(tmp_path, ["1"], prefix="ant/")
 
-    with pytest.raises(ClassMapError, match=r"ant/0000000 has the label 1 .* and ant"):
+    with pytest.raises(ClassMapError, match=r"ant/0000000.*\b1\b.*\bant\b"):
         adopted(tmp_path)
     assert [1] * 3 == adopted(tmp_path, ClassMap(classes=("zebra", "ant"))).index.labels.tolist()
 
@@ -101,7 +101,7 @@ def test_a_folder_around_everything_is_no_class(tmp_path: Path):
     assert [0, 1] * 3 == adopted(tmp_path).index.labels.tolist()
 
 
-@pytest.mark.parametrize(("label", "named"), [("2", "label 2"), ("bear", "bear"), ("99999999999", "99999999999")])
+@pytest.mark.parametrize(("label", "named"), [("2", r"0000001\b.*\b2\b"), ("bear", "bear"), ("9" * 11, "9" * 11)])
 def test_a_label_beyond_the_class_map_is_refused(tmp_path: Path, label: str, named: str):
     """Neither an unknown name nor a number without a class is given one."""
     write_labelled(tmp_path, ["0", label])
@@ -122,7 +122,7 @@ def test_names_and_bare_labels_are_not_mixed(tmp_path: Path):
     """Which name a bare label would mean is for a class map to say."""
     write_labelled(tmp_path, ["ant", "0"])
 
-    with pytest.raises(ClassMapError, match=r"ant.*only a label"):
+    with pytest.raises(ClassMapError, match=r"\bant\b.*\b0\b"):
         adopted(tmp_path)
 
 
@@ -164,12 +164,12 @@ def test_a_shard_replaced_after_adoption_is_refused(tmp_path: Path):
     data[int(shard_set.index.offsets[0]) + 100] ^= 1
     path.write_bytes(data)
 
-    with pytest.raises(ManifestError, match=r"train-000002\.tar does not hash"):
+    with pytest.raises(ManifestError, match=r"train-000002\.tar.*\b[0-9a-f]{64}\b"):
         shard_set.require_intact()
     path.unlink()
-    with pytest.raises(ManifestError, match=r"train-000002\.tar is missing"):
+    with pytest.raises(ManifestError, match=r"train-000002\.tar.*\b10240\b"):
         shard_set.require_intact()
-    with pytest.raises(SourceError, match=r"train-000002\.tar cannot be read"):
+    with pytest.raises(SourceError, match=r"train-000002\.tar"):
         shards_version(find_shard_files(tmp_path / "cell"))
 
 
@@ -182,7 +182,7 @@ def test_shards_that_change_while_they_are_adopted_get_no_manifest(tmp_path: Pat
             path = tmp_path / "train-000000.tar"
             path.write_bytes(path.read_bytes())
 
-    with pytest.raises(ManifestError, match="changed while they were read"):
+    with pytest.raises(ManifestError, match=str(tmp_path)):
         adopt(tmp_path, CELL, Replacing(print, what="", total=0), benchmark_name="theirs", class_map=None)
     assert not (tmp_path / "manifest.json").exists()
 
@@ -203,7 +203,7 @@ def test_a_cut_shard_is_named_and_gets_no_manifest(tmp_path: Path, num_bytes: in
 
 def test_a_folder_without_shards_is_named(tmp_path: Path):
     """A wrong root ends with its path."""
-    with pytest.raises(SourceError, match=r"0 shards in .*fog/5"):
+    with pytest.raises(SourceError, match=r"fog/5.*\*\.tar"):
         ExistingShards(root=tmp_path, cells=(CELL,)).version(Cell(corruption="fog", severity=5))
 
 
@@ -215,7 +215,7 @@ def test_numbers_that_count_from_1_are_no_labels(tmp_path: Path):
         lambda: adopted(tmp_path / "fog" / "5"),
         lambda: ExistingShards(root=tmp_path, cells=(CELL,)).class_names(),
     ):
-        with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*devkit.*class map"):
+        with pytest.raises(ClassMapError, match=r"\b1\b.*\b3\b.*\b0\b.*--devkit"):
             adopting()
     assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
 
@@ -239,7 +239,7 @@ def test_a_number_beyond_the_class_map_names_the_devkit(tmp_path: Path):
     """1,000 numbers from 1 on and a class map of 1,000 classes: the last one has no class."""
     write_labelled(tmp_path, ["1", "2", "3"])
 
-    with pytest.raises(ClassMapError, match=r"label 3 .* no class.*--devkit"):
+    with pytest.raises(ClassMapError, match=r"0000002\b.*\b3\b.*--devkit"):
         adopted(tmp_path, ClassMap(classes=("n01", "n02", "n03")))
 
 
@@ -253,5 +253,5 @@ def test_adopt_names_the_classes_without_a_sample(tmp_path: Path):
     )
     told = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog"), "--json"])
 
-    assert "no sample of 2 of them: ant, dog" in finished.output
+    assert "ant, dog" in finished.output
     assert ["ant", "dog"] == json.loads(told.stdout)[0]["missing_classes"]

@@ -53,9 +53,9 @@ def test_an_empty_split_is_refused(tree: FolderTree):
     for path in tree.folder(FOG).glob("*/*"):
         path.unlink()
 
-    with pytest.raises(SourceError, match=r"0 images under .*fog/5"):
+    with pytest.raises(SourceError, match=r"fog/5.*\.jpeg.*\.webp"):
         tree.listing(FOG)
-    with pytest.raises(SourceError, match=r"snow/1 does not exist"):
+    with pytest.raises(SourceError, match=r"snow/1.*snow\|1"):
         tree.listing(Cell(corruption="snow", severity=1))
 
 
@@ -67,7 +67,7 @@ def test_labels_come_from_the_whole_source_and_are_pinned(tree: FolderTree, tmp_
 
     assert ("n01", "n02", "n03") == pinned.classes
     assert pinned == pin_class_map(path, tree.class_names)
-    with pytest.raises(ClassMapError, match=r"a_new_one.*expected only its 3 classes"):
+    with pytest.raises(ClassMapError, match=r"a_new_one.*n01, n02, n03"):
         pinned.require_known(tree.class_names(), where=tree.root)
 
 
@@ -91,7 +91,7 @@ def test_a_link_to_nothing_is_named(tree: FolderTree):
     """A dangling link is an error, not one image less."""
     (tree.folder(FOG) / "n01" / "gone.JPEG").symlink_to("/nowhere/at_all.JPEG")
 
-    with pytest.raises(SourceError, match=r"gone\.JPEG cannot be read .*links to /nowhere/at_all\.JPEG"):
+    with pytest.raises(SourceError, match=r"n01/gone\.JPEG.*/nowhere/at_all\.JPEG"):
         tree.listing(FOG)
 
 
@@ -150,7 +150,7 @@ def test_archives_unpacked_in_folders_of_their_own_are_found(tmp_path: Path):
     assert (FOG,) == tree.cells
     assert 2 == len(tree.listing(FOG).images)
     write_tree(tmp_path / "again" / "fog" / "5", classes={"n01": 2})
-    with pytest.raises(SourceError, match=r"weather/fog/5 and .*again/fog/5 are both fog\|5"):
+    with pytest.raises(SourceError, match=r"weather/fog/5.*again/fog/5.*fog\|5"):
         discover_tree(tmp_path, group_depth=3)
 
 
@@ -158,5 +158,5 @@ def test_a_prefix_without_a_match_is_refused(tmp_path: Path):
     """The error says what was looked for and where."""
     write_tree(tmp_path / "fog" / "5", classes={"n01": 1})
 
-    with pytest.raises(SourceError, match="begins with snow"):
+    with pytest.raises(SourceError, match=r"snow.*--group-depth.*--group-prefix"):
         discover_tree(tmp_path, group_depth=2, prefixes=["snow"])

@@ -119,7 +119,7 @@ def test_nothing_is_left_when_the_block_ends(source: GeneratedImages):
         assert [70, 70] == [len(source.listing(cell).images) for cell in (NOISE_5, CONTRAST_1)]
 
     assert [] == list(source.spill_root.iterdir())
-    with pytest.raises(SourceError, match=r"gaussian_noise\|5 .* is not prepared"):
+    with pytest.raises(SourceError, match=r"gaussian_noise\|5.*prepared\(cells\)"):
         source.listing(NOISE_5)
 
 
@@ -165,20 +165,23 @@ def test_two_files_of_one_stem_are_refused(source: GeneratedImages):
     image_file(Path(source.clean.listing(CLEAN).root, "n01", "image_000.png"), size=(32, 32))
 
     with (
-        pytest.raises(SourceError, match=r"image_000.png .*image_000.JPEG\) would both become n01/image_000.JPEG"),
+        pytest.raises(SourceError, match=r"image_000\.png.*image_000\.JPEG.*n01/image_000\.JPEG"),
         source.prepared([NOISE_5]),
     ):
         pass
 
 
 @pytest.mark.parametrize("cell", [CLEAN, NOISE_5])
-@pytest.mark.parametrize("data", [b"", b"GIF89a", jpeg(0)[:-20], b"\xff\xd8\xff\xd9"])
-def test_a_damaged_clean_image_is_named(source: GeneratedImages, cell: Cell, data: bytes):
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [(b"", "b''"), (b"GIF89a", "b'GIF89a'"), (jpeg(0)[:-20], rf"\b{len(jpeg(0)) - 20}\b"), (b"\xff\xd8\xff\xd9", "")],
+)
+def test_a_damaged_clean_image_is_named(source: GeneratedImages, cell: Cell, data: bytes, found: str):
     """An empty, foreign or cut file stops the generation, and nothing is left behind."""
     Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").write_bytes(data)
 
     with (
-        pytest.raises(SourceError, match=r"n02/image_007.JPEG\) is not an intact image: found"),
+        pytest.raises(SourceError, match=rf"n02/image_007\.JPEG.*{found}"),
         source.prepared([cell]),
     ):
         pass

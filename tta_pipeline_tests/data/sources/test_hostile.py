@@ -50,7 +50,7 @@ def test_a_name_of_another_encoding_is_named_with_its_archive(tmp_path: Path, op
     source = ArchivedImages(archives=(path,), cells=(FOG,), spill_root=tmp_path / "spill")
 
     for ask in (source.class_names, lambda: source.prepared([FOG]).__enter__()):
-        with pytest.raises(SourceError, match=rf"{path}: found the name b'.*caf\\xe9.*', which is not UTF-8") as caught:
+        with pytest.raises(SourceError, match=rf"{path}.*b'.*caf\\xe9.*'") as caught:
             ask()
         str(caught.value).encode()  # can be printed, logged and stored
 
@@ -61,11 +61,11 @@ def test_a_name_of_another_encoding_is_named_with_its_folder(tmp_path: Path, *, 
     latin_1_tree(tmp_path, in_class=in_class)
     tree = FolderTree(root=tmp_path, cells=(FOG,))
 
-    with pytest.raises(SourceError, match=r"fog/5.*: found the name b'.*caf\\xe9.*', which is not UTF-8") as caught:
+    with pytest.raises(SourceError, match=r"fog/5.*b'.*caf\\xe9.*'") as caught:
         tree.listing(FOG)
     str(caught.value).encode()
     if in_class:
-        with pytest.raises(SourceError, match="which is not UTF-8"):
+        with pytest.raises(SourceError, match=r"fog/5.*b'caf\\xe9'"):
             tree.class_names()
 
 
@@ -141,7 +141,7 @@ def test_a_hostile_array_header_is_one_sentence(tmp_path: Path, name: str, heade
     source = NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill")
 
     with (
-        pytest.raises(SourceError, match=rf"{name} (cannot be read as an array|has shape)") as caught,
+        pytest.raises(SourceError, match=f"^{tmp_path / name}") as caught,
         source.prepared([FOG]),
     ):
         pass
@@ -159,15 +159,15 @@ def grown(path: Path) -> None:
         file.write(bytes(30))
 
 
-@pytest.mark.parametrize("damage", [cut_by_a_row, grown])
-def test_an_array_file_is_as_long_as_it_says(tmp_path: Path, damage: Callable[[Path], None]):
+@pytest.mark.parametrize(("damage", "num_bytes"), [(cut_by_a_row, 270), (grown, 330)])
+def test_an_array_file_is_as_long_as_it_says(tmp_path: Path, damage: Callable[[Path], None], num_bytes: int):
     """A shorter and a longer one are refused."""
     np.save(tmp_path / "fog.npy", np.zeros((10, 2, 5, 3), np.uint8))
     np.save(tmp_path / "labels.npy", np.zeros(10, np.uint8))
     damage(tmp_path / "fog.npy")
 
     with (
-        pytest.raises(SourceError, match=r"fog.npy cannot be read as an array \("),
+        pytest.raises(SourceError, match=rf"fog\.npy.*\b{num_bytes}\b.*\b300\b"),
         NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill").prepared([FOG]),
     ):
         pass

@@ -149,15 +149,15 @@ def test_text_that_is_no_class_is_refused(tmp_path: Path, label: str):
 def test_names_that_the_class_map_lacks_are_refused(tmp_path: Path):
     """Their labels would otherwise count in the map, as tench for goldfish; so would text, and a number too large."""
     path = tmp_path / "hub" / "fog" / "1" / "a.parquet"
-    for labels, names, message in (
-        ([0, 1, 2, 3], ["goldfish", "tench", "ant", "cow"], "names 4 classes .*'goldfish', 'tench', 'ant' and 1 more"),
-        (["goldfish", "goldfish"], None, "names 1 classes .*: 'goldfish'; expected"),
-        ([0, 1], ["0", "1000"], "names 1 classes .*: '1000'; expected"),
-        ([0, 1], ["0", "n01440764"], "names 1 classes .*: '0'; expected"),
-        ([0, 1], ["n01440764", "n01440764"], "names 'n01440764' more than once"),
+    for labels, names, found in (
+        ([0, 1, 2, 3], ["goldfish", "tench", "ant", "cow"], r"\D*\b4\b.*'goldfish', 'tench', 'ant'\D*\b1\b"),
+        (["goldfish", "goldfish"], None, r"\D*\b1\b.*'goldfish'"),
+        ([0, 1], ["0", "1000"], r"\D*\b1\b.*'1000'"),
+        ([0, 1], ["0", "n01440764"], r"\D*\b1\b.*'0'"),
+        ([0, 1], ["n01440764", "n01440764"], r"\D*'n01440764'"),
     ):
         parquet(path, labels, names=names)
-        with pytest.raises(SourceError, match=message):
+        with pytest.raises(SourceError, match=rf"a\.parquet{found}"):
             images(benchmark(tmp_path, {"part": "fog/1/a.parquet"}, class_map="imagenet", severities=[1]), tmp_path)
 
 
@@ -175,7 +175,7 @@ def test_each_file_has_classes_of_its_own(tmp_path: Path):
     ]
     assert ("ape", "cat", "dog") == load_class_map(found, Locations(root=tmp_path / "data")).classes
     parquet(tmp_path / "hub" / "fog" / "5.parquet", [0, 1])
-    with pytest.raises(SourceError, match=r"1.parquet names its classes, and .*5.parquet has only numbers"):
+    with pytest.raises(SourceError, match=r"fog/1\.parquet.*fog/5\.parquet"):
         load_class_map(found, Locations(root=tmp_path / "other"))
 
 
@@ -203,14 +203,14 @@ def test_the_image_of_a_sample_is_that_of_adoption(tmp_path: Path):
     ):
         webdataset(path, members)
         assert [("0/00000000.jpg", jpeg(1))] == images(found, tmp_path)["fog|5"]
-    for members, message in (
-        ([("a.jpg", jpeg(1)), ("a.png", jpeg(9)), ("a.cls", b"0")], "has 2 images"),
-        ([("a.jpg", jpeg(1)), ("a.cls", b"0"), ("a.jpg", jpeg(9))], "appears 2 times"),
-        ([("a.jpg", jpeg(1))], "has no class"),
-        ([("a.cls", b"1")], "has no image"),
+    for members, said in (
+        ([("a.jpg", jpeg(1)), ("a.png", jpeg(9)), ("a.cls", b"0")], r"\b2\b.*\.jpg, \.png"),
+        ([("a.jpg", jpeg(1)), ("a.cls", b"0"), ("a.jpg", jpeg(9))], r"\b2\b"),
+        ([("a.jpg", jpeg(1))], r"\.cls\b.*\.json"),
+        ([("a.cls", b"1")], r"\.cls\b.*\bwebp\b"),
     ):
         webdataset(path, members)
-        with pytest.raises(SourceError, match=f"5.tar: key a {message}"):
+        with pytest.raises(SourceError, match=rf"5\.tar.*\ba\b.*{said}"):
             images(found, tmp_path)
 
 
@@ -225,26 +225,27 @@ def test_files_of_another_split_are_not_taken(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("names", "is_refused"),
     [
-        (("data/fog-00000-of-00001", "fog/test"), "matches both"),
-        (("fog", "fog/test"), "matches both"),
-        (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), "files of 2 splits for fog"),
-        (("fog-00000-of-00002", "fog-00000-of-00003"), "files of 2 splits for fog"),
-        (("fog/test-00000-of-00003", "fog/test-00001-of-00003"), "has 2 of the 3 files"),
-        (("fog/0000", "fog/0001"), ""),
-        (("fog/test-00000-of-00002", "fog/test-00001-of-00002"), ""),
+        (("data/fog-00000-of-00001", "fog/test"), True),
+        (("fog", "fog/test"), True),
+        (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), True),
+        (("fog-00000-of-00002", "fog-00000-of-00003"), True),
+        (("fog/test-00000-of-00003", "fog/test-00001-of-00003"), True),
+        (("fog/0000", "fog/0001"), False),
+        (("fog/test-00000-of-00002", "fog/test-00001-of-00002"), False),
     ],
 )
-def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, str], message: str):
+def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, str], *, is_refused: bool):
     """Two places, or two splits in a folder, would make one cell of both; numbered files of one split are one."""
     for name in names:
         parquet(tmp_path / "hub" / f"{name}.parquet", [0, 1])
     found = benchmark(tmp_path, {}, own={"names": ["fog"]})
 
-    if message:
-        with pytest.raises(SourceError, match=message):
+    if is_refused:
+        with pytest.raises(SourceError) as raised:
             images(found, tmp_path)
+        assert all(f"{Path(name).name}.parquet" in str(raised.value) for name in names)
     else:
         assert 4 == len(images(found, tmp_path)["fog|0"])
     assert 2 == len(found.source.places(found.cells[0], found.shift_set))
@@ -309,27 +310,27 @@ def test_a_repository_is_read_from_the_cache_at_its_revision(tmp_path: Path, mon
 
     assert 3 == len(images(found, tmp_path)["fog|1"])
     assert () == found.source.places(found.cells[0], found.shift_set)
-    with pytest.raises(SourceError, match=r"not in the cache.*hf download me/cats"):
+    with pytest.raises(SourceError, match=r"`hf download me/cats .*b{40}`"):
         images(benchmark(tmp_path, {"data_set": "me/cats", "revision": "b" * 40}), tmp_path)
-    with pytest.raises(ValidationError, match="without revision"):
+    with pytest.raises(ValidationError, match=r"me/cats.*\brevision\b"):
         HuggingFaceSource(kind="huggingface", data_set="me/cats")
 
 
 def test_what_is_wrong_is_named(tmp_path: Path):
     """No file of a cell, no such column, a label of no class, and a file that is cut."""
     (tmp_path / "hub").mkdir()
-    with pytest.raises(SourceError, match=r"0 files of fog\|1"):
+    with pytest.raises(SourceError, match=r"fog\|1.*hub.*1\.parquet"):
         images(benchmark(tmp_path, {}), tmp_path)
     path = tmp_path / "hub" / "fog" / "1" / "a.parquet"
     parquet(path, [0, 1], image="img")
-    with pytest.raises(SourceError, match="has the columns img, label; expected image"):
+    with pytest.raises(SourceError, match=r"a\.parquet.*\bimg, label\b.*\bimage\b"):
         images(benchmark(tmp_path, {}), tmp_path)
     (tmp_path / "map.json").write_text('["x"]')
     parquet(path, [0, 1])
-    with pytest.raises(SourceError, match="has the label 1; expected 0 to 0"):
+    with pytest.raises(SourceError, match=r"a\.parquet\D*\b1\b\D*\b0\b"):
         images(benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json")), tmp_path)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(SourceError, match=r"a.parquet cannot be read"):
+    with pytest.raises(SourceError, match=r"a\.parquet"):
         images(benchmark(tmp_path, {}), tmp_path)
 
 
@@ -352,7 +353,7 @@ def test_labels_that_count_from_1_are_refused(tmp_path: Path):
     parquet(tmp_path / "hub" / "fog" / "5" / "a.parquet", [2, 3])
     (tmp_path / "map.json").write_text('["a", "b", "c", "d"]')
 
-    with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*class map"):
+    with pytest.raises(ClassMapError, match=r"a\.parquet\D*\b1\b\D*\b3\b\D*\b0\b"):
         load_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
     named = benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json"))
     assert 4 == len(load_class_map(named, Locations(root=tmp_path / "data")).classes)

@@ -81,11 +81,11 @@ def test_nothing_is_left_when_the_block_ends(source: NpyImages):
     with source.prepared([FOG_2]):
         listing = source.listing(FOG_2)
         assert 1 == len(list(source.spill_root.iterdir()))
-        with pytest.raises(SourceError, match=r"fog\|5 .* is not prepared \(prepared: fog\|2\)"):
+        with pytest.raises(SourceError, match=r"fog\|5.*fog\|2.*prepared\(cells\)"):
             source.listing(FOG_5)
-    with pytest.raises(SourceError, match="is not prepared"):
+    with pytest.raises(SourceError, match=r"fog\|2.*prepared\(cells\)"):
         source.listing(FOG_2)
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match=r"00/00001\.png"):
         listing.images[0].read()
     with pytest.raises(KeyError), source.prepared([FOG_2]):
         raise KeyError
@@ -113,7 +113,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         file.close()
         monkeypatch.setattr(file, "_file", Path("/dev/full").open("wb"))  # noqa: SIM115 - closed by the folder
         file.append("a", "b.png", b"data")
-        with pytest.raises(SourceError, match=r"fog-2 cannot be written \(No space left.*MiB are free"):
+        with pytest.raises(SourceError, match=r"fog-2.*\b0\.0 MiB.*\d MiB"):
             file.flush_images()
 
 
@@ -135,37 +135,37 @@ def damaged(name: str, array: np.ndarray) -> Callable[[NpyImages], None]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "found"),
     [
-        (lambda source: (source.root / "fog.npy").unlink(), r"fog.npy cannot be read as an array \(.*No such file"),
-        (lambda source: (source.root / "fog.npy").write_bytes(b""), "fog.npy cannot be read as an array"),
-        (lambda source: os.truncate(source.root / "fog.npy", 500), "fog.npy cannot be read as an array"),
-        (damaged("fog.npy", np.array([{}])), "fog.npy cannot be read as an array .*Python objects"),
-        (damaged("fog.npy", IMAGES.astype(float)), "fog.npy has .* type float64; expected uint8"),
-        (damaged("fog.npy", IMAGES[:29]), r"fog.npy has shape \(29, 8, 8, 3\)"),
-        (damaged("fog.npy", IMAGES[..., 0]), r"fog.npy has shape \(30, 8, 8\)"),
-        (damaged("labels.npy", np.array([{}])), "labels.npy cannot be read as an array .*Python objects"),
-        (damaged("labels.npy", LABELS.astype(float)), "labels.npy has .* type float64; expected one integer"),
-        (damaged("labels.npy", LABELS[:20]), "has 20 labels and .* 30 images"),
-        (damaged("labels.npy", LABELS.astype(int) - 2), r"labels.npy has label -2 in row 1 \(10 such rows\)"),
-        (damaged("labels.npy", LABELS.astype(int) + 10**15), "labels.npy has label 1000000000000003 in row 0"),
+        (lambda source: (source.root / "fog.npy").unlink(), r"fog\.npy.*\bErrno 2\b"),
+        (lambda source: (source.root / "fog.npy").write_bytes(b""), r"fog\.npy.*b''.*NUMPY"),
+        (lambda source: os.truncate(source.root / "fog.npy", 500), r"fog\.npy.*\b372\b.*\b5760\b"),
+        (damaged("fog.npy", np.array([{}])), r"fog\.npy.*\bobjects\b"),
+        (damaged("fog.npy", IMAGES.astype(float)), r"fog\.npy.*\bfloat64\b.*\buint8\b"),
+        (damaged("fog.npy", IMAGES[:29]), r"fog\.npy.*\(29, 8, 8, 3\)"),
+        (damaged("fog.npy", IMAGES[..., 0]), r"fog\.npy.*\(30, 8, 8\)"),
+        (damaged("labels.npy", np.array([{}])), r"labels\.npy.*\bobjects\b"),
+        (damaged("labels.npy", LABELS.astype(float)), r"labels\.npy.*\bfloat64\b"),
+        (damaged("labels.npy", LABELS[:20]), r"labels\.npy.*\b20\b.*fog\.npy.*\b30\b"),
+        (damaged("labels.npy", LABELS.astype(int) - 2), r"labels\.npy.*-2\b.*\b1\b.*\b10\b"),
+        (damaged("labels.npy", LABELS.astype(int) + 10**15), r"labels\.npy.*\b1000000000000003\b.*\b0\b"),
     ],
 )
-def test_damaged_files_are_refused(source: NpyImages, damage: Callable[[NpyImages], object], message: str):
+def test_damaged_files_are_refused(source: NpyImages, damage: Callable[[NpyImages], object], found: str):
     """A file that is missing, cut, pickled, of another type or shape, or at odds with the other is named."""
     damage(source)
 
-    with pytest.raises(SourceError, match=message), source.prepared([FOG_2]):
+    with pytest.raises(SourceError, match=f"{source.root}/{found}"), source.prepared([FOG_2]):
         pass
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [("abcdefghij", "label 10 in row 2 .* expected 0 to 9"), ("abcdefghijb", "class name 'b' more than once")],
+    ("names", "found"),
+    [("abcdefghij", r"labels\.npy.*\b10\b.*\b2\b.*\b0\b.*\b9\b"), ("abcdefghijb", r"'b'.*\b11\b")],
 )
-def test_names_that_do_not_fit_the_labels_are_refused(source: NpyImages, names: str, message: str):
+def test_names_that_do_not_fit_the_labels_are_refused(source: NpyImages, names: str, found: str):
     """Eleven labels need eleven names, each another."""
-    with pytest.raises(SourceError, match=message):
+    with pytest.raises(SourceError, match=found):
         replace(source, class_names_by_label=tuple(names)).class_names()
 
 
@@ -174,7 +174,7 @@ def test_clean_images_are_elsewhere(source: NpyImages):
     np.save(source.root / "clean.npy", IMAGES)
 
     with (
-        pytest.raises(SourceError, match=r"clean\|0 has severity 0; expected one of 1, 2, 3, 4, 5"),
+        pytest.raises(SourceError, match=r"clean\|0.*\b1, 2, 3, 4, 5\b"),
         source.prepared([CLEAN]),
     ):
         pass
@@ -184,6 +184,6 @@ def test_labels_that_count_from_1_are_refused(source: NpyImages):
     """Without class names, a label 0 that no image has would shift every class; with names for all it may be absent."""
     np.save(source.root / "labels.npy", np.where(LABELS == 0, 1, LABELS))
 
-    with pytest.raises(ClassMapError, match=r"labels\.npy.*: found the labels 1 to 10 and no 0; expected .*class map"):
+    with pytest.raises(ClassMapError, match=r"labels\.npy\D*\b1\b\D*\b10\b\D*\b0\b"):
         source.class_names()
     assert tuple("zyxwvutsrqp") == replace(source, class_names_by_label=tuple("zyxwvutsrqp")).class_names()

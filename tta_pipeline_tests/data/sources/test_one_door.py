@@ -86,23 +86,23 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
     """It would be ignored in silence, as --layout was for a folder."""
     lay(tmp_path)
 
-    with pytest.raises(SourceError, match="found layout 'nested' for a source of kind folder"):
+    with pytest.raises(SourceError, match=r"\blayout\b.*'nested'.*\bfolder\b"):
         section_from_options(SourceOptions(sources=(tmp_path / "tree",), layout="nested"))
-    with pytest.raises(SourceError, match=r"found class_pattern .* of kind npy"):
+    with pytest.raises(SourceError, match=r"\bclass_pattern\b.*'\(a\)'.*\bnpy\b"):
         section_from_options(SourceOptions(sources=(tmp_path / "arrays",), class_pattern="(a)"))
 
 
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("{kind: torchvision, dataset: 'a:B', arguments: {root: /x, train: false}}", "arguments .*fog|1 and for fog|2"),
-        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}'}}", "arguments .*fog|1 and for fog|2"),
-        ("{kind: huggingface, data_set: /x, part: test}", "part names test for fog|1 and for fog|2"),
-        ("{kind: huggingface, data_set: /x, part: '{severity}'}", "part names 1 for fog|1 and for snow|1"),
-        ("{kind: huggingface, data_set: /x, parts: {fog: fog}}", "part names fog for fog|1 and for fog|2"),
-        ("{kind: shards, root: 'https://h/{shift}/a-{0..3}.tar'}", "for fog|1 and for fog|2"),
-        ("{kind: shards, root: 'https://h/fog/{severity}'}", "for fog|1 and for snow|1"),
-        ("{kind: shards, root: ['https://h/{shift}/{severity}.tar', 'https://h/a.tar']}", "a.tar for fog|1 and"),
+        ("{kind: torchvision, dataset: 'a:B', arguments: {root: /x, train: false}}", "arguments.*'/x'.*fog|1.*fog|2"),
+        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}'}}", "arguments.*'/x/fog'.*fog|1.*fog|2"),
+        ("{kind: huggingface, data_set: /x, part: test}", r"part\b.*\btest\b.*fog|1.*fog|2"),
+        ("{kind: huggingface, data_set: /x, part: '{severity}'}", r"part\b.*\b1\b.*fog|1.*snow|1"),
+        ("{kind: huggingface, data_set: /x, parts: {fog: fog}}", r"part\b.*\bfog\b.*fog|1.*fog|2"),
+        ("{kind: shards, root: 'https://h/{shift}/a-{0..3}.tar'}", r"root\b.*https://h/fog/a-.*fog|1.*fog|2"),
+        ("{kind: shards, root: 'https://h/fog/{severity}'}", r"root\b.*https://h/fog/1.*fog|1.*snow|1"),
+        ("{kind: shards, root: ['https://h/{shift}/{severity}.tar', 'https://h/a.tar']}", r"root\b.*https://h/a.tar.*fog|1.*fog|2"),
         ("{kind: shards, root: 'https://h/set'}", ""),
         ("{kind: shards, root: 'https://h/{shift}-{severity}'}", ""),
         ("{kind: huggingface, data_set: /x}", ""),
@@ -192,7 +192,7 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
     command = ["shards", "make", f"{tmp_path}/x.tar", f"{tmp_path}/out", "--num-shards", "1", "--jobs", "1"]
 
     refused = CliRunner().invoke(main, command)
-    assert "found no cell of imagenet_c" in refused.output
+    assert "--shift-set" in refused.output
     taken = CliRunner().invoke(main, [*command, "--shift-set", "imagenet_c_bar"])
 
     assert 0 == taken.exit_code, taken.output
@@ -202,8 +202,8 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (f"md5: {{A.tar: {MD5}}}", "found md5 of A.tar; expected names among the archives a.tar, b.tar"),
-        ("published: imagenet_r", "which imagenet_r does not have; expected names among its imagenet-r.tar"),
+        (f"md5: {{A.tar: {MD5}}}", r"\bmd5\b.*\bA\.tar\b.*\ba\.tar, b\.tar\b"),
+        ("published: imagenet_r", r"\bpublished\b.*\ba\.tar, b\.tar\b.*\bimagenet_r\b.*\bimagenet-r\.tar\b"),
     ],
 )  # fmt: skip
 def test_a_sum_that_would_be_compared_with_nothing_is_refused(tmp_path: Path, more: str, said: str):

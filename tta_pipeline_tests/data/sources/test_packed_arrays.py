@@ -64,7 +64,7 @@ def test_the_md5_is_compared_once(packed: Path):
     assert contents(found) == contents(found)
 
     assert 1 == len(readings)
-    with pytest.raises(SourceError, match="has md5"):
+    with pytest.raises(SourceError, match=rf"CIFAR-10-C\.tar.*{right}.*0{{32}}"):
         contents(images(packed, expected_md5="0" * 32))
 
 
@@ -75,8 +75,12 @@ def test_what_cannot_be_read_in_place_is_refused(packed: Path, tmp_path: Path):
             for folder in ("x", "y")[: 2 if name == "two.tar" else 1]:
                 tar.add(packed.with_suffix("") / "labels.npy", arcname=f"{folder}/labels.npy")
 
-    for name, message in (("a.tar.gz", "compressed"), ("two.tar", "each name once"), ("none.tar", "no fog.npy")):
-        with pytest.raises(SourceError, match=message):
+    for name, found in (
+        ("a.tar.gz", r"x/labels\.npy"),
+        ("two.tar", r"x/labels\.npy.*y/labels\.npy"),
+        ("none.tar", r"fog\.npy"),
+    ):
+        with pytest.raises(SourceError, match=rf"/{name}.*{found}"):
             contents(images(tmp_path / name))
 
 
@@ -97,7 +101,7 @@ def test_a_few_members_tell_whether_an_archive_has_arrays(tmp_path: Path):
 
 def test_an_array_of_five_severities_is_not_one_of_a_single_severity(packed: Path):
     """All rows would be severity 2; classes in turn repeat more often, and a set without severities takes the array."""
-    with pytest.raises(SourceError, match=r"labels.npy has the same 3 labels 5 times.* only severity 2; expected"):
+    with pytest.raises(SourceError, match=r"labels\.npy\D*\b3\b\D*\b5\b.*\b2\b"):
         contents(images(packed, severities=(2,)))
 
     np.save(packed.with_suffix("") / "labels.npy", np.arange(15))
@@ -120,7 +124,6 @@ def test_new_benchmark_knows_it(packed: Path):
     """The set is CIFAR-10-C by the name of the archive, and its classes have names."""
     text = draft_benchmark("mine", [packed]).text
 
-    assert "read in place" in text
     assert "shift_set: cifar_10_c" in text
     assert "class_map: cifar_10\n" in text
     assert "# published: cifar_10_c" in text

@@ -90,7 +90,7 @@ def test_a_number_that_no_class_has_is_refused(tmp_path: Path):
     """Folders from 1 to 1000 would shift every label by one."""
     write_tree(tmp_path / V2, classes={"1": 1, "1000": 1})
 
-    with pytest.raises(SourceError, match="class folder '1000'; expected numbers from 0 to 999"):
+    with pytest.raises(SourceError, match=r"'1000'\D*\b0\b\D*\b999\b"):
         names(written(tmp_path, tmp_path / V2), tmp_path)
 
 
@@ -170,5 +170,5 @@ def test_the_name_of_a_list_stands_for_a_file(tmp_path: Path, monkeypatch: pytes
 
     assert WNIDS == read_classes(Path("imagenet"))
     (tmp_path / "imagenet").touch()
-    with pytest.raises(ClassMapError, match="ends in ''"):
+    with pytest.raises(ClassMapError, match=r"imagenet.*''.*\.json.*\.mat"):
         read_classes(Path("imagenet"))

@@ -97,28 +97,29 @@ def test_an_image_of_the_split_must_be_there_once(tmp_path: Path, kind: str):
         return root if kind == "folder" else pack(root, kind)
 
     where = lies(lay(tmp_path / "cars", content=split_of({**FILES, "cars_test/7.jpg": 0})))
-    with pytest.raises(SourceError, match=r"lacks 1 of the 4 images in .*StanfordCars\.json, such as cars_test/7\.jpg"):
+    with pytest.raises(SourceError, match=r"\b1\b\D*\b4\b.*StanfordCars\.json.*cars_test/7\.jpg"):
         labels(written(tmp_path, where), tmp_path)
 
     where = lies(lay(lay(tmp_path / "cars"), below="copy"))
-    with pytest.raises(SourceError, match=r"cars_test/\d\.jpg of .* in two folders|/1\.jpg of .* appears twice"):
+    found = {"folder": r"cars_test/\d\.jpg.*StanfordCars\.json", "tar": r"cars\.tar.*/1\.jpg.*stanford_cars\|0"}
+    with pytest.raises(SourceError, match=found[kind]):
         labels(written(tmp_path, where), tmp_path)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ({"train": []}, "expected an object whose 'test' lists"),
-    ({"test": [["a.jpg", "0", "x"]]}, r"has \['a.jpg', '0', 'x'\] in 'test'; expected \[path, label, class name\]"),
-    ({"test": [["a.jpg", 0, "x"]], "train": [["b.jpg", 0, "y"]]}, "gives label 0 the names"),
-    ({"test": [["a.jpg", 0, "x"], ["b.jpg", 2, "y"]]}, "expected 0 to 1, each once, and 1 is missing"),
-    ({"test": [["a.jpg", 0, "x"], ["b.jpg", 1, "x"]]}, "has the class name 'x' more than once"),
-    ({"test": [["a.jpg", 0, "x"], ["/a.jpg", 0, "x"]]}, "lists a.jpg twice"),
-    ({"test": [["../a.jpg", 0, "x"]]}, r"expected a path without '\.\.'"),
+@pytest.mark.parametrize(("content", "found"), [
+    ({"train": []}, r"\{'train': \[\]\}.*'test'"),
+    ({"test": [["a.jpg", "0", "x"]]}, r"\['a\.jpg', '0', 'x'\].*'test'"),
+    ({"test": [["a.jpg", 0, "x"]], "train": [["b.jpg", 0, "y"]]}, r"\b0\b.*'x'.*'y'"),
+    ({"test": [["a.jpg", 0, "x"], ["b.jpg", 2, "y"]]}, r"'y'.*\b2\b.*\b0\b.*\b1\b"),
+    ({"test": [["a.jpg", 0, "x"], ["b.jpg", 1, "x"]]}, "'x'"),
+    ({"test": [["a.jpg", 0, "x"], ["/a.jpg", 0, "x"]]}, r"\ba\.jpg\b"),
+    ({"test": [["../a.jpg", 0, "x"]]}, r"'\.\./a\.jpg'"),
 ])  # fmt: skip
-def test_a_faulty_split_is_refused(tmp_path: Path, content: object, message: str):
+def test_a_faulty_split_is_refused(tmp_path: Path, content: object, found: str):
     """With the entry that is wrong."""
     (tmp_path / "split.json").write_text(json.dumps(content))
 
-    with pytest.raises(ClassMapError, match=message):
+    with pytest.raises(ClassMapError, match=rf"split\.json.*{found}"):
         read_split(tmp_path / "split.json")
 
 
@@ -132,7 +133,7 @@ def test_a_split_of_lines(tmp_path: Path):
     assert {"0900914.jpg": 1} == labels(written(tmp_path, tmp_path), tmp_path)
 
     (tmp_path / "images_variant_test.txt").write_text("0900914 Cessna\n")
-    with pytest.raises(ClassMapError, match=r"line 1: '0900914 Cessna'; expected an image and one of the 2 classes in"):
+    with pytest.raises(ClassMapError, match=r"test\.txt\D*\b1\b\D*'0900914 Cessna'.*\b2\b.*variants\.txt"):
         written(tmp_path, tmp_path)
 
 
@@ -162,7 +163,7 @@ def test_a_new_set_is_one_file(tmp_path: Path):
     assert ("{}",) == benchmark.models["own"].templates
 
     (tmp_path / "vans.yaml").write_text(text.replace("shift_set: vans", "shift_set: imagenet_v2"))
-    with pytest.raises(BenchmarkFileError, match=r"source\.split is given for the shift set imagenet_v2"):
+    with pytest.raises(BenchmarkFileError, match=r"source\.split.*\bimagenet_v2\b"):
         load_benchmark(tmp_path / "vans.yaml")
 
 

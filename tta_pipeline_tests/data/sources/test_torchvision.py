@@ -106,7 +106,7 @@ def test_classes_that_the_class_map_lacks_are_refused(tmp_path: Path):
     write_tree(tmp_path / "set", classes={"goldfish": 1, "tench": 1})
     found = benchmark(tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/set"}, class_map="imagenet")
 
-    with pytest.raises(SourceError, match=r"names 2 classes .*'goldfish', 'tench'; expected"):
+    with pytest.raises(SourceError, match=r"ImageFolder\D*\b2\b.*'goldfish', 'tench'"):
         images(found, tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_code_and_files_decide_the_version(tmp_path: Path, monkeypatch: pytest.M
     assert versions[3:] == [version(own), version(folder)]
     assert 2 == len(images(own, tmp_path))
     (tmp_path / "pages_of_mine.py").write_text(OWN)
-    with pytest.raises(SourceError, match=r"pages_of_mine.py was changed after this process imported it"):
+    with pytest.raises(SourceError, match=r"pages_of_mine:Pages.*/pages_of_mine\.py"):
         version(own)
 
 
@@ -184,18 +184,18 @@ def test_labels_are_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("dataset", "arguments", "message"),
+    ("dataset", "arguments", "found"),
     [
-        ("torchvision.datasets:CIFAR9", {}, "cannot be imported"),
-        ("nowhere.at_all:CIFAR10", {}, "cannot be imported"),
-        ("torchvision.datasets:CIFAR10", {"root": "/nonexistent"}, "raised .*not found"),
-        ("torchvision.datasets:CIFAR10", {"rot": "/x"}, "raised TypeError"),
-        ("torchvision.datasets:FakeData", {"size": 2, "num_classes": 3}, "no attribute `classes`"),
+        ("torchvision.datasets:CIFAR9", {}, "'CIFAR9'"),
+        ("nowhere.at_all:CIFAR10", {}, "'nowhere'"),
+        ("torchvision.datasets:CIFAR10", {"root": "/nonexistent"}, "RuntimeError.*{'root': '/nonexistent'}"),
+        ("torchvision.datasets:CIFAR10", {"rot": "/x"}, "TypeError.*{'rot': '/x'}"),
+        ("torchvision.datasets:FakeData", {"size": 2, "num_classes": 3}, r"\bclasses\b.*\bclass_map\b"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, dataset: str, arguments: dict, message: str):
+def test_what_is_wrong_is_named(tmp_path: Path, dataset: str, arguments: dict, found: str):
     """A class that is not there, arguments that it does not take, data that is missing, classes without names."""
-    with pytest.raises(SourceError, match=message):
+    with pytest.raises(SourceError, match=f"{dataset}.*{found}"):
         images(benchmark(tmp_path, dataset, arguments), tmp_path)
 
 
@@ -205,9 +205,9 @@ def test_what_is_no_image_is_named(tmp_path: Path):
     fields = {"class_map": str(tmp_path / "map.json")}
     fake = {"size": 3, "image_size": None, "num_classes": 9}
 
-    with pytest.raises(SourceError, match="expected"):
+    with pytest.raises(SourceError, match=r"FakeData\[0\].*TypeError.*\bPIL\b"):
         images(benchmark(tmp_path, "torchvision.datasets:FakeData", fake, **fields), tmp_path)
-    with pytest.raises(SourceError, match="expected 0 to 1"):
+    with pytest.raises(SourceError, match=r"FakeData\[0\]\D*\b\d+\b\D*\b0\b\D*\b1\b"):
         images(
             benchmark(tmp_path, "torchvision.datasets:FakeData", {"size": 9, "num_classes": 900}, **fields), tmp_path
         )

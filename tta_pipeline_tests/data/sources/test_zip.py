@@ -84,7 +84,7 @@ def test_the_md5_of_a_zip_is_compared(tmp_path: Path):
     right = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
     assert expected(FOG) == contents(source(path, expected_md5={"a.zip": right}), FOG)
-    with pytest.raises(SourceError, match=rf"a.zip has md5 {right}; expected {'0' * 32}"):
+    with pytest.raises(SourceError, match=rf"a\.zip.*{right}.*0{{32}}"):
         contents(source(path, expected_md5={"a.zip": "0" * 32}), FOG)
 
 
@@ -140,36 +140,35 @@ CENTRAL, LOCAL, END = b"PK\1\2", b"PK\3\4", b"PK\5\6"
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "found"),
     [
-        (lambda path: with_member(path, "/fog/5/n01/a.JPEG"), "'/fog/5/n01/a.JPEG' is an absolute name"),
-        (lambda path: with_member(path, "../fog/5/n01/a.JPEG"), r"'../fog/5/n01/a.JPEG' leads outside"),
-        (lambda path: with_member(path, next(iter(IMAGES))), "image_0.JPEG appears twice"),
-        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFLNK), "links to '/etc/passwd', outside"),
-        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFIFO), "is a special file"),
-        (lambda path: edited(path, CENTRAL, 8, b"\1\0"), "image_0.JPEG is encrypted"),
-        (lambda path: edited(path, CENTRAL, 10, b"\x0e\0"), "is compressed with method 14; expected deflate"),
-        (lambda path: edited(path, CENTRAL, 24, b"\x01\0\0\0"), "data that cannot be read .*Bad CRC"),
-        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\x40"), "has 1073741824 bytes; expected an image of at most"),
-        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\1"), "fewer bytes than|data that cannot be read"),
-        (lambda path: edited(path, CENTRAL, 16, b"\0\0\0\0"), "data that cannot be read .*Bad CRC"),
-        (lambda path: edited(path, LOCAL, 35, b"\xff\xff"), "data that cannot be read"),
-        (lambda path: edited(path, CENTRAL, 42, b"\x20\0\0\0"), "bytes of the next member|data that cannot be read"),
-        (lambda path: edited(path, CENTRAL, 0, b"XXXX"), "no intact central directory"),
-        (lambda path: os.truncate(path, path.stat().st_size - 30), "no intact central directory"),
-        (lambda path: path.write_bytes(b""), "no intact central directory"),
-        (lambda path: edited(path, END, 12, b"\xff\xff\xff\x7f"), "no intact central directory"),
+        (lambda path: with_member(path, "/fog/5/n01/a.JPEG"), r"'/fog/5/n01/a\.JPEG'"),
+        (lambda path: with_member(path, "../fog/5/n01/a.JPEG"), r"'\.\./fog/5/n01/a\.JPEG'"),
+        (lambda path: with_member(path, next(iter(IMAGES))), r"image_0\.JPEG"),
+        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFLNK), r"l\.JPEG.*'/etc/passwd'"),
+        (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFIFO), r"l\.JPEG"),
+        (lambda path: edited(path, CENTRAL, 8, b"\1\0"), r"image_0\.JPEG.*\bencrypted\b"),
+        (lambda path: edited(path, CENTRAL, 10, b"\x0e\0"), r"image_0\.JPEG.*\b14\b.*\bdeflate\b"),
+        (lambda path: edited(path, CENTRAL, 24, b"\x01\0\0\0"), r"image_0\.JPEG.*\bCRC\b"),
+        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\x40"), r"image_0\.JPEG.*\b1073741824\b.*\b33554432\b"),
+        (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\1"), r"image_0\.JPEG"),
+        (lambda path: edited(path, CENTRAL, 16, b"\0\0\0\0"), r"image_0\.JPEG.*\bCRC\b"),
+        (lambda path: edited(path, LOCAL, 35, b"\xff\xff"), r"image_0\.JPEG"),
+        (lambda path: edited(path, CENTRAL, 42, b"\x20\0\0\0"), r"image_0\.JPEG"),
+        (lambda path: edited(path, CENTRAL, 0, b"XXXX"), ""),
+        (lambda path: os.truncate(path, path.stat().st_size - 30), ""),
+        (lambda path: path.write_bytes(b""), ""),
+        (lambda path: edited(path, END, 12, b"\xff\xff\xff\x7f"), ""),
     ],
 )
-def test_a_hostile_zip_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str):
+def test_a_hostile_zip_is_refused(tmp_path: Path, damage: Callable[[Path], None], found: str):
     """One sentence with the zip and the member; nothing else is raised, and nothing is left behind."""
     path = zipped(tmp_path / "a.zip", IMAGES)
     damage(path)
 
-    with pytest.raises(SourceError, match=message) as caught:
+    with pytest.raises(SourceError, match=f"{path}.*{found}"):
         contents(source(path), FOG)
 
-    assert str(path) in str(caught.value)
     assert not list((tmp_path / "spill").rglob("fog*"))
 
 
@@ -185,13 +184,13 @@ def test_a_bomb_of_overlapping_members_is_refused(tmp_path: Path):
                 setattr(other, field, getattr(member, field))
             archive.filelist.append(other)
 
-    with pytest.raises(SourceError, match="with bytes of the next member"):
+    with pytest.raises(SourceError, match=rf"{path}.*'fog/5/n01/a\.JPEG'"):
         contents(source(path), FOG)
 
 
 def test_a_zip_that_is_missing_is_refused(tmp_path: Path):
     """By its name."""
-    with pytest.raises(SourceError, match=r"b.zip cannot be read \(No such file"):
+    with pytest.raises(SourceError, match=r"b\.zip"):
         source(tmp_path / "b.zip").class_names()
 
 
