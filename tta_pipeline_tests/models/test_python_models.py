@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -148,9 +149,9 @@ def test_of_two_state_dicts_none_is_guessed():
     """The error names both; `state` chooses, and the identity of the model has the choice."""
     bare, average = network(), network()
     path = saved({"state_dict": bare.state_dict(), "state_dict_ema": average.state_dict()})
-    with pytest.raises(EvaluationError, match=r"mine\.pth has 2 state dicts, state_dict, state_dict_ema; expected one"):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*\b2\b.*\bstate_dict, state_dict_ema\b.*`state`"):
         loaded(spec("of_ten", path))
-    with pytest.raises(EvaluationError, match=r"has no state dict 'ema'; expected one of state_dict, state_dict_ema"):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*'ema'.*\bstate_dict, state_dict_ema\b"):
         loaded(spec("of_ten", path, "ema"))
 
     for state, expected in {"state_dict": bare, "state_dict_ema": average}.items():
@@ -162,7 +163,7 @@ def test_of_two_state_dicts_none_is_guessed():
 def test_a_file_without_a_state_dict_is_described():
     """With what it holds, and the keys that are looked under."""
     sha256 = hashlib.sha256(saved({"weights_of_it": {}, "epoch": 3}).read_bytes()).hexdigest()
-    with pytest.raises(EvaluationError, match=r"holds dict with weights_of_it, epoch; .* under one of state_dict, "):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*\bweights_of_it, epoch\b.*\bstate_dict\b"):
         read_state(Path("mine.pth"), sha256)
 
 
@@ -180,42 +181,36 @@ def test_weights_of_another_network_are_refused_in_three_lines():
     with pytest.raises(EvaluationError) as refused:
         loaded(spec("of_ten", saved(state)))
 
-    first, *lines = str(refused.value).splitlines()
-    assert first.startswith("mine.pth does not fit the network of their_networks:of_ten with 10 classes; expected its")
-    assert [
-        "  1 of 14 weights are missing, first linear.bias",
-        "  1 are unexpected, first stray",
-        "  11 have another shape, first blocks.0.0.weight: (8, 3, 3, 3) in place of (4, 3, 3, 3)",
-    ] == lines
+    told = (
+        r"mine\.pth.*\btheir_networks:of_ten\b.*\b10\b",
+        r"\b1\b.*\b14\b.*\blinear\.bias\b",
+        r"\b1\b.*\bstray\b",
+        r"\b11\b.*\bblocks\.0\.0\.weight\b.*\(8, 3, 3, 3\).*\(4, 3, 3, 3\)",
+    )
+    assert all(re.search(*each) for each in zip(told, str(refused.value).splitlines(), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "message"),
+    ("name", "arguments", "found"),
     [
-        ("words", {}, r"their_networks:words returned str \(.*\); expected a torch.nn.Module"),
-        (
-            "broken",
-            {},
-            r"their_networks:broken raised RuntimeError\('no such width'\) in .* for the arguments \{\}",
-        ),
-        ("of_ten", {"depth": 3}, r"their_networks:of_ten raised TypeError.* for the arguments \{'depth': 3\}"),
-        ("missing", {}, r"there is no 'their_networks:missing': their_networks has .*; expected a function"),
+        ("words", {}, r"\bstr\b.*\btorch\.nn\.Module\b"),
+        ("broken", {}, r"RuntimeError\('no such width'\).*\{\}"),
+        ("of_ten", {"depth": 3}, r"TypeError.*\{'depth': 3\}"),
+        ("missing", {}, r"\bof_ten, of_any, words, broken\b"),
     ],
 )
-def test_a_factory_that_makes_no_network_is_refused(name: str, arguments: dict[str, int], message: str):
+def test_a_factory_that_makes_no_network_is_refused(name: str, arguments: dict[str, int], found: str):
     """The error says what it raised or returned."""
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(EvaluationError, match=f"their_networks:{name}.*{found}"):
         loaded(spec(name, saved(network().state_dict()), **arguments))
 
 
 def test_a_network_of_other_classes_is_refused():
     """It is tried on two images; so is one that does not take images of that size."""
     path = saved(network().state_dict())
-    with pytest.raises(
-        EvaluationError, match=r"returned torch.float32 \(2, 10\) for two images of 32x32; expected log"
-    ):
+    with pytest.raises(EvaluationError, match=r"their_networks:of_ten.*float32 \(2, 10\).*\b32x32\b.*\(2, 7\)"):
         load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN[:7], image_size=32)
-    with pytest.raises(EvaluationError, match=r"model mine, their_networks:of_ten, raised RuntimeError.* of 2x2"):
+    with pytest.raises(EvaluationError, match=r"\bmine\b.*their_networks:of_ten.*RuntimeError.*\b2x2\b"):
         load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN, image_size=2)
 
 
@@ -241,20 +236,20 @@ def test_an_edit_while_the_process_runs_is_refused(modules: Path):
     loaded(found)
     (modules / "their_blocks.py").write_text(BLOCKS.replace("ReLU", "GELU"))
 
-    with pytest.raises(EvaluationError, match=r"factory their_networks:of_ten: .*their_blocks.py was changed after"):
+    with pytest.raises(EvaluationError, match=r"their_networks:of_ten.*/their_blocks\.py"):
         loaded(found)
 
 
 def test_a_model_without_weights_is_for_training():
     """It is refused where it would be evaluated, and weights come with their hash, mean and std."""
     untrained = spec("of_ten")
-    with pytest.raises(EvaluationError, match="their_networks:of_ten has no weights; expected a file in `weights`"):
+    with pytest.raises(EvaluationError, match=r"their_networks:of_ten.*`weights`"):
         loaded(untrained)
-    with pytest.raises(ValidationError, match="found weights without sha256, mean, std"):
+    with pytest.raises(ValidationError, match=r"\bweights\b.*\bsha256, mean, std\b"):
         PythonModel(kind="python", factory="their_networks:of_ten", weights=Path("mine.pth"))
-    with pytest.raises(ValidationError, match="found mean without weights"):
+    with pytest.raises(ValidationError, match=r"\bmean\b.*\bweights\b"):
         PythonModel(kind="python", factory="their_networks:of_ten", mean=MEAN)
-    with pytest.raises(ValidationError, match="found no module nowhere"):
+    with pytest.raises(ValidationError, match=r"\bnowhere\b.*'nowhere:of_ten'"):
         PythonModel(kind="python", factory="nowhere:of_ten")
     assert (2, 10) == make_untrained(untrained, num_classes=10)(torch.rand(2, 3, 32, 32)).shape
 
@@ -293,9 +288,9 @@ def test_the_same_from_python():
         torch.testing.assert_close(of_file(images), of_state(images))
     assert "their_networks:of_ten" == of_file.architecture
     assert (2, 5) == tta.load_model("their_networks:of_any", weights=None, num_classes=5)(images).shape
-    with pytest.raises(EvaluationError, match="weights is 'pretrained'; expected a file, a state dict or None"):
+    with pytest.raises(EvaluationError, match=r"\bweights\b.*'pretrained'.*\btheir_networks:of_ten\b"):
         tta.load_model("their_networks:of_ten", num_classes=10)
-    with pytest.raises(EvaluationError, match="num_classes is missing"):
+    with pytest.raises(EvaluationError, match="num_classes"):
         tta.load_model("their_networks:of_any", weights=None)
-    with pytest.raises(EvaluationError, match=r"model.factory: found no module nowhere"):
+    with pytest.raises(EvaluationError, match=r"model\.factory.*'nowhere:it'"):
         tta.load_model("nowhere:it", weights=None, num_classes=3)

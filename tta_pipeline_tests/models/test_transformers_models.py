@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.model_specs import TransformersModel
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import AdaptationError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
@@ -79,31 +79,31 @@ def test_methods_take_it_for_a_clip(folder: Path):
     for method in ("zero_shot", "tda", "zero", "oga", "tent"):
         predicted = build(method, loaded(folder).make(), num_classes=3, batch_size=2).predict(torch.rand(2, 3, 32, 32))
         assert predicted.isfinite().all()
-    with pytest.raises(Exception, match="no prompts with a context"):
+    with pytest.raises(AdaptationError, match=r"\btpt\b.*\bViT-B-16\b"):
         build("tpt", loaded(folder).make(), num_classes=3)
 
 
 def test_texts_and_files_decide(folder: Path):
     """Other texts are another model; another file, size or kind of model is refused."""
     assert loaded(folder).identity != loaded(folder, templates=["{}"]).identity
-    with pytest.raises(EvaluationError, match=r"hashes to .*; expected 0000"):
+    with pytest.raises(EvaluationError, match=r"model\.safetensors.*\b[0-9a-f]{64}\b.*\b0{64}\b"):
         loaded(folder, sha256="0" * 64)
-    with pytest.raises(EvaluationError, match=r"which is for images of 32x32, raised .* for images of 48x48"):
+    with pytest.raises(EvaluationError, match=r"\btowers\b.*\b32x32\b.*\b48x48\b"):
         loaded(folder, image_size=48)
     (folder / "config.json").rename(folder / "kept.json")
     try:
-        with pytest.raises(EvaluationError, match=r"transformers cannot load .*; expected config, tokenizer, prepr"):
+        with pytest.raises(EvaluationError, match=f"{folder} "):
             loaded(folder)
     finally:
         (folder / "kept.json").rename(folder / "config.json")
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ({}, "both or none of hf and folder"),
-    ({"hf": "google/siglip2-base-patch16-224", "revision": "main"}, "expected a commit of 40 hexadecimal digits"),
-    ({"folder": "x"}, "found one of folder and sha256"),
+@pytest.mark.parametrize(("content", "named"), [
+    ({}, r"\bhf\b.*\bfolder\b"),
+    ({"hf": "google/siglip2-base-patch16-224", "revision": "main"}, r"'main'.*`git ls-remote \S+/siglip2\S+ main`"),
+    ({"folder": "x"}, r"\bfolder\b.*\bsha256\b"),
 ])  # fmt: skip
-def test_a_section_says_which_weights(content: dict[str, object], message: str):
+def test_a_section_says_which_weights(content: dict[str, object], named: str):
     """A commit, or a folder with its hash."""
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValidationError, match=named):
         TransformersModel.model_validate({"kind": "transformers", **content})
