@@ -118,8 +118,8 @@ SUITED: dict[str, Callable[[], nn.Module]] = {
     "clip": clip_model,
 }
 """A model for each kind of network that methods need."""
-REFUSALS = {"vit": "no class token and patches; {} expects a ViT", "clip": "no image tower .*; {} needs a CLIP model"}
-"""Messages of methods that need a kind of network and get another."""
+REFUSALS = {"vit": r"\b{}\b.*\bViT\b", "clip": r"\b{}\b.*\bopen_clip\b"}
+"""What methods name that need a kind of network and get another: themselves, and a kind that would do."""
 
 
 def suited(method: str) -> nn.Module:

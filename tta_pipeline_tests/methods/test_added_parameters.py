@@ -146,24 +146,11 @@ def test_another_method_on_the_same_model_starts_from_the_source(params: str):
 
 
 @pytest.mark.parametrize(
-    ("params", "model", "lack"),
-    [
-        (
-            "lora",
-            batch_norm_model,
-            "Sequential has no linear layer but its classifier; tent with params lora expects others",
-        ),
-        (
-            "adapters",
-            batch_norm_model,
-            "no feed-forward network of two linear layers; tent with params adapters expects",
-        ),
-        ("adapters", layer_norm_model, "use a transformer such as ViT, Swin or ConvNeXt, or other params"),
-    ],
+    ("params", "model"), [("lora", batch_norm_model), ("adapters", batch_norm_model), ("adapters", layer_norm_model)]
 )
-def test_a_model_without_such_layers_is_refused(params: str, model: Callable[[], nn.Sequential], lack: str):
-    """The message says what is missing, what asked for it, and what would do."""
-    with pytest.raises(AdaptationError, match=lack):
+def test_a_model_without_such_layers_is_refused(params: str, model: Callable[[], nn.Sequential]):
+    """The message names the network, what asked for more of it, and what would do."""
+    with pytest.raises(AdaptationError, match=rf"\bSequential\b.*\btent\b.*\b{params}\b.*\bViT, Swin\b"):
         built(params, surer(model()))
 
 

@@ -157,5 +157,5 @@ def test_the_first_image_alone_gets_the_bias_of_neo():
 def test_a_model_without_a_linear_layer_at_its_end_is_refused(method: str):
     """Features are the input of the layer that gives the classes; without one there are none."""
     model = nn.Sequential(nn.Conv2d(3, NUM_CLASSES, 3), nn.BatchNorm2d(NUM_CLASSES), nn.AdaptiveAvgPool2d(1))
-    with pytest.raises(AdaptationError, match=f"no linear layer with 5 outputs; {method} expects one"):
+    with pytest.raises(AdaptationError, match=rf"\bSequential\b.*\b{NUM_CLASSES}\b.*\b{method}\b"):
         build(method, model, num_classes=NUM_CLASSES, source_data=[])

@@ -85,7 +85,7 @@ def test_batch_norm_with_an_activation_of_its_own_keeps_it(method: str):
 def test_models_without_source_statistics_are_refused(method: str):
     """What starts from running statistics says that there are none while it is built."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, track_running_stats=False), nn.Flatten())
-    with pytest.raises(AdaptationError, match="BatchNorm2d has no running statistics"):
+    with pytest.raises(AdaptationError, match=r"\bBatchNorm2d\b"):
         build(method, model, num_classes=NUM_CLASSES)
 
 
@@ -102,12 +102,12 @@ def test_bn_ema_does_not_train_dropout():
 @pytest.mark.parametrize("method", ["norm", "bn_alpha", "bn_ema"])
 def test_models_without_batch_norm_are_refused(method: str):
     """There is nothing that these methods could change."""
-    with pytest.raises(AdaptationError, match=f"no batch norm layer; {method}"):
+    with pytest.raises(AdaptationError, match=rf"\bbatch norm\b.*\b{method}\b"):
         build(method, group_norm_model(), num_classes=NUM_CLASSES)
 
 
 @pytest.mark.parametrize("method", ["norm", "bn_ema"])
 def test_batches_of_one_are_refused(method: str):
     """The statistics of a single image are not those of the stream; the error comes before any image."""
-    with pytest.raises(AdaptationError, match="batch_size is 1; expected at least 2"):
+    with pytest.raises(AdaptationError, match=rf"\b{method}\b.*\bbatch_size\b\D*\b1\b\D*\b2\b"):
         build(method, batch_norm_model(), num_classes=NUM_CLASSES, batch_size=1)

@@ -526,7 +526,7 @@ def test_a_clip_without_prompts_is_refused():
     bare = ZeroShotClassifier(model.tower, model.head.weight.detach() / 6, scale=6.0)
 
     for method in ("tpt", "batclip"):
-        with pytest.raises(AdaptationError, match=f"no prompts with a context; {method} expects one whose text tower"):
+        with pytest.raises(AdaptationError, match=rf"\b{method}\b.*\bViT-B-16\b"):
             build(method, bare, num_classes=NUM_CLASSES)
     build("tda", bare, num_classes=NUM_CLASSES)
 
@@ -534,7 +534,5 @@ def test_a_clip_without_prompts_is_refused():
 @pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.needs == "clip"])
 def test_another_number_of_classes_is_refused(method: str):
     """Thresholds in shares of the largest entropy would be wrong."""
-    with pytest.raises(
-        AdaptationError, match=f"text features of {NUM_CLASSES} classes; {method} expects {NUM_CLASSES + 3}"
-    ):
+    with pytest.raises(AdaptationError, match=rf"\b{NUM_CLASSES}\b.*\b{method}\b.*\b{NUM_CLASSES + 3}\b"):
         build(method, clip_model(), num_classes=NUM_CLASSES + 3)

@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
@@ -135,7 +136,7 @@ def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str)
         assert_logits(undisturbed(method))
         return
     if method in NEED_BATCH_NORM:
-        with pytest.raises(AdaptationError, match="no batch norm layer"):
+        with pytest.raises(AdaptationError, match=rf"\bbatch norm\b.*\b{method}\b"):
             built(method, surer(MODELS[model]()))
         return
     if (needs := METHODS[method].needs) != "any":
@@ -272,9 +273,9 @@ def test_pieces_that_combine_are_kept_together(method: str, pieces: dict):
 
 def test_the_state_of_another_method_or_model_is_refused():
     """The error says so, and nothing is half put back in silence."""
-    with pytest.raises(AdaptationError, match="another method's"):
+    with pytest.raises(AdaptationError, match="'_seen'"):
         built("eta").load_state_dict(built("tent").state_dict())
-    with pytest.raises(AdaptationError, match="does not fit tent on this model"):
+    with pytest.raises(AdaptationError, match=r"\btent\b"):
         built("tent", surer(MODELS["ln"]())).load_state_dict(built("tent", surer(MODELS["gn"]())).state_dict())
 
 
@@ -289,8 +290,8 @@ def test_images_are_not_written_to(method: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_of_one_work_or_are_refused(method: str):
     """A stream of single images gives finite logits, or is refused while the method is built."""
-    if METHODS[method].min_batch_size > 1:
-        with pytest.raises(AdaptationError, match="batch_size is 1; expected at least"):
+    if (least := METHODS[method].min_batch_size) > 1:
+        with pytest.raises(AdaptationError, match=rf"\b{method}\b.*\bbatch_size\b\D*\b1\b\D*\b{least}\b"):
             built(method, batch_size=1)
         return
     logits = predictions(built(method, batch_size=1), batches(batch_size=1))
@@ -317,7 +318,7 @@ def test_half_precision_is_enough(method: str):
 @pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.source_data == "required"])
 def test_missing_source_data_is_refused(method: str):
     """A method that cannot do without clean batches says so while it is built."""
-    with pytest.raises(AdaptationError, match="no source_data; expected clean batches"):
+    with pytest.raises(AdaptationError, match=rf"\b{method}\b.*\bsource_data\b"):
         built(method, source_data=None)
 
 
@@ -328,8 +329,7 @@ def test_benchmark_files_are_told_what_can_be_set(method: str, preset: str):
     settings = {"model": "m", "method": method, "preset": preset}
     known = list(Experiment.model_validate(settings).configured_hyperparameters().model_dump())
 
-    choices = "one of" if known else "none, since there is nothing to set"
-    with pytest.raises(ValueError, match=f"unknown field learning_rate; expected {choices}") as error:
+    with pytest.raises(ValidationError, match=rf"\b{method}\b[^\[]*\blearning_rate\b") as error:
         Experiment.model_validate({**settings, "hyperparameters": {"learning_rate": 1}})
     assert "docs/methods.md" in str(error.value) or all(name in str(error.value) for name in known)
 
@@ -355,13 +355,13 @@ def test_a_method_outside_the_package_is_named_by_import_path():
 @pytest.mark.parametrize("path", ["nowhere:METHOD", "math:pi", "math:nothing", "math:", ":x"])
 def test_an_import_path_without_a_method_is_refused(path: str):
     """The error says what was found at the path and what would do."""
-    with pytest.raises(AdaptationError, match=r"expected one of .* names.*, or <module>:<name> of a MethodEntry"):
+    with pytest.raises(AdaptationError, match=rf"'{path}'.*\b{len(METHODS)}\b.*<module>:<name>"):
         build(path, batch_norm_model(), num_classes=NUM_CLASSES)
 
 
 def test_the_class_of_a_method_is_not_its_entry():
     """The error calls it a class, whatever its metaclass is."""
-    with pytest.raises(AdaptationError, match="LastClass', a class; expected"):
+    with pytest.raises(AdaptationError, match=r"own_method:LastClass'.*\bclass\b"):
         build("tta_pipeline_tests.methods.own_method:LastClass", batch_norm_model(), num_classes=NUM_CLASSES)
 
 
@@ -414,5 +414,5 @@ def test_code_of_a_users_choice_that_cannot_be_imported_is_refused(code: str):
         code_of_choices = {"loss": {"mine": code}}  # noqa: RUF012 - a user leaves the annotation out
         loss: str = "mine"
 
-    with pytest.raises(AdaptationError, match=f"loss is 'mine'.*'{code}'"):
+    with pytest.raises(AdaptationError, match=rf"\bloss\b.*'mine'.*'{code}'"):
         Own().import_choice("loss")

@@ -237,7 +237,7 @@ def test_the_fisher_penalty_holds_parameters_back():
 
 def test_eata_without_source_data_is_refused():
     """Without clean samples there is no penalty, and it would be ETA under another name."""
-    with pytest.raises(AdaptationError, match=r"eata was given no source_data.*eta"):
+    with pytest.raises(AdaptationError, match=r"\beata\b.*\bsource_data\b.*\beta\b"):
         build("eata", batch_norm_model(), num_classes=NUM_CLASSES)
 
 
@@ -253,7 +253,7 @@ def test_eata_without_a_penalty_is_eta():
 
 def test_eata_with_empty_source_data_is_refused():
     """Source data without an image is a mistake, and no reason to leave the penalty out."""
-    with pytest.raises(AdaptationError, match="no image"):
+    with pytest.raises(AdaptationError, match=r"\bsource_data\b.*\beata\b"):
         build("eata", batch_norm_model(), num_classes=NUM_CLASSES, source_data=[])
 
 
@@ -507,7 +507,7 @@ def test_what_adapts_is_a_choice(method: str, params: str, adapted: set[int]):
 
 def test_a_model_without_a_last_layer_for_the_classes_is_refused():
     """The message says what asked for one."""
-    with pytest.raises(AdaptationError, match="no linear layer with 7 outputs; tent, params last expects one"):
+    with pytest.raises(AdaptationError, match=r"\bSequential\b.*\b7\b.*\btent\b.*\blast\b"):
         build("tent", batch_norm_model(), num_classes=7, params="last")
 
 

@@ -271,7 +271,7 @@ def test_the_rate_of_a_vit_is_that_of_what_the_method_sees():
 
 def test_a_preset_that_a_method_lacks_is_refused():
     """The error names those that it has, where a benchmark file is read; the command line offers all presets."""
-    with pytest.raises(ValidationError, match="preset is 'imagenet_vit'; the method expects one of imagenet, cifar"):
+    with pytest.raises(ValidationError, match=r"\bpreset\b.*'imagenet_vit'.*\bimagenet, cifar\b"):
         Experiment.model_validate({"model": "m", "method": "cotta", "preset": "imagenet_vit"})
     (option,) = [each for each in evaluate.params if each.name == "preset"]
     assert list(PRESETS) == list(option.type.choices)
@@ -280,12 +280,12 @@ def test_a_preset_that_a_method_lacks_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"method": "tnet"}, "did you mean tent"),
-        ({"method": "tent", "preset": "mnist"}, "imagenet, cifar"),
-        ({"method": "tent", "lr": 0}, "greater than 0"),
-        ({"method": "source", "lr": 1}, "unknown field lr"),
-        ({"method": "norm", "model": layer_norm_model()}, "no batch norm"),
-        ({"method": "tent", "model": nn.Sequential(nn.Flatten(), nn.Linear(768, NUM_CLASSES))}, "no norm layer"),
+        ({"method": "tnet"}, r"'tnet'.*\btent\b"),
+        ({"method": "tent", "preset": "mnist"}, r"'mnist'.*\bimagenet, cifar\b"),
+        ({"method": "tent", "lr": 0}, r"\btent\b.*\blr\b.*\b0\b"),
+        ({"method": "source", "lr": 1}, r"\bsource\b.*\blr\b"),
+        ({"method": "norm", "model": layer_norm_model()}, r"\bbatch norm\b.*\bnorm\b"),
+        ({"method": "tent", "model": nn.Sequential(nn.Flatten(), nn.Linear(768, NUM_CLASSES))}, r"\bnorm\b.*\btent\b"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_image(arguments: dict, named: str):

@@ -363,7 +363,7 @@ def project(vector: torch.Tensor, first, first_bias, second, second_bias) -> tor
 def test_rmt_needs_an_image_of_each_class():
     """A class without source images has no prototype, which is said while it is built."""
     source = [(images, labels.clamp(max=3)) for images, labels in source_batches()]
-    with pytest.raises(AdaptationError, match="no image of 1 of 5 classes, class 4 among them"):
+    with pytest.raises(AdaptationError, match=r"\bsource_data\b.*\b1\b.*\b5\b.*\b4\b.*\brmt\b"):
         build("rmt", batch_norm_model(), num_classes=NUM_CLASSES, source_data=source)
 
 

@@ -130,7 +130,7 @@ def built(method: str, network: nn.Module, **settings: Any):
 def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, method: str):
     """Its logits are finite, and parameters change where it takes gradients; else the error says what it lacks."""
     if method in NEED_BATCH_NORM:
-        with pytest.raises(AdaptationError, match=f"has no batch norm layer; {method} expects one"):
+        with pytest.raises(AdaptationError, match=rf"\bbatch norm\b.*\b{method}\b"):
             built(method, small(name))
         return
     needs = METHODS[method].needs
@@ -139,7 +139,7 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
             built(method, small(name))
         return
     if name == "timm distilled DeiT" and method in NEED_ONE_CLASSIFIER:
-        with pytest.raises(AdaptationError, match=f"second classifier, head_dist.*; {method} expects one"):
+        with pytest.raises(AdaptationError, match=rf"\bhead_dist\b.*\b{method}\b"):
             built(method, small(name))
         return
     before = small(name).parameters()

@@ -147,7 +147,7 @@ CENTRAL, LOCAL, END = b"PK\1\2", b"PK\3\4", b"PK\5\6"
         (lambda path: with_member(path, next(iter(IMAGES))), r"image_0\.JPEG"),
         (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFLNK), r"l\.JPEG.*'/etc/passwd'"),
         (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFIFO), r"l\.JPEG"),
-        (lambda path: edited(path, CENTRAL, 8, b"\1\0"), r"image_0\.JPEG.*\bencrypted\b"),
+        (lambda path: edited(path, CENTRAL, 8, b"\1\0"), r"image_0\.JPEG.*\bunpack\b"),
         (lambda path: edited(path, CENTRAL, 10, b"\x0e\0"), r"image_0\.JPEG.*\b14\b.*\bdeflate\b"),
         (lambda path: edited(path, CENTRAL, 24, b"\x01\0\0\0"), r"image_0\.JPEG.*\bCRC\b"),
         (lambda path: edited(path, CENTRAL, 24, b"\0\0\0\x40"), r"image_0\.JPEG.*\b1073741824\b.*\b33554432\b"),
