@@ -178,10 +178,7 @@ def test_a_fault_names_folder_room_and_what_to_do(cache: LocalCache):
     cache.folder.parent.joinpath("file").touch()
     wrong = replace(cache, folder=cache.folder.parent / "file" / "cache")
     with (
-        pytest.raises(
-            StreamError,
-            match=r"file/cache: found .* while a test ran; expected a folder with room for 7 bytes: .*, or set",
-        ),
+        pytest.raises(StreamError, match=r"file/cache.*\ba test ran\b.*\b7\b.*\bsomething else\b"),
         wrong.naming_faults("a test ran", 7),
     ):
         wrong.write(ONE, b"payload")

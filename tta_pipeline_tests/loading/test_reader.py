@@ -62,9 +62,7 @@ def test_a_shard_that_is_cut_while_it_is_read_fails_by_name(shard_set: ShardSet)
     with path.open("r+b") as file:
         file.truncate(600)
 
-    with pytest.raises(
-        StreamError, match=rf"{path.name}, sample n0\d/image_\d+ at byte \d+: found the end of the file"
-    ):
+    with pytest.raises(StreamError, match=rf"{path.name}.*\bn0\d/image_\d+\b.*\b\d+\b.*\b600\b"):
         list(batches)
 
 
@@ -79,7 +77,9 @@ def test_a_shard_that_is_overwritten_while_it_is_read_fails_by_name(shard_set: S
         file.seek(sample["offset"] + 300)
         file.write(b"changed")
 
-    with pytest.raises(StreamError, match=rf"{shard.name}, sample {sample['key']} at byte .*found other bytes"):
+    with pytest.raises(
+        StreamError, match=rf"{shard.name}.*\b{sample['key']}\b.*\b{sample['offset']}\b.*\b[0-9a-f]{{16}}\b"
+    ):
         list(batches)
 
 
@@ -88,7 +88,7 @@ def test_a_missing_shard_fails_by_name(shard_set: ShardSet):
     path = shard_set.folder / shard_set.manifest.shards[-1].name
     path.unlink()
 
-    with pytest.raises(StreamError, match=rf"{path.name} cannot be opened"):
+    with pytest.raises(StreamError, match=path.name):
         next(iter(stream(shard_set)))
 
 
@@ -140,11 +140,10 @@ def test_memory_does_not_grow_with_the_data(shard_set: ShardSet):
 
 def test_an_image_of_another_size_is_refused(shard_set: ShardSet):
     """Batches have one size, and an image that has not is named."""
-    with pytest.raises(StreamError, match="an image of 32x32 pixels; expected 64x64") as caught:
+    remedy = "`image_size: 32`.*`resize: 73`.*`center_crop: 64`"
+    with pytest.raises(StreamError, match=rf"\bn0\d/image_\d+\b.*\b32x32\b.*\b64x64\b.*{remedy}") as caught:
         list(stream(shard_set, image_size=64))
-    remedy = "set `image_size: 32`, or set `resize: 73` and `center_crop: 64` under shards"
-    assert str(caught.value).endswith(remedy)
-    assert "verify the shard set" not in str(caught.value)
+    assert "verify" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
@@ -163,11 +162,18 @@ def test_every_encoding_and_mode_becomes_rgb(encoding: str, mode: str):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"%!PS-Adobe", b"GIF89a" + bytes(50), jpeg(1)[:-2]], ids=["empty", "eps", "gif", "cut jpeg"]
+    ("data", "found"),
+    [
+        (b"", "b''"),
+        (b"%!PS-Adobe", "b'%!PS-Adobe'"),
+        (b"GIF89a" + bytes(50), "b'GIF89a"),
+        (jpeg(1)[:-2], rf"\b{len(jpeg(1)) - 2}\b.*\bFF D9\b"),
+    ],
+    ids=["empty", "eps", "gif", "cut jpeg"],
 )
-def test_what_is_no_intact_image_is_refused(data: bytes):
+def test_what_is_no_intact_image_is_refused(data: bytes, found: str):
     """Other formats and cut files never reach a decoder that would guess."""
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=found):
         decode_into(data, np.empty((32, 32, 3), np.uint8))
 
 
@@ -177,7 +183,7 @@ def test_a_bomb_is_refused_by_its_header():
     Image.new("1", (32, 32)).save(buffer, "PNG")
     bomb = buffer.getvalue().replace(2 * (32).to_bytes(4, "big"), 2 * (60000).to_bytes(4, "big"), 1)
 
-    with pytest.raises(ValueError, match="60000x60000 pixels"):
+    with pytest.raises(ValueError, match="60000x60000"):
         decode_into(bomb, np.empty((32, 32, 3), np.uint8))
 
 

@@ -1,5 +1,6 @@
 """A shard set at a URL arrives as its manifest describes it, or not at all."""
 
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +52,9 @@ def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
         np.testing.assert_array_equal(images(shard_set), images(staged))
 
 
-def assert_nothing_arrives(location: str, stage: Stage, match: str) -> None:
-    """Staging fails with that message, and nothing but the lock is left."""
-    with pytest.raises(StreamError, match=match), stage.shard_set(location):
+def assert_nothing_arrives(location: str, stage: Stage, found: str) -> None:
+    """Staging fails and names what was found, and nothing but the lock is left."""
+    with pytest.raises(StreamError, match=found), stage.shard_set(location):
         pass
     assert not stage.root.exists() or {"lock", "CACHEDIR.TAG"} == {path.name for path in stage.folder.iterdir()}
 
@@ -84,8 +85,8 @@ def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, s3: str, monkeyp
     assert_arrives(shard_set, "s3://shards/fog/5", stage)
     bucket.rm(f"s3://shards/fog/5/{shard_set.manifest.shards[1].name}")
     empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
-    assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar: found FileNotFoundError; expected")
-    assert_nothing_arrives("s3://shards/fog/4", empty, "s3://shards/fog/4/manifest.json: found FileNotFoundError")
+    assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar.*\bFileNotFoundError\b")
+    assert_nothing_arrives("s3://shards/fog/4", empty, r"s3://shards/fog/4/manifest\.json.*\bFileNotFoundError\b")
 
 
 def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
@@ -103,17 +104,17 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, faul
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
-        ("503", r"found status 503; expected \d+ bytes"),
-        ("cut", r"found an answer that breaks off; expected \d+ bytes from byte \d+"),
-        ("short", r"found 4999 bytes; expected 5000 bytes|found \d+ bytes; expected \d+ bytes"),
-        ("no ranges", r"found \d+ bytes; expected \d+ bytes .* whether the server serves ranges"),
-        ("changed", r"found sha256 [0-9a-f]{64}; expected [0-9a-f]{64}"),
+        ("503", r"\D*\b503\b"),
+        ("cut", r"\D*\b\d+\b\D*\b\d+\b\D*$"),
+        ("short", r"\D*\b\d+\b\D*\b\d+\b\D*\b\d+\b\D*$"),
+        ("no ranges", r"\D*\b(10240|20480)\b.*\branges\b"),
+        ("changed", r".*\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
     ],
 )
 def test_a_fault_that_stays_is_named(shard_set: ShardSet, stage: Stage, fault: str, found: str):
     """The error says URL, found and expected, and nothing half is left."""
     with web_server(shard_set.folder, fault) as web:
-        assert_nothing_arrives(web.url, stage, rf"{web.url}/.*\.tar: {found}")
+        assert_nothing_arrives(web.url, stage, rf"{web.url}/.*\.tar{found}")
 
 
 @pytest.mark.parametrize("name", ["samples.parquet", "manifest.json"])
@@ -127,31 +128,34 @@ def test_records_are_proven_too(shard_set: ShardSet, stage: Stage, name: str):
 
 def test_a_server_that_is_not_there_is_named(stage: Stage):
     """No traceback of a library, but the address and the kind of fault."""
-    assert_nothing_arrives("http://127.0.0.1:9/fog/5", stage, "http://127.0.0.1:9/fog/5/manifest.json: found Client")
+    assert_nothing_arrives("http://127.0.0.1:9/fog/5", stage, r"http://127\.0\.0\.1:9/fog/5/manifest\.json.*\bClient")
 
 
 def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
     """A remote set cannot be read from its place, so the limit must be raised."""
     small = Stage(root=tmp_path / "stage", limit_bytes=shard_set.manifest.shard_bytes - 1, tell=lambda _: None)
     with web_server(shard_set.folder) as web:
-        assert_nothing_arrives(web.url, small, "raise the limit")
+        assert_nothing_arrives(web.url, small, rf"{web.url}\b.*\b{small.limit_bytes + 1}\b.*\b{small.limit_bytes}\b")
 
 
 @pytest.mark.parametrize(
-    "location",
+    ("location", "found"),
     [
-        "pipe:touch executed", "pipe://touch executed", "PIPE:touch executed", "http:touch", "javascript://a/b",
-        "ftp://host/a", "memory://a", "simplecache::s3://b/c", "zip://a::http://b/c", "s3://b/a|touch executed",
-        "s3://b/`touch executed`", "s3://b/$(touch executed)", "s3://b/${WDS_X}", "s3://b/../c", "s3://b/a/..",
-        "http://me:secret@host/a", "https://host/a?X-Amz-Signature=secret", "s3://b/a#secret", "s3://b/{fog,snow}",
-        "s3://", "file://host/a", "gs:///a", "http://host/a\nb", "http://hóst/a",
+        ("pipe:touch executed", "'pipe:'"), ("pipe://touch executed", "'pipe:'"), ("PIPE:touch executed", "'pipe:'"),
+        ("http:touch", "'http:'"), ("javascript://a/b", "'javascript:'"), ("ftp://host/a", "'ftp:'"),
+        ("memory://a", "'memory:'"), ("simplecache::s3://b/c", "'simplecache:'"), ("zip://a::http://b/c", "'zip:'"),
+        ("s3://b/a|touch executed", "'|'"), ("s3://b/`touch executed`", "'`'"), ("s3://b/$(touch executed)", "'$'"),
+        ("s3://b/${WDS_X}", "'$'"), ("s3://b/../c", "'/../'"), ("s3://b/a/..", "'/..'"), ("s3://b/a#secret", "'#'"),
+        ("http://me:secret@host/a", "'@'"), ("https://host/a?X-Amz-Signature=secret", "'?'"),
+        ("s3://b/{fog,snow}", "'{'"), ("s3://", "s3://"), ("file://host/a", "file://host/a"), ("gs:///a", "gs:///a"),
+        ("http://host/a\nb", r"'\n'"), ("http://hóst/a", "'ó'"),
     ],
 )  # fmt: skip
-def test_what_is_no_plain_url_is_refused(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_plain_url_is_refused(location: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No shell starts, no chain is followed, and no secret is repeated."""
     monkeypatch.chdir(tmp_path)
     stage = Stage(root=tmp_path / "stage", limit_bytes=0, tell=lambda _: None)
-    with pytest.raises(StreamError, match="expected") as refusal, stage.shard_set(location):
+    with pytest.raises(StreamError, match=re.escape(found)) as refusal, stage.shard_set(location):
         pass
 
     assert "secret" not in "".join(traceback.format_exception(refusal.value))
@@ -172,8 +176,8 @@ def test_braces_expand():
     """As a shell and webdataset expand them."""
     assert tuple(f"s3://b/{c}/{s}" for c in ("fog", "snow") for s in "12") == expand_braces("s3://b/{fog,snow}/{1..2}")
     assert ("http://h/a",) == expand_braces("http://h/a")
-    for wrong in ("s3://b/{1..9999}/{1..9999}", "s3://b/{1..2"):
-        with pytest.raises(StreamError, match="braces"):
+    for wrong, said in (("s3://b/{1..9999}/{1..9999}", r"\b10000\b"), ("s3://b/{1..2", r"\{1\.\.5\}")):
+        with pytest.raises(StreamError, match=said):
             expand_braces(wrong)
 
 

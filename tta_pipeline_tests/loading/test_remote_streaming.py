@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import webdataset
+from pydantic import ValidationError
 from torch.utils.data import DataLoader, IterableDataset
 
 from tta_pipeline.data import remote_files, server_requests
@@ -152,7 +154,7 @@ def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
     folder = tmp_path / "data" / "snow" / "5"
     write_remote_cell(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
 
-    with pytest.raises(ManifestError, match=r"manifest\.json: found the manifest of fog\|5; expected snow\|5: correct"):
+    with pytest.raises(ManifestError, match=r"snow/5/manifest\.json.*\bfog\|5.*\bsnow\|5"):
         adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found()))
 
 
@@ -189,9 +191,9 @@ def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, ado
 @pytest.mark.parametrize(
     ("truth", "now", "said"),
     [
-        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg has the label 0 in the shard"),
-        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg has ant in the shard"),
-        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg has ant in the shard"),
+        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"\b1\.jpg\b.*\b0\b"),
+        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"\b1\.jpg\b.*\bant\b"),
+        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"\bant/1\.jpg\b.*\bant\b"),
     ],
 )
 @pytest.mark.parametrize("class_map", [None, ClassMap(classes=("bear", "ant"))])
@@ -209,7 +211,7 @@ def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR09
     describe(emptied, "ant", "bear")
     write_labelled(emptied, *now)
 
-    with pytest.raises(ManifestError, match=f"{said}, and the label 1, bear, in http.*manifest.json; expected one"):
+    with pytest.raises(ManifestError, match=rf"\.tar.*{said}.*\b1\b.*\bbear\b.*http.*/manifest\.json"):
         adopt(f"{web.url}/set", class_map=class_map)
 
 
@@ -239,7 +241,7 @@ def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adop
     """There is no manifest, and the page has no links."""
     shutil.rmtree(served(tmp_path))
     served(tmp_path).mkdir()
-    with pytest.raises(SourceError, match=r"set/fog/5: found .*; expected a folder that can be listed|name the shards"):
+    with pytest.raises(SourceError, match=f"{web.url}/set/fog/5"):
         adopt(f"{web.url}/set")
 
 
@@ -256,13 +258,13 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: A
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("503", r"found status 503; expected \d+ bytes"),
-        ("cut", r"found an answer that breaks off; expected \d+ bytes from byte \d+"),
-        ("short", r"found \d+ bytes; expected \d+ bytes"),
-        ("stall", r"found no byte for 0\.7 s; expected \d+ bytes from byte \d+"),
-        ("ignores ranges", r"found \d+ bytes; expected \d+ bytes .* whether the server serves ranges"),
-        ("changed", r"sample \S+ at byte \d+: found other bytes, of sha256 [0-9a-f]{64}; expected [0-9a-f]{64}"),
-        ("tag", r'found the tag "another"; expected "\d+-\d+": the file has changed on the server'),
+        ("503", r"\D*\b503\b"),
+        ("cut", r"\D*\b\d+\b\D*\b\d+\b\D*$"),
+        ("short", r"\D*\b\d+\b\D*\b\d+\b\D*\b\d+\b\D*$"),
+        ("stall", r"\D*\b0\.7 s\b"),
+        ("ignores ranges", r"\D*\b(10240|20480)\b.*\branges\b"),
+        ("changed", r".*\bn0\d/image_\d+\b.*\b\d+\b.*\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
+        ("tag", r'.*"another".*"\d+-\d+".*\btar_shards\b'),
     ],
 )
 @pytest.mark.usefixtures("little_patience")
@@ -282,7 +284,7 @@ def test_a_block_that_could_not_be_fetched_is_asked_for_again(shard_set: ShardSe
         samples.open(stack)
         web.commit("503")
         for _ in range(2):
-            with pytest.raises(StreamError, match="found status 503"):
+            with pytest.raises(StreamError, match=r"\.tar\D*\b503\b"):
                 samples.read_file(0)
         web.commit("503", 0)
 
@@ -294,7 +296,7 @@ def test_a_block_that_could_not_be_fetched_is_asked_for_again(shard_set: ShardSe
 def test_a_server_without_ranges_is_refused_before_anything_is_streamed(web: Web, adopt: Adopt):
     """It would send all of a shard for each of its blocks."""
     web.commit("ignores ranges")
-    with pytest.raises(SourceError, match=r"\.tar: found \d+ bytes instead of a range"):
+    with pytest.raises(SourceError, match=r"\.tar\D*\b(10240|20480)\b.*\branges\b"):
         adopt(f"{web.url}/set")
 
 
@@ -304,14 +306,16 @@ def test_a_shard_that_changed_on_the_server_is_named_and_located_anew(
     """Before a stream begins, while it runs, and by the checks; materializing again takes it as it is."""
     found = adopt(f"{web.url}/set")
     path = served(tmp_path) / "fog-5-00001.tar"
+    size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-512] + bytes(1024))
+    changed = rf"{path.name}\D*\b{size + 512}\b\D*\b{size}\b"
 
-    with pytest.raises(ManifestError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+, as when .* tar_shards"):
+    with pytest.raises(ManifestError, match=rf"{changed}.*\btar_shards\b.*\bshard_manifest\b"):
         found.require_intact()
-    assert [problem for problem in find_shard_problems(found) if "fog-5-00001.tar: found" in problem]
-    with pytest.raises(StreamError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+: the file has changed"):
+    assert [problem for problem in find_shard_problems(found) if re.search(changed, problem)]
+    with pytest.raises(StreamError, match=rf"{changed}.*\btar_shards\b"):
         images(found)
-    with pytest.raises(ManifestError, match=r"found \d+ bytes; expected \d+, as in http"):
+    with pytest.raises(ManifestError, match=rf"{changed}.*{web.url}/set/fog/5/manifest\.json"):
         adopt(f"{web.url}/set")
     (served(tmp_path) / "manifest.json").unlink()
     np.testing.assert_array_equal(images(shard_set), images(adopt(f"{web.url}/set")))
@@ -341,7 +345,7 @@ def test_the_cache_keeps_to_its_limit(shard_set: ShardSet, web: Web, adopt: Adop
     kept = sum(path.stat().st_size for path in cache.folder.glob("*.block"))
     assert 0 < kept <= 18_000 * 17 // 16 + 3000 < found.manifest.shard_bytes
     assert (cache.folder / "mine.block.txt").exists()
-    with pytest.raises(StreamError, match=r"an order that jumps between \d+ bytes .* remote_limit_gib"):
+    with pytest.raises(StreamError, match=r"\.tar.*\b\d{5}\b.*\b18000\b.*\bremote_limit_gib\b"):
         images(found, mixed, cache=cache)
 
 
@@ -349,7 +353,7 @@ def test_a_cache_that_cannot_be_written_is_named(web: Web, adopt: Adopt, tmp_pat
     """The error says what to set."""
     found = adopt(f"{web.url}/set")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StreamError, match=r"file/tta_pipeline-remote: found .*stage_folder"):
+    with pytest.raises(StreamError, match=r"file/tta_pipeline-remote.*\bstage_folder\b.*\bremote_limit_gib\b"):
         images(found, cache=BlockCache(root=tmp_path / "file"))
 
 
@@ -371,7 +375,7 @@ def test_a_set_at_s3_is_streamed(shard_set: ShardSet, adopt: Adopt, monkeypatch:
         np.testing.assert_array_equal(images(shard_set), images(found))
         np.testing.assert_array_equal(images(shard_set), images(open_shards("s3://shards/set/fog/5").shard_set))
         bucket.pipe("s3://shards/set/fog/5/fog-5-00000.tar", b"another")
-        with pytest.raises(ManifestError, match=r"s3://shards/set/fog/5/fog-5-00000\.tar: found 7 bytes"):
+        with pytest.raises(ManifestError, match=r"s3://shards/set/fog/5/fog-5-00000\.tar\D*\b7\b\D*\b10240\b"):
             found.require_intact()
         with pytest.raises(SourceError, match="s3://shards/other"):
             adopt("s3://shards/other")
@@ -441,7 +445,7 @@ def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_pa
 
 def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
     """A set at URLs is not split."""
-    with pytest.raises(ManifestError, match="expected the shards themselves"):
+    with pytest.raises(ManifestError, match=rf"{web.url}/set/fog/5/fog-5-00000\.tar"):
         stored_images(adopt(f"{web.url}/set"))
 
 
@@ -451,37 +455,44 @@ def test_a_damaged_note_of_the_addresses_is_named(web: Web, adopt: Adopt, conten
     found = adopt(f"{web.url}/set")
     (found.folder / "remote.json").write_text(json.dumps(content))
 
-    with pytest.raises(SourceError, match=r"remote\.json is damaged; .* tar_shards again"):
+    with pytest.raises(SourceError, match=r"remote\.json.*\btar_shards\b"):
         ShardSet.open(found.folder)
 
 
 @pytest.mark.parametrize(
-    ("root", "said"),
+    ("root", "found"),
     [
-        ("http:/host/a", "begins with 'http:'"),
-        ("http:host/a", "begins with 'http:'"),
-        ("ftp://host/a", "expected a folder, or a URL of http, https, s3, gs, hf"),
-        ("https://host/a?key=secret", "in a https URL"),
-        ("s3://bucket/{a,b", "unbalanced"),
-        (["here", "https://host/a"], "expected URLs"),
-        ([], "expected URLs"),
+        ("http:/host/a", "'http:'"),
+        ("http:host/a", "'http:'"),
+        ("ftp://host/a", r"'ftp:'.*\bhttp, https, s3, gs, hf\b"),
+        ("https://host/a?key=secret", r"'\?'"),
+        ("s3://bucket/{a,b", r"\{1\.\.5\}"),
+        (["here", "https://host/a"], r"\['here', 'https://host/a'\]"),
+        ([], r"\[\]"),
     ],
 )
-def test_what_is_no_url_is_refused_when_the_file_is_loaded(root: object, said: str):
+def test_what_is_no_url_is_refused_when_the_file_is_loaded(root: object, found: str):
     """None is taken for a path, and no secret is needed to say so."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValidationError) as raised:
         ShardsSource.model_validate({"kind": "shards", "root": root})
+
+    (error,) = raised.value.errors()
+    assert ("root",) == error["loc"]
+    assert re.search(found, error["msg"])
 
 
 def test_shards_and_clean_images_are_in_one_place():
     """A folder and a URL cannot be told apart later."""
-    with pytest.raises(ValueError, match="both here, or both at URLs"):
+    with pytest.raises(ValidationError) as raised:
         ShardsSource.model_validate({"kind": "shards", "root": "https://host/a", "clean": "here"})
+
+    (error,) = raised.value.errors()
+    assert re.search(r"\broot\b.*\bclean\b", error["msg"])
 
 
 def test_two_shards_of_one_name_are_refused(shard_set: ShardSet, web: Web, tmp_path: Path):
     """A manifest could not say which is which."""
     shutil.copytree(served(tmp_path), tmp_path / "web" / "other")
     urls = tuple(f"{web.url}/{folder}/fog-5-00000.tar" for folder in ("set/fog/5", "other"))
-    with pytest.raises(PipelineError, match="unique names"):
+    with pytest.raises(PipelineError, match=rf"{web.url}/\S+/fog-5-00000\.tar"):
         RemoteShards(urls=urls).at(Cell(corruption="fog", severity=5))

@@ -132,8 +132,8 @@ def test_shards_at_urls_are_adopted_where_they_are(shard_set: ShardSet, web: Web
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "expected a folder for its manifest: --into shards"),
-        (["--into", "made", "--files", "a.tar"], "expected none of them with a URL"),
+        ([], "--into"),
+        (["--into", "made", "--files", "a.tar"], "--files"),
     ],
 )
 def test_options_that_do_not_go_with_a_url_are_refused(options: list[str], said: str):
@@ -147,27 +147,27 @@ def test_only_urls_of_servers_have_their_manifests_elsewhere(tmp_path: Path):
     """The error names the schemes; nothing is written."""
     refused = adopt(f"file://{tmp_path}", "--into", tmp_path / "made")
 
-    assert "found a location that begins with 'file:'; expected a folder, or a URL of http, " in refused.stderr
+    assert "'file:'" in refused.stderr
     assert not (tmp_path / "made").exists()
 
 
 def test_a_folder_takes_no_other_place_for_its_manifests(tmp_path: Path):
     """The option for URLs is refused with a folder; so is a folder that is not there."""
-    assert "manifests of a folder are written into it" in adopt(tmp_path, "--into", tmp_path).stderr
-    assert "expected a folder of shards, or a URL" in adopt(tmp_path / "nothing").stderr
+    assert "--into" in adopt(tmp_path, "--into", tmp_path).stderr
+    assert str(tmp_path / "nothing") in adopt(tmp_path / "nothing").stderr
 
 
 def test_a_url_without_shards_says_what_was_expected(web: Web, tmp_path: Path):
     """No manifest is spoken of that somebody should materialize."""
     (tmp_path / "web" / "data" / "fog" / "1").mkdir()
-    with pytest.raises(SourceError, match=r"expected a folder that can be listed|name the shards"):
+    with pytest.raises(SourceError, match=f"{web.url}/data/fog/1"):
         tta.open_shards(f"{web.url}/data/fog/1")
-    with pytest.raises(StreamError, match="found a location that begins with 'ftp:'; expected a folder, or a URL of"):
+    with pytest.raises(StreamError, match=r"'ftp:'.*\bhttp, https, s3, gs, hf\b"):
         tta.open_shards("ftp://host/fog/5")
 
 
 def test_a_manifest_of_another_cell_than_the_url_names_is_refused(web: Web, tmp_path: Path):
     """A folder that was copied to the wrong place is not evaluated."""
     shutil.copytree(tmp_path / "web" / "data" / "fog" / "5", tmp_path / "web" / "data" / "snow" / "5")
-    with pytest.raises(ManifestError, match=r"found the manifest of fog\|5; expected snow\|5"):
+    with pytest.raises(ManifestError, match=r"snow/5/manifest\.json.*\bfog\|5.*\bsnow\|5"):
         tta.open_shards(f"{web.url}/data/snow/5")

@@ -131,7 +131,7 @@ def test_a_set_larger_than_the_limit_is_read_from_its_place(stage: Stage, sets: 
     small = dataclasses.replace(stage, limit_bytes=sets[1].manifest.shard_bytes - 1)
 
     assert sets[1].folder == use(small, sets[1])
-    assert "it is read in place" in told[0]
+    assert str(sets[1].folder) in told[0]
     assert {sets[0].manifest.sha256} == names(stage.root)
 
 
@@ -139,9 +139,13 @@ def test_a_damaged_shard_is_not_staged(stage: Stage, sets: list[ShardSet]):
     """Bytes are hashed as they are copied; the error names the file, and nothing is left."""
     path = sets[0].folder / sets[0].manifest.shards[1].name
     data = path.read_bytes()
-    for damaged in (data[:700] + bytes([data[700] ^ 1]) + data[701:], data[:-512], None):
+    for damaged, found in (
+        (data[:700] + bytes([data[700] ^ 1]) + data[701:], r"\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
+        (data[:-512], rf"\b{len(data) - 512}\b"),
+        (None, ""),
+    ):
         path.write_bytes(damaged) if damaged else path.unlink()
-        with pytest.raises(StreamError, match=rf"{path}.*expected"):
+        with pytest.raises(StreamError, match=f"{path}.*{found}"):
             use(stage, sets[0])
         assert not names(stage.root)
 
@@ -159,14 +163,19 @@ def test_a_damaged_copy_is_made_again(stage: Stage, sets: list[ShardSet]):
 
 def test_a_folder_without_manifest_is_refused(stage: Stage, tmp_path: Path):
     """There is nothing to compare with."""
-    with pytest.raises(ManifestError, match="shard_manifest"), stage.shard_set(str(tmp_path)):
+    with (
+        pytest.raises(ManifestError, match=rf"{tmp_path}/manifest\.json.*\bshard_manifest\b"),
+        stage.shard_set(str(tmp_path)),
+    ):
         pass
 
 
 def test_a_stage_that_cannot_be_written_is_named(stage: Stage, sets: list[ShardSet], tmp_path: Path):
     """A file where the folder should be, as an example."""
     (tmp_path / "file").touch()
-    with pytest.raises(StreamError, match=r"file/tta_pipeline-staged: found .* while .* was staged"):
+    with pytest.raises(
+        StreamError, match=rf"file/tta_pipeline-staged.*{sets[0].folder}.*\b{sets[0].manifest.shard_bytes}\b"
+    ):
         use(dataclasses.replace(stage, root=tmp_path / "file"), sets[0])
 
 
@@ -217,7 +226,7 @@ def test_a_sample_that_changes_on_the_local_disk_is_refused_when_it_is_read(stag
         assert (staged.folder / "checksums.xxh64").read_bytes() == (sets[0].folder / "checksums.xxh64").read_bytes()
         flip_sample(staged, 7)
         staged.require_intact()
-        with pytest.raises(StreamError, match=rf"sample {staged.index.keys[7]} at byte \d+: found other bytes"):
+        with pytest.raises(StreamError, match=rf"\.tar.*\b{staged.index.keys[7]}\b.*\b\d+\b.*\b[0-9a-f]{{16}}\b"):
             list(Stream(shard_set=staged, order=stored_order(staged.index), batch_size=4, image_size=32))
 
 
