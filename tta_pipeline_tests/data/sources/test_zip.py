@@ -184,7 +184,7 @@ def test_a_bomb_of_overlapping_members_is_refused(tmp_path: Path):
                 setattr(other, field, getattr(member, field))
             archive.filelist.append(other)
 
-    with pytest.raises(SourceError, match=rf"{path}.*'fog/5/n01/a\.JPEG'"):
+    with pytest.raises(SourceError, match=rf"{path}[^']*'fog/5/n01/a\.JPEG'"):
         contents(source(path), FOG)
 
 
