@@ -20,7 +20,7 @@ def test_a_list_with_every_name_twice_is_refused_at_once(shard_set: ShardSet, tm
     (tmp_path / "list.txt").write_text("\n".join(names + names))
     started = time.perf_counter()
 
-    with pytest.raises(StreamError, match=r"list\.txt.*\bn01/image_000000\.JPEG, n01/image_000001\.JPEG\b"):
+    with pytest.raises(StreamError, match=r"list\.txt\D*\bn01/image_000000\.JPEG, n01/image_000001\.JPEG\b"):
         read_listed_positions(shard_set, tmp_path / "list.txt")
 
     assert time.perf_counter() - started < 5
