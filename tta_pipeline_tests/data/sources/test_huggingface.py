@@ -231,7 +231,6 @@ def test_files_of_another_split_are_not_taken(tmp_path: Path):
         (("fog", "fog/test"), True),
         (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), True),
         (("fog-00000-of-00002", "fog-00000-of-00003"), True),
-        (("fog/test-00000-of-00003", "fog/test-00001-of-00003"), True),
         (("fog/0000", "fog/0001"), False),
         (("fog/test-00000-of-00002", "fog/test-00001-of-00002"), False),
     ],
@@ -249,6 +248,15 @@ def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, st
     else:
         assert 4 == len(images(found, tmp_path)["fog|0"])
     assert 2 == len(found.source.places(found.cells[0], found.shift_set))
+
+
+def test_a_split_that_lacks_a_file_is_refused(tmp_path: Path):
+    """The names of its files say how many there are."""
+    for number in (0, 1):
+        parquet(tmp_path / "hub" / "fog" / f"test-0000{number}-of-00003.parquet", [0, 1])
+
+    with pytest.raises(SourceError, match=r"\b2 of the 3\b"):
+        images(benchmark(tmp_path, {}, own={"names": ["fog"]}), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["fog/1.tar.gz", "fog/1.TAR", "fog-00001-of-00002.tar.zst"])
