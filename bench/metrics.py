@@ -259,7 +259,7 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
             corruption=corruption, severity=severity, seed=0, subset="all", subset_sha256=None, model="resnet50",
             architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64,
             mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), method="tent", protocol="reset_each_shift",
-            generated=False, config="{}", code_sha256="0" * 64,
+            generated=False, config="{}", hyperparameters_origin="published", code_sha256="0" * 64,
             fingerprint=hashlib.sha256(b"{}").hexdigest(), fingerprint_parts="{}",
             copied_from=None, manifest_sha256="2" * 64, num_images=5000, num_classes_found=200, num_shards=16,
             payload_bytes=10**8, shard_bytes=10**8, stored_order="permuted, seed 0", stream_order="stored",
@@ -289,7 +289,7 @@ def evaluation_facts(*, experiment: str, corruption: str, severity: int, random:
 
 
 _ABSENT: dict[str, Any] = dict.fromkeys((
-    "visit", "shift_position", "shift_family", "shift_group", "in_mean", "hyperparameters_origin", "tuning",
+    "visit", "shift_position", "shift_family", "shift_group", "in_mean", "tuning",
     "frozen_layers", "num_adapted_parameters", "source_agreement", "probed", "num_unknown", "auroc",
     "fpr95", "aupr", "known_threshold", "unknown_rejected", "h_score", "streams_per_device",
 ))  # fmt: skip

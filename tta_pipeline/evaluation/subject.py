@@ -24,7 +24,7 @@ class StatedColumns(TypedDict):
     shift_family: str | None
     shift_group: str | None
     in_mean: bool | None
-    hyperparameters_origin: str | None
+    hyperparameters_origin: str
     tuning: str | None
 
 
@@ -38,8 +38,8 @@ class StatedFacts:
     experiment: str
     model: str
     """Name of the model in the benchmark file."""
-    origin: str | None
-    """Origin of the hyperparameters; None if it is unknown."""
+    origin: str
+    """Origin of the hyperparameters."""
     tuning: str | None = None
     shift_set: ShiftSet | None = None
     """Set of the shift; None if a manifest alone names it."""

@@ -117,8 +117,7 @@ def timeline(row: Evaluation) -> Image.Image:
     Args:
         row: The evaluation.
     """
-    of_batches = (getattr(row.batches, name) for name, _, _ in _PARTS)
-    parts = np.array([seconds or (0.0,) * len(row.batches.num_samples) for seconds in of_batches]).T
+    parts = np.array([getattr(row.batches, name) for name, _, _ in _PARTS]).T
     columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
     tallest_s = columns.sum(1).max()
     width = max(1, _MAX_COLUMNS // len(columns))

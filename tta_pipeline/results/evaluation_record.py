@@ -254,12 +254,12 @@ class Evaluation:
     ]
     config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
     hyperparameters_origin: Annotated[
-        str | None,
+        str,
         Column(
             "published: exactly the values that were published for this method, kind of network and data set; preset: "
             "those of a preset, published for another kind of network or data set; tuned (held-out): a preset with "
             "some values chosen by tuning on shifts that are not reported; own: a method of one's own; set by hand: "
-            "anything else; NULL in records that do not say it",
+            "anything else",
             choices=(PUBLISHED, PRESET, TUNED, OWN, BY_HAND),
         ),
     ]
@@ -662,7 +662,7 @@ def _was_tuned_on_other_shifts(row: Evaluation) -> bool:
 
 def _has_consistent_first_samples(row: Evaluation) -> bool:
     first = row.first_samples
-    return len(first.positions) in (len(first.predictions), 0) and len(first.predictions) == len(first.confidences)
+    return len(first.positions) == len(first.predictions) == len(first.confidences)
 
 
 RULES = (

@@ -22,7 +22,7 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 
 SUBJECT = Subject(
-    benchmark="test", stated=StatedFacts(experiment="own", model="small", origin=None), stream="fog|5", seed=0,
+    benchmark="test", stated=StatedFacts(experiment="own", model="small", origin="preset"), stream="fog|5", seed=0,
     fingerprint=Fingerprint(parts={}), num_threads=2,
     code_sha256="0" * 64, method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
     precision="fp32",

@@ -134,7 +134,7 @@ class Case(NamedTuple):
 
 def _subject(own: Experiment, segment: Segment) -> Subject:
     return Subject(
-        benchmark="test", stated=StatedFacts(experiment="own", model="small", origin=None), stream="test",
+        benchmark="test", stated=StatedFacts(experiment="own", model="small", origin="preset"), stream="test",
         position=segment.position, seed=0, num_threads=1,
         fingerprint=Fingerprint(parts={}), code_sha256="0" * 64, model=ModelFacts.of(_model(own)), method=own.method,
         protocol=own.protocol.name, subset="all", settings={}, batch_size=own.batch_size, precision=own.precision,

@@ -85,7 +85,7 @@ class PublishedMethod(ConfigModel):
 
     name: str
     code_sha256: str | None
-    hyperparameters_origin: str | None
+    hyperparameters_origin: str
     tuning: Facts | None
 
 

@@ -198,10 +198,9 @@ SELECT
     sum(num_backwards) AS num_backwards,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
-    -- The experiment gets the least trustworthy origin of its cells; it is unknown if a cell's is.
+    -- The experiment gets the least trustworthy origin of its cells.
     CASE
         WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
-        WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
         WHEN bool_or(hyperparameters_origin = 'own') THEN 'own'
         WHEN bool_or(hyperparameters_origin = 'preset') THEN 'preset'
         ELSE max(hyperparameters_origin)

@@ -69,14 +69,13 @@ def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
         (("published", "preset"), "preset"),
         (("preset", "tuned (held-out)"), "preset"),
         (("own", "own"), "own"),
-        (("published", None), None),
-        ((None, "set by hand"), "set by hand"),
+        (("published", "set by hand"), "set by hand"),
     ],
 )
 def test_the_leaderboard_says_where_hyperparameters_come_from(
-    locations: Locations, ask: Ask, origins: tuple[str | None, ...], shown: str | None
+    locations: Locations, ask: Ask, origins: tuple[str, ...], shown: str
 ):
-    """A cell that was set by hand makes the row so, and a cell of unknown origin leaves it open."""
+    """The least trustworthy origin of a cell is that of the row."""
     for severity, origin in enumerate(origins, start=1):
         tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
         record(locations, severity=severity, hyperparameters_origin=origin, tuning=tuning)
