@@ -12,7 +12,7 @@ from tta_pipeline.evaluation.build_records import require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error
-from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, FeatureLoader
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry
 from tta_pipeline.evaluation.feature_sharing import FeatureSharing, sharing_features
 from tta_pipeline.evaluation.machine import load_average
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
@@ -190,7 +190,15 @@ class Evaluator:
                 if part is not parts[0] and checkpoint:
                     checkpoint.save(len(measured), measured[-1])
                     stream = self._loaders.make(opened, order, part, features)
-                measured.append(self._measure_part(driver, stream, advance))
+                measured.append(
+                    measure_pass(
+                        driver,
+                        stream,
+                        device=self._device,
+                        precision=self._experiment.precision,
+                        advance=advance,
+                    )
+                )
         whole = merge_parts(measured)
         require_every_sample_once(whole.collected.samples.indices, opened)
         return Measurement(
@@ -218,17 +226,6 @@ class Evaluator:
                     precision=self._experiment.precision,
                 )
         return self._known_threshold
-
-    def _measure_part(
-        self, driver: ProtocolDriver, stream: Stream | FeatureLoader, advance: Callable[[int], None]
-    ) -> MeasuredPass:
-        return measure_pass(
-            driver,
-            stream,
-            device=self._device,
-            precision=self._experiment.precision,
-            advance=advance,
-        )
 
     def _part_slices(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> list[slice]:
         """Return the parts of *order* that follow its first *num_done* samples, each made of whole batches."""

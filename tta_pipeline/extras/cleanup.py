@@ -17,7 +17,7 @@ from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.results.records import KINDS, read_record, record_file_name, record_folders, record_numbers
+from tta_pipeline.results.records import read_record, record_file_name, record_folders, record_numbers
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import (
     find_noted_folders,
@@ -27,7 +27,7 @@ from tta_pipeline.util.files import (
     node_local_folder,
     remove_if_abandoned,
 )
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.locations import RESULT_KINDS, Locations
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0
@@ -88,7 +88,7 @@ def _find_in_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: 
     results = locations.results(benchmark.name)
     named = _record_names(benchmark, locations)
     samples, fingerprints = set[str](), set[str]()
-    for kind in KINDS:
+    for kind in RESULT_KINDS:
         for text, _ in record_folders(str(results / kind)):
             folder = Path(text)
             records = [folder / record_file_name(number) for number in record_numbers(folder)]

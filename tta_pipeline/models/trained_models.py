@@ -14,7 +14,6 @@ from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
-from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
@@ -89,18 +88,6 @@ def write_source_model(path: Path, weights: bytes, facts: SourceModelFacts) -> N
     write_atomically(path, weights)
     content = facts.model_dump(mode="json")
     write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
-
-
-def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
-    """Return the trained model and its facts.
-
-    Raises:
-        EvaluationError: the model is missing, or its weights, mean, std or classes have changed since the training.
-    """
-    facts, state = _read(path)
-    network = architecture_of(facts.network).make(len(facts.classes))
-    network.load_state_dict(state)
-    return Normalized(network, mean=facts.mean, std=facts.std), facts
 
 
 def load_trained_model(name: str, path: Path) -> LoadedModel:

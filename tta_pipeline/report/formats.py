@@ -115,12 +115,9 @@ def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str
 
 def as_csv(table: Table) -> str:
     """Return *table* as `write_csv` writes it, without a trailing newline."""
-    return _write_to_string(write_csv, table)
-
-
-def as_json(table: Table) -> str:
-    """Return *table* as `write_json` writes it, without a trailing newline."""
-    return _write_to_string(write_json, table)
+    buffer = io.StringIO()
+    write_csv(table.columns, table.rows, buffer)
+    return buffer.getvalue().rstrip("\n")
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
@@ -183,12 +180,6 @@ READER_FORMATS: Mapping[str, Callable[[Table], str]] = {
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
 PROGRAM_FORMATS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
 """Text formats that are written row by row; Parquet has its own types and batches."""
-
-
-def _write_to_string(write: Write, table: Table) -> str:
-    buffer = io.StringIO()
-    write(table.columns, table.rows, buffer)
-    return buffer.getvalue().rstrip("\n")
 
 
 def _is_numeric(table: Table, name: str) -> bool:

@@ -27,7 +27,6 @@ from tta_pipeline.data.remote_files import (
 from tta_pipeline.data.server_requests import gather_bounded, run_and_wait
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import (
-    KINDS,
     Record,
     parse_record,
     publish_record,
@@ -39,6 +38,7 @@ from tta_pipeline.results.records import (
 )
 from tta_pipeline.util.files import locked, write_once
 from tta_pipeline.util.identifiers import is_benchmark_name
+from tta_pipeline.util.locations import RESULT_KINDS
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _SCHEMES = ("s3", "gs")
@@ -177,7 +177,7 @@ def _parse_objects(names: Collection[str]) -> Iterator[_Object]:
 def _is_record_folder(parts: tuple[str, ...]) -> bool:
     """Return whether *parts* are the path of a folder of records, starting with the benchmark."""
     is_below = len(parts) > 3 and ".." not in parts and is_benchmark_name(parts[0]) and parts[1] == "results"
-    return is_below and (parts[2] in KINDS or (parts[3] in KINDS and len(parts) > 4))
+    return is_below and (parts[2] in RESULT_KINDS or (parts[3] in RESULT_KINDS and len(parts) > 4))
 
 
 def _known_identities(folder: Path) -> set[str]:
@@ -244,7 +244,7 @@ def _folder_of(root: Path, record: Record) -> PurePosixPath:
 def _split_folder(folder: PurePosixPath) -> tuple[PurePosixPath, str, str]:
     """Return results folder, kind and name of the records in *folder*."""
     parts = folder.parts
-    at = next(at for at in (2, 3) if parts[at] in KINDS)
+    at = next(at for at in (2, 3) if parts[at] in RESULT_KINDS)
     return PurePosixPath(*parts[:at]), parts[at], "/".join(parts[at + 1 :])
 
 

@@ -43,8 +43,7 @@ from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.locations import RESULT_KINDS
 
 RECORD_VERSION = 4
-KINDS = RESULT_KINDS
-KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
+KINDS_IN_DATABASE = tuple(kind for kind in RESULT_KINDS if kind != "trials")
 """Kinds whose records become rows; the record of a tuning includes the results of its trials."""
 _KINDS_OF_EVALUATIONS = ("evaluations", "trials")
 _PACKAGES = (
@@ -100,7 +99,7 @@ def publish_record(
 
     Args:
         results: Results folder of the benchmark.
-        kind: One of `KINDS`.
+        kind: One of `RESULT_KINDS`.
         name: Folder of the record below *kind*, such as `<experiment>/<corruption>-<severity>`.
         run_id: Dagster run that measured it.
         started_at: Start time in UTC.
@@ -166,7 +165,7 @@ def record_numbers(folder: Path) -> list[int]:
 
 def record_paths(data_root: Path) -> Iterator[Path]:
     """Yield the paths of all records under *data_root*, in a deterministic order."""
-    for kind in KINDS:
+    for kind in RESULT_KINDS:
         for results in result_folders(data_root, kind):
             for folder, names in record_folders(str(results)):
                 yield from (
@@ -177,7 +176,7 @@ def record_paths(data_root: Path) -> Iterator[Path]:
 def result_folders(data_root: Path, kind: str) -> Iterator[Path]:
     """Yield the folders of all records of *kind*: one for each benchmark, or for each of its shift sets."""
     yield from sorted(data_root.glob(f"*/results/{kind}"))
-    yield from sorted(path for path in data_root.glob(f"*/results/*/{kind}") if path.parent.name not in KINDS)
+    yield from sorted(path for path in data_root.glob(f"*/results/*/{kind}") if path.parent.name not in RESULT_KINDS)
 
 
 def record_folders(folder: str) -> Iterator[tuple[str, list[str]]]:
@@ -379,9 +378,9 @@ def _require_place(record: Record) -> None:
 
 def _is_kind_folder(parts: tuple[str, ...], at: int) -> bool:
     """Return whether the folder at index *at* holds records: `results/<kind>`, or `results/<shift set>/<kind>`."""
-    if parts[at] not in KINDS:
+    if parts[at] not in RESULT_KINDS:
         return False
-    return parts[at - 1] == "results" or (at > 2 and parts[at - 2] == "results" and parts[at - 1] not in KINDS)
+    return parts[at - 1] == "results" or (at > 2 and parts[at - 2] == "results" and parts[at - 1] not in RESULT_KINDS)
 
 
 def _possible_names(record: Record) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Tables say the same in every form."""
 
 import decimal
+import io
 import json
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.report.formats import as_csv, as_json, as_latex, as_terminal, drop_overflow
+from tta_pipeline.report.formats import as_csv, as_latex, as_terminal, drop_overflow, write_json
 from tta_pipeline.report.tables import (
     Table,
     WithInterval,
@@ -51,6 +52,12 @@ def test_values_that_read_the_same_are_equally_good():
     assert {(0, "mean_error"), (1, "mean_error"), (1, "ms_per_image")} == best_cells(table)
 
 
+def _as_json(table: Table) -> str:
+    file = io.StringIO()
+    write_json(table.columns, table.rows, file)
+    return file.getvalue()
+
+
 def _as_html(table: Table) -> str:
     return as_html(table, name="board", caption="A & B")
 
@@ -63,7 +70,7 @@ def _as_html(table: Table) -> str:
         (_as_html, ["&lt;b&gt;", '<td class="best" data-v="0.25">25.0%</td>', "<caption>A &amp; B"]),
         (as_terminal, ["mean error", "25.0%", "<b>", "-"]),
         (as_csv, ["0.25", "y & z", "b,<b>,75,,3000.0"]),
-        (as_json, ['"mean_error": null', '"experiment": "<b>"']),
+        (_as_json, ['"mean_error": null', '"experiment": "<b>"']),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -114,7 +121,7 @@ def test_latex_compiles(tmp_path: Path):
         pytest.skip("this LaTeX has no booktabs")
     table = Table(columns=("experiment", "mean_error"), rows=(("tent_hot", WithInterval(0.25, 0.2, 0.3)), ("&%", 0.5)))
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + as_latex(
-        table, leading={0}, note="5 %"
+        table, leading={0}, notes=["5 %"]
     )
     (tmp_path / "paper.tex").write_text(document + r"\end{document}")
 
@@ -128,10 +135,10 @@ def test_numbers_that_are_none_are_null():
     """JSON has no word for them, nor for keys that are no text."""
     values = ((float("nan"),), (float("inf"),), ([float("nan")],), ({(1,): float("nan")},))
 
-    found = json.loads(as_json(Table(columns=("x",), rows=values)))
+    found = json.loads(_as_json(Table(columns=("x",), rows=values)))
 
     assert [None, None, [None], {"(1,)": None}] == [row["x"] for row in found]
-    assert [] == json.loads(as_json(Table(columns=("x",), rows=())))
+    assert [] == json.loads(_as_json(Table(columns=("x",), rows=())))
 
 
 def test_numbers_in_a_csv_file_stay_numbers():

@@ -26,13 +26,6 @@ from tta_pipeline.util.partitions import PartitionKey
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.validation_errors import mistakes
 
-WITHIN = 0.005
-"""Largest difference between two errors in [0, 1] that count as equal.
-
-With other hardware or another version of torch, sums are rounded differently. Where probabilities nearly tie, a
-prediction flips, and a method that adapts to its predictions amplifies the difference. Seeds of one method differ by
-0.001 to 0.003 here.
-"""
 _PART = {
     "data": "data", "source": "data", "model": "weights", "code": "code", "version": "code", "method": "settings",
     "settings": "settings", "image_size": "settings", "arithmetic": "device",

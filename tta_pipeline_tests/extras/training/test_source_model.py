@@ -17,7 +17,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
-from tta_pipeline.models.trained_models import SourceModelFacts, load_source_model
+from tta_pipeline.models.trained_models import SourceModelFacts, load_trained_model, read_source_model_facts
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
@@ -131,13 +131,13 @@ def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after
 def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations):
     """With mixup, a moving average and two batches a step; the next process goes on from the last checkpoint."""
     run_in_a_process(data)
-    whole, facts = load_file(training(data).path), load_source_model(training(data).path)[1]
+    whole, facts = load_file(training(data).path), read_source_model_facts(training(data).path)
     training(data).path.unlink()
 
     run_in_a_process(data, kill_in_epoch=3, after_s=0.05)
     run_in_a_process(data)
 
-    resumed, after = load_file(training(data).path), load_source_model(training(data).path)[1]
+    resumed, after = load_file(training(data).path), read_source_model_facts(training(data).path)
     assert after.weights_sha256 == facts.weights_sha256
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     losses = [[epoch["train_loss"] for epoch in each.run["epochs"]] for each in (facts, after)]
@@ -263,7 +263,7 @@ def test_weights_that_were_changed_are_not_loaded(finished: Locations):
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(EvaluationError, match=re.escape(str(path))):
-        load_source_model(path)
+        load_trained_model("cnn", path)
     assert training(finished).find_finished() is None
 
 
@@ -277,4 +277,4 @@ def test_facts_that_were_changed_are_not_believed(finished: Locations, fact: str
     content[fact] = [value[-1], *value[:-1]] if fact == "classes" else value + 1 if fact == "num_samples" else [0.5] * 3
     path.write_text(json.dumps(content))
     with pytest.raises(EvaluationError, match=re.escape(str(weights))):
-        load_source_model(weights)
+        load_trained_model("cnn", weights)
