@@ -21,7 +21,6 @@ from tta_pipeline.evaluation.cells_of_pass import CellOfPass, CellShare, cells_o
 from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
-from tta_pipeline.evaluation.neighbourhood import neighbourhood_density
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.open_set import OpenSetColumns, open_set_columns
 from tta_pipeline.evaluation.open_stream import OpenStream
@@ -33,6 +32,7 @@ from tta_pipeline.evaluation.scores import (
     count_classes,
     finite_mean,
     label_free_scores,
+    neighbourhood_density,
 )
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib

@@ -1,10 +1,12 @@
-"""Evaluation of one experiment, loaded once, over the segments of its streams."""
+"""Evaluation of one experiment over the segments of its streams, with networks and loaders that are made here."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import EvaluationError
@@ -12,20 +14,19 @@ from tta_pipeline.evaluation.build_records import require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error
-from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, FeatureLoader
 from tta_pipeline.evaluation.feature_sharing import FeatureSharing, sharing_features
 from tta_pipeline.evaluation.machine import load_average
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
-from tta_pipeline.evaluation.network_maker import NetworkMaker
 from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.probing_driver import ProbingDriver
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
-from tta_pipeline.evaluation.sample_loaders import SampleLoaders
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.loading.device import as_floats, move_to_device
+from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
+from tta_pipeline.loading.joined_sets import JoinedPixels
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
@@ -51,6 +52,64 @@ class CleanBatches:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
         for batch in move_to_device(self.stream, self.device):
             yield as_floats(batch.images), batch.labels.to(self.device, non_blocking=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkMaker:
+    """Makes the networks of one experiment."""
+
+    model: LoadedModel
+    device: torch.device
+    compile: str
+    """Mode of `Experiment.compile`."""
+
+    def make(self) -> nn.Module:
+        """Return the model on the device, in the memory layout of the images."""
+        network: nn.Module = self.model.make().to(self.device).to(memory_format=torch.channels_last)
+        self._compile(network)
+        return network
+
+    def compile_copies(self, method: Method) -> None:
+        """Compile the copies of the network in *method*, such as a teacher: copying a network drops its compilation."""
+        for own in vars(method).values():
+            if type(own) is type(method.model) and own is not method.model:
+                self._compile(own)
+
+    def _compile(self, network: nn.Module) -> None:
+        if self.compile != "off":
+            network.compile(mode=self.compile, dynamic=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleLoaders:
+    """Makes the loaders of an experiment."""
+
+    batch_size: int
+    image_size: int
+    device: torch.device
+    num_threads: int
+    open_pixels: Callable[[ShardSet, int], Pixels]
+
+    def make(
+        self, opened: OpenStream, whole: StreamOrder, part: slice, features: torch.Tensor | None
+    ) -> Stream | FeatureLoader:
+        """Return the samples of *part* of the order *whole*, or their *features* in place of images."""
+        order = whole if part == slice(0, len(whole)) else replace(whole, indices=whole.indices[part])
+        if features is None:
+            return self.stream(opened, order)
+        return FeatureLoader(shard_set=opened.joined, order=order, batch_size=self.batch_size, features=features[part])
+
+    def stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
+        """Return the samples of *order* from the shards."""
+        return Stream(
+            shard_set=opened.joined,
+            open_pixels=partial(JoinedPixels, open_pixels=self.open_pixels),
+            order=order,
+            batch_size=self.batch_size,
+            image_size=self.image_size,
+            num_threads=self.num_threads,
+            pin_memory=pins_memory(self.device),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.evaluation.class_gaps import ClassGaps
+from tta_pipeline.evaluation.calibration import ClassGaps
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
 from tta_pipeline.evaluation.device.memory import find_fitting_batch_size, out_of_memory_error

@@ -10,12 +10,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn import functional
 
 from tta_pipeline.results.evaluation_record import ClassCounts
 
 TOP = 5
 UNKNOWN_PREDICTION = -1
 """In place of a prediction of the source model, or for a second view, that nobody made."""
+_TEMPERATURE = 0.05
+_MOST_NEIGHBOURS = 5000
+_NEIGHBOUR_ROWS = 512
+"""Rows of the matrix of similarities that are computed together."""
 Column = TypeVar("Column")
 
 
@@ -154,3 +159,27 @@ def _class_entropies(predictions: npt.NDArray[np.int64], sizes: npt.NDArray[np.i
 def finite_mean(values: npt.NDArray[np.float64]) -> float | None:
     """Return the mean of *values*, or None if one of them is infinite or NaN, as for a broken model."""
     return float(values.mean()) if np.isfinite(values).all() else None
+
+
+def neighbourhood_density(probabilities: torch.Tensor) -> float | None:
+    """Return the soft neighbourhood density of *probabilities*, (N, K), in nats; higher is denser.
+
+    Saito et al. 2021, "Tune it the right way: unsupervised validation of domain adaptation via soft neighborhood
+    density" (ICCV), section 3: each sample's cosine similarities to all others, divided by a temperature of 0.05,
+    become a distribution by softmax, and the density is the mean entropy of these distributions. Of a larger cell,
+    5,000 evenly spaced samples count.
+
+    Returns:
+        None if there are fewer than two samples or no classes, or a probability is not finite.
+    """
+    chosen = probabilities[:: -(-len(probabilities) // _MOST_NEIGHBOURS) or 1]
+    if len(chosen) < 2 or not chosen.shape[1] or not torch.isfinite(chosen).all():
+        return None
+    unit = functional.normalize(chosen, dim=1)
+    total = 0.0
+    for start in range(0, len(unit), _NEIGHBOUR_ROWS):
+        similarities = unit[start : start + _NEIGHBOUR_ROWS] @ unit.T / _TEMPERATURE
+        similarities.diagonal(start).fill_(-torch.inf)  # no sample is its own neighbour
+        logarithms = similarities.log_softmax(1)
+        total -= float((logarithms.exp() * logarithms.nan_to_num(neginf=0)).sum())
+    return max(total / len(unit), 0.0)

@@ -1,4 +1,4 @@
-"""Networks to train: untrained networks of any kind, and networks with weights to fine-tune."""
+"""Networks to train: the small one of this project, untrained ones of any kind, and ones with weights to fine-tune."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from tta_pipeline.models.hub_models import hub_architecture, load_hub_model
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.python_models import python_architecture, read_python_state
-from tta_pipeline.models.small_network import small_architecture
 from tta_pipeline.models.timm_models import load_timm_model, timm_weights_identity
 from tta_pipeline.models.torchvision_models import find_weights, load_torchvision_model
 from tta_pipeline.util.json_values import JsonObject
@@ -166,3 +165,35 @@ def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -
         parent, _, leaf = name.rpartition(".")
         fresh = nn.Linear(last.in_features, num_classes, bias=last.bias is not None)
         setattr(network.get_submodule(parent), leaf, fresh)
+
+
+class SmallConvNet(nn.Sequential):
+    """Three stages of two 3x3 convolutions with batch norm; each stage halves the resolution."""
+
+    def __init__(self, *, num_classes: int, width: int) -> None:
+        super().__init__(
+            *_stage(3, width),
+            *_stage(width, 2 * width),
+            *_stage(2 * width, 4 * width),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4 * width, num_classes),
+        )
+
+
+def _stage(channels_in: int, channels: int) -> list[nn.Module]:
+    return [*_block(channels_in, channels), *_block(channels, channels), nn.MaxPool2d(2)]
+
+
+def _block(channels_in: int, channels: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels_in, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+
+
+def small_architecture(spec: SmallNetwork) -> Architecture:
+    """Return the small network of the width in *spec*."""
+    return Architecture(
+        name=f"tta_pipeline SmallConvNet, width {spec.width}",
+        display_name=f"the small network of width {spec.width}",
+        library=f"torch {torch.__version__}",
+        make=lambda num_classes: SmallConvNet(num_classes=num_classes, width=spec.width),
+    )

@@ -10,6 +10,7 @@ from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
 from pydantic import JsonValue
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
@@ -21,11 +22,11 @@ from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.manifest import WRITER_FILE, read_record
 from tta_pipeline.shards.member_names import make_member_name, sample_key
+from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, domain_seed, permuted
 from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.set_facts import ShardFacts, SkippedImage, SourceFacts, StoredOrder, WriterRecord
 from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
-from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline.shards.tar import archive_end
 from tta_pipeline.util.files import advice, published_folder
 from tta_pipeline.util.garbage_collection import gc_paused
@@ -345,3 +346,21 @@ def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
         f"{stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free there. Nothing was published: "
         f"{advice(error)}"
     )
+
+
+def order_images(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> list[SourceImage]:
+    """Return *images* of *cell*, given sorted by name, in the order that *settings* ask for."""
+    if settings.order == "source":
+        return list(images)
+    return [images[position] for position in _positions(images, settings, cell).tolist()]
+
+
+def _positions(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> Indices:
+    names = [image.name for image in images]
+    if settings.order == "permuted":
+        return permuted(names, seed=settings.seed)
+    numbers = {name: number for number, name in enumerate(sorted({image.class_name for image in images}))}
+    classes = np.array([numbers[image.class_name] for image in images], np.int64)
+    if settings.order == "by_class":
+        return by_class(names, classes, seed=settings.seed)
+    return dirichlet(names, classes, seed=domain_seed(settings.seed, cell.key), delta=settings.delta)

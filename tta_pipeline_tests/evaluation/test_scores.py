@@ -12,12 +12,12 @@ from torchmetrics.functional.classification import (
 )
 
 from tta_pipeline.evaluation.calibration import (
+    ClassGaps,
     adaptive_calibration_error,
     area_under_risk_coverage,
     calibration_bins,
     class_wise_calibration_error,
 )
-from tta_pipeline.evaluation.class_gaps import ClassGaps
 from tta_pipeline.evaluation.scores import (
     TOP,
     SampleScores,

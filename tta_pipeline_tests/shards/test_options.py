@@ -28,8 +28,8 @@ from tta_pipeline.shards.benchmark_expectation import encoding_of
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set_writing import order_images
 from tta_pipeline.shards.splitting import split_shard_set
-from tta_pipeline.shards.stored_order import order_images
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import jpeg, write_tree

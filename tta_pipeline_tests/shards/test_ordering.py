@@ -14,7 +14,7 @@ from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.loading import stream_order as streamed
 from tta_pipeline.shards.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
 from tta_pipeline.shards.sample_index import SampleIndex
-from tta_pipeline.shards.stored_order import order_images
+from tta_pipeline.shards.shard_set_writing import order_images
 from tta_pipeline_tests.loading.test_order import ORDERS, index_of
 from tta_pipeline_tests.shards.cell import CELL
 

@@ -12,8 +12,12 @@ from tta_pipeline.extras.doctor.machine_checks import (
     check_extras,
     check_file_locks,
 )
-from tta_pipeline.extras.doctor.missing_checksums import check_shard_checksums
-from tta_pipeline.extras.doctor.project import check_dagster_storage, check_left_overs, check_result_records
+from tta_pipeline.extras.doctor.project import (
+    check_dagster_storage,
+    check_left_overs,
+    check_result_records,
+    check_shard_checksums,
+)
 from tta_pipeline.extras.doctor.run_limit import check_run_limit
 from tta_pipeline.util.locations import Locations
 

@@ -1,4 +1,4 @@
-"""Checks of left-overs and records in the data root, and of Dagster's storage."""
+"""Checks of left-overs, checksums and records in the data root, and of Dagster's storage."""
 
 import os
 import time
@@ -16,6 +16,8 @@ from tta_pipeline.results.database.record_changes import find_changes
 from tta_pipeline.results.database.record_listing import list_records
 from tta_pipeline.results.database.schema import schema_version
 from tta_pipeline.results.records import read_record
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import is_abandoned
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
@@ -58,6 +60,27 @@ def check_left_overs(locations: Locations) -> Iterator[Finding]:
     if not abandoned and not files:
         busy = len(folders) - len(abandoned)
         yield ok(subject, f"none{f'; active runs hold {busy} temporary folders' if busy else ''}")
+
+
+_SETS = ("*/shards/*/*", "*/shards/*/*/*")
+"""Folders of shard sets; those of a benchmark with several shift sets lie one level deeper."""
+
+
+def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
+    """Look for shard sets whose file of checksums is gone."""
+    subject = "checksums"
+    folders = [path.parent for pattern in _SETS for path in sorted(locations.root.glob(f"{pattern}/{MANIFEST_FILE}"))]
+    missing = [folder for folder in folders if not (folder / CHECKSUMS_FILE).is_file()]
+    if missing:
+        yield note(
+            subject,
+            f"{len(missing):,} of {len(folders):,} shard sets have no fast checksums of their samples, so that reading "
+            f"them compares each sample's sha256, which takes longer: {first_few(missing)}",
+            f"tta-pipeline shards verify {locations.root}",
+        )
+    else:
+        sets = count_of(len(folders), "shard set")
+        yield ok(subject, f"{sets}, all with checksums" if folders else "no shard sets yet")
 
 
 def check_result_records(locations: Locations) -> Iterator[Finding]:

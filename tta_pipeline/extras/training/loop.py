@@ -8,11 +8,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.errors import EvaluationError
@@ -24,8 +26,7 @@ from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner, Weights
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
-from tta_pipeline.extras.training.validation import Validation, validate
-from tta_pipeline.loading.device import DeviceBatch, move_to_device
+from tta_pipeline.loading.device import DeviceBatch, as_floats, move_to_device
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.progress import Progress
@@ -81,6 +82,15 @@ class _Position:
     epochs: list[TrainingEpoch] = field(default_factory=list)
     best: Weights | None = None
     best_epoch: int | None = None
+
+
+class Validation(NamedTuple):
+    """Result of one validation, over all processes."""
+
+    loss: float
+    error: float
+    """Top-1 error in [0, 1]."""
+    wall_s: float
 
 
 class Training:
@@ -353,3 +363,26 @@ class Training:
         self._place.totals.num_resumed += 1
         self._learner.load_state(state["learner"])
         self._say(f"continues after epoch {self._place.epoch} and {self._place.batch} batches, from a checkpoint")
+
+
+@torch.inference_mode()
+def validate(network: nn.Module, images: TrainingInput, device: torch.device) -> tuple[float, float, int]:
+    """Return the sum of the losses, the number of wrong predictions and the number of samples of this process.
+
+    Args:
+        network: Classifier of images (B, 3, H, W) in [0, 1]; its mode is restored afterwards.
+        images: Images of this process.
+        device: Device of the network.
+    """
+    was_training = network.training
+    network.eval()
+    counted, num_samples = torch.zeros(2, dtype=torch.float64, device=device), 0
+    for batch in move_to_device(images.epoch(0), device):
+        labels = batch.labels.to(device, non_blocking=True)
+        logits = network(as_floats(batch.images)).float()
+        counted[0] += cross_entropy(logits, labels, reduction="sum")
+        counted[1] += (logits.argmax(1) != labels).sum()
+        num_samples += len(labels)
+    network.train(was_training)
+    loss, num_wrong = counted.tolist()
+    return loss, num_wrong, num_samples

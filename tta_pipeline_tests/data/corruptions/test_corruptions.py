@@ -21,9 +21,9 @@ from tta_pipeline.data.corruptions.constants import CONSTANTS, PARAMETERS
 from tta_pipeline.data.corruptions.dispatch import FUNCTIONS, is_random
 from tta_pipeline.data.corruptions.frost import ICE_TEXTURES, frost_textures
 from tta_pipeline.data.corruptions.geometry import clipped_zoom
-from tta_pipeline.data.corruptions.plasma import plasma_fractal
 from tta_pipeline.data.corruptions.randomness import generators
 from tta_pipeline.data.corruptions.spatter import TURQUOISE, _equalise_histogram, _water, canny
+from tta_pipeline.data.corruptions.weather import plasma_fractal
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.errors import SourceError
 from tta_pipeline_tests.conftest import run_python

@@ -1,7 +1,9 @@
 """Clean and training images of a source, and other fields that several kinds of source share."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,9 +16,8 @@ from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
-from tta_pipeline.data.sources.listing import Source
+from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import NumberedClasses
-from tta_pipeline.data.sources.routed import Routed
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
@@ -199,6 +200,43 @@ def _as_clean_images(value: Any) -> Any:
 
 
 Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """*source*, except for the cells in *elsewhere*; only *source* determines the classes."""
+
+    source: Source
+    elsewhere: Mapping[Cell, Source]
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the main source."""
+        return self.source.class_names()
+
+    def version(self, cell: Cell) -> str:
+        """Return the version of *cell* from the source that has it."""
+        return self._of(cell).version(cell)
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return those of the cells *among* that are best prepared with *cell*."""
+        return self._of(cell).together(cell, [other for other in among if other not in self.elsewhere])
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Prepare *cells*, each in the source that has it."""
+        with ExitStack() as stack:
+            for cell in cells:
+                if cell in self.elsewhere:
+                    stack.enter_context(self.elsewhere[cell].prepared([cell]))
+            stack.enter_context(self.source.prepared([cell for cell in cells if cell not in self.elsewhere]))
+            yield
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell* from the source that has it."""
+        return self._of(cell).listing(cell)
+
+    def _of(self, cell: Cell) -> Source:
+        return self.elsewhere.get(cell, self.source)
 
 
 def add_clean_and_train(
