@@ -6,7 +6,7 @@ So the metadata, data version and check results of each partition are logged as 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -48,7 +48,7 @@ class CheckReport:
 
     check: str
     passed: bool
-    metadata: "Mapping[str, RawMetadataValue]" = field(default_factory=dict)
+    metadata: "Mapping[str, RawMetadataValue]"
 
 
 class _OpenHistory:

@@ -1,6 +1,6 @@
 """Definition of a training run and its epochs: their fields, each with its type, limits, column and comment.
 
-This module determines the tables `training_runs` and `training_epochs`, as `evaluation.py` does for `evaluations`.
+This module determines the tables `training_runs` and `training_epochs`, as `evaluation_record` does for `evaluations`.
 """
 
 from collections.abc import Mapping, Sequence

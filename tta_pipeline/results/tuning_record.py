@@ -1,6 +1,6 @@
 """Definition of a tuning and its trials: the hyperparameters tried, the held-out cells, and the choice.
 
-This module determines the tables `tunings` and `tuning_trials`, as `evaluation.py` does for `evaluations`.
+This module determines the tables `tunings` and `tuning_trials`, as `evaluation_record` does for `evaluations`.
 """
 
 import json

@@ -171,12 +171,12 @@ def count_classes(tree: FolderTree) -> tuple[int, list[str]]:
     return usual, [advice] if odd else []
 
 
-def find_first_file(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Path | None:
-    """Return the first file under *folder* with one of *suffixes*; None if there is none."""
+def find_first_file(folder: Path) -> Path | None:
+    """Return the first image file under *folder*; None if there is none."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(names):
-            if name.lower().endswith(suffixes) and not name.startswith("."):
+            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
                 return Path(parent, name)
     return None
 

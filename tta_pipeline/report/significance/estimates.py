@@ -90,7 +90,7 @@ def estimate_mean(cells: Sequence[CellValues], *, lowest: float) -> Estimate:
 
     With several seeds, their orders are drawn as well: the two-way clustering of Cameron, Gelbach and Miller 2011,
     "Robust inference with multiway clustering". There are few seeds, so a deviation is drawn from Student's
-    distribution; see `_order_deviation`.
+    distribution; see `_draw_orders`.
 
     Args:
         cells: Values of each cell in each stream, from *lowest* to 1.
