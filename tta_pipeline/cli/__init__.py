@@ -39,7 +39,7 @@ _SHARDS = Group(
     },
 )  # fmt: skip
 _MODELS = Group(
-    help="Check a model's mean and std; stop its training early.",
+    help="Check the mean and std of a model.",
     examples=["tta-pipeline models check imagenet_c resnet50"],
     sections={"Verbs": {"check": check_model}},
 )
