@@ -241,7 +241,7 @@ def test_what_is_odd_stands_in_the_file(root: Path, tmp_path: Path):
     draft = draft_benchmark("mine", [root])
 
     text = draft.text.replace("\n#  ", "")
-    assert "not among the 19 shifts of imagenet_c: rain. To have them too, list all names in the field `own`" in text
+    assert "not among the 19 shifts of imagenet_c: rain. To have them too, list all names in the field `custom`" in text
     assert "Not found: frost|5" in text
     assert "frost has 4" in text
     assert all(remark in text for remark in draft.remarks)

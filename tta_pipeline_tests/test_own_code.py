@@ -309,7 +309,7 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
 FOLDER = """
 title: images of a folder
 source: {kind: folder, root: images}
-own: {names: [dusk, rain]}
+custom: {names: [dusk, rain]}
 corruptions: [dusk, rain]
 image_size: 32
 shards: {samples_per_shard: 10, seed: 0}

@@ -33,7 +33,7 @@ class Benchmark(ConfigModel):
     shift_set: ShiftSet
     """Shift set of the images: `imagenet_c` by default, another set that comes with the project, or a file
     `<name>.shifts.yaml` beside this one. To define a set without a file, write
-    `own: {names: [...], severities: [...]}` in its place."""
+    `custom: {names: [...], severities: [...]}` in its place."""
     corruptions: tuple[str, ...]
     """Shifts of the set in this benchmark; by default those that enter the set's mean."""
     severities: tuple[int, ...]
@@ -72,7 +72,7 @@ class Benchmark(ConfigModel):
         defaults: dict[str, object] = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
         if shift_set.classes:
             defaults["class_map"] = shift_set.classes
-        given = {name: content for name, content in value.items() if name not in ("own", "classes")}
+        given = {name: content for name, content in value.items() if name not in ("custom", "classes")}
         if "classes" in value:
             if "class_map" in value:
                 raise ValueError("found classes and class_map; expected one of them, since both mean the same")
@@ -340,18 +340,18 @@ class Benchmark(ConfigModel):
 def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
     """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines."""
     named = content.get("shift_set", "imagenet_c")
-    if "own" in content:
+    if "custom" in content:
         if "shift_set" in content:
-            raise ValueError("found shift_set and own; expected one of them")
-        if not isinstance(content["own"], dict) or "name" in content["own"]:
-            raise ValueError("own is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
+            raise ValueError("found shift_set and custom; expected one of them")
+        if not isinstance(content["custom"], dict) or "name" in content["custom"]:
+            raise ValueError("custom is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
         name = str(content.get("name", "")).rpartition("/")[2]
         if name in shipped_set_names():
             raise ValueError(
-                f"own would be called {name}, the name of a set that comes with the project; expected another name of "
-                "the file or of the set, or results on different sets would have the same name"
+                f"custom would be called {name}, the name of a set that comes with the project; expected another name "
+                "of the file or of the set, or results on different sets would have the same name"
             )
-        named = {**content["own"], "name": name}
+        named = {**content["custom"], "name": name}
     if not isinstance(named, str):
         return ShiftSet.model_validate(named)
     try:

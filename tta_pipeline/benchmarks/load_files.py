@@ -383,9 +383,9 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         if odd := sorted(set(section) - _SET_FIELDS):
             choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)
             raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected some of {choices}")
-        if twice := sorted({"source", "shift_set", "own"} & set(shared)):
+        if twice := sorted({"source", "shift_set", "custom"} & set(shared)):
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
-        of_a_set = section if "own" in section else {**section, "shift_set": name}
+        of_a_set = section if "custom" in section else {**section, "shift_set": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
 
 
@@ -401,7 +401,7 @@ def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, 
 
 
 _SET_FIELDS = frozenset({
-    "source", "own", "corruptions", "severities", "class_map", "classes", "image_size", "shards", "train_shards",
+    "source", "custom", "corruptions", "severities", "class_map", "classes", "image_size", "shards", "train_shards",
 })  # fmt: skip
 """Fields that a section of `sets` can have."""
 

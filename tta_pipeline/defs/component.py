@@ -23,7 +23,7 @@ _ANY_FORM: dict[str, object] = {
     "matrix": ["object", "array"],
 }
 """Fields with shorter forms that reading a file expands before it validates them; none of the forms is refused."""
-_BESIDE_FIELDS: dict[str, object] = {"own": "object", "classes": "string", "sets": "object"}
+_BESIDE_FIELDS: dict[str, object] = {"custom": "object", "classes": "string", "sets": "object"}
 """What a file may also have, in place of some of the fields."""
 
 

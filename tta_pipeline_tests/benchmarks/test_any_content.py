@@ -20,7 +20,7 @@ ODD_VALUES: tuple[Any, ...] = (
 SEVERAL = {
     "sets": {
         "imagenet_c": {"source": {"kind": "folder", "root": "x"}, "severities": [5]},
-        "dusk": {"source": {"kind": "folder", "root": "x"}, "own": {"names": ["evening"], "severities": [1]}},
+        "dusk": {"source": {"kind": "folder", "root": "x"}, "custom": {"names": ["evening"], "severities": [1]}},
     },
     "matrix": [{"models": ["cnn"], "methods": [{"eata": {"lr": 0.1}, "name": "fast"}], "protocols": ["continual"]}],
     "tuning": {"tent": {"grid": {"lr": [0.1]}, "severities": [3], "subset": {"first": 3}}},

@@ -52,7 +52,7 @@ def test_a_set_without_severities_has_cells_of_severity_0(tmp_path: Path):
     """Written in the benchmark file itself, it has the benchmark's name."""
     text = REST.replace("  at_5: {model: r18, method: norm, severities: [5]}\n", "")
 
-    found = load_benchmark(written(tmp_path, f"{text}own: {{names: [sketch]}}\n{FOLDER}"))
+    found = load_benchmark(written(tmp_path, f"{text}custom: {{names: [sketch]}}\n{FOLDER}"))
 
     assert ("mine", (Cell(corruption="sketch", severity=0),)) == (found.shift_set.name, found.cells)
 
@@ -60,7 +60,7 @@ def test_a_set_without_severities_has_cells_of_severity_0(tmp_path: Path):
 SEVERAL = f"""{REST}
 sets:
   imagenet_c: {{source: {{kind: folder, root: /c}}, severities: [5]}}
-  renditions: {{source: {{kind: folder, root: /r}}, own: {{names: [art]}}}}
+  renditions: {{source: {{kind: folder, root: /r}}, custom: {{names: [art]}}}}
 """
 
 
@@ -107,26 +107,26 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
     ("text", "named"),
     [
         (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "docs/data-sets.md", "fog.shifts.yaml"]),
-        (f"{REST}shift_set: imagenet_c\nown: {{names: [a]}}\n{FOLDER}", ["shift_set and own", "one of them"]),
-        (f"{REST}own: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
-        (f"{REST}own: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
-        (f"{REST}own: {{names: [../a]}}\n{FOLDER}", ["../a"]),
-        (f"{REST}own: {{names: [a, A]}}\n{FOLDER}", ["differ on any file system"]),
-        (f"{REST}own: {{names: [Clean]}}\n{FOLDER}", ["Clean", "neither clean nor train"]),
+        (f"{REST}shift_set: imagenet_c\ncustom: {{names: [a]}}\n{FOLDER}", ["shift_set and custom", "one of them"]),
+        (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
+        (f"{REST}custom: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
+        (f"{REST}custom: {{names: [../a]}}\n{FOLDER}", ["../a"]),
+        (f"{REST}custom: {{names: [a, A]}}\n{FOLDER}", ["differ on any file system"]),
+        (f"{REST}custom: {{names: [Clean]}}\n{FOLDER}", ["Clean", "neither clean nor train"]),
         (
-            f"{REST}own: {{names: [dusk], severities: [7]}}\n{MADE}",
+            f"{REST}custom: {{names: [dusk], severities: [7]}}\n{MADE}",
             ["dusk", "has no function", "19 names"],
         ),
         (
-            f"{REST}own: {{names: [fog], severities: [7]}}\n{MADE}",
+            f"{REST}custom: {{names: [fog], severities: [7]}}\n{MADE}",
             ["severities has 7", "cifar_c"],
         ),
-        (f"{REST}own: {{name: fog, names: [a]}}\n{FOLDER}", ["own is no section", "has a name"]),
+        (f"{REST}custom: {{name: fog, names: [a]}}\n{FOLDER}", ["custom is no section", "has a name"]),
         (
-            f"{SEVERAL}  imagenet_r: {{own: {{names: [a]}}, source: {{kind: folder, root: /r}}}}\n",
+            f"{SEVERAL}  imagenet_r: {{custom: {{names: [a]}}, source: {{kind: folder, root: /r}}}}\n",
             ["comes with the project"],
         ),
-        (f"{REST}own: 3\n{FOLDER}", ["own is no section", "names"]),
+        (f"{REST}custom: 3\n{FOLDER}", ["custom is no section", "names"]),
         (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
         (f"{SEVERAL}  a__b: {{source: {{}}}}\n", ["'a__b'", "single _"]),
         (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),

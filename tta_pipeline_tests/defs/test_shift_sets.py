@@ -33,7 +33,7 @@ sets:
   bar:
     corruptions: [blue_noise_sample, brownish_noise, caustic_refraction]
     source: {{kind: folder, root: {images}/bar, clean: {images}/clean}}
-  light: {{own: {{names: [dusk, dawn]}}, source: {{kind: folder, root: {images}/light}}}}
+  light: {{custom: {{names: [dusk, dawn]}}, source: {{kind: folder, root: {images}/light}}}}
   imagenet_r: {{source: {{kind: folder, root: {images}/imagenet-r}}}}
 """
 

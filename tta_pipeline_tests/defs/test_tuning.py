@@ -268,7 +268,7 @@ def test_a_benchmark_that_reports_held_out_shifts_is_not_tuned_on_them(copy: Pro
 
 def test_a_benchmark_without_held_out_shifts_is_refused_by_name(project: Project):
     """It names the set and what to do, whether or not the file has a section tuning."""
-    own = "own: {names: [gaussian_noise, contrast], severities: [3, 5]}"
+    own = "custom: {names: [gaussian_noise, contrast], severities: [3, 5]}"
     without = TUNED.partition("tuning:")[0].replace(", tuned: tent", "")
     for content in (without, TUNED):
         project.add_benchmark("bar", content.replace("corruptions: [gaussian_noise, contrast]", own))

@@ -61,7 +61,7 @@ def in_file(**fields: object) -> Change:
 
 def own_set(content: dict[str, Any]) -> None:
     """Call the same shifts a set of one's own."""
-    content["own"] = {"names": ["contrast", "gaussian_noise"], "severities": [3, 5], "held_out": ["gaussian_noise"]}
+    content["custom"] = {"names": ["contrast", "gaussian_noise"], "severities": [3, 5], "held_out": ["gaussian_noise"]}
 
 
 def renamed(content: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN, Shif
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
-OWN_SET_NAME = "own"
+CUSTOM_SET = "custom"
 """Name of a new shift set with the names found, used if no known set fits."""
 FoundCell = tuple[str, int]
 """Name of a shift's folder or file, and a severity; 0 if there is none."""
@@ -69,7 +69,7 @@ def choose_shift_set(found: Iterable[FoundCell], place: Place) -> ChosenShiftSet
     ranked = sorted(place.sets, key=lambda each: _fit(each, found, place.hints), reverse=True)
     if ranked and _fit(ranked[0], found, place.hints)[0]:
         return _choose_known(ranked[0], found)
-    return _make_own_set(found, place)
+    return _make_custom_set(found, place)
 
 
 def find_whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
@@ -105,14 +105,14 @@ def _choose_known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> ChosenShif
     foreign = sorted({name for name, _ in found if shift_set.shift_of_folder(name) not in shift_set.names})
     remark = (
         f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}. To have "
-        "them too, list all names in the field `own`, as in `own: {names: [...], severities: [...]}`."
+        "them too, list all names in the field `custom`, as in `custom: {names: [...], severities: [...]}`."
     )
     return ChosenShiftSet(
         shift_set=shift_set, cells=cells, remarks=(*([remark] if foreign else []), *missing_cell_remarks(cells))
     )
 
 
-def _make_own_set(found: Sequence[FoundCell], place: Place) -> ChosenShiftSet:
+def _make_custom_set(found: Sequence[FoundCell], place: Place) -> ChosenShiftSet:
     fitting = [(name, severity) for name, severity in found if re.fullmatch(SHIFT_PATTERN, name)]
     names = tuple(dict.fromkeys(name for name, _ in fitting))
     severities = tuple(sorted({severity for _, severity in fitting if 0 < severity <= MAX_SEVERITY}))
@@ -121,11 +121,11 @@ def _make_own_set(found: Sequence[FoundCell], place: Place) -> ChosenShiftSet:
         raise SourceError(
             f"{place.paths[0]} has {some}; expected the names of shifts, of letters, digits and _ + - .: rename them"
         )
-    shift_set = ShiftSet(name=OWN_SET_NAME, names=names, severities=severities)
+    shift_set = ShiftSet(name=CUSTOM_SET, names=names, severities=severities)
     cells = _cells_of(shift_set, fitting)
     remark = (
-        "The names belong to no known shift set, so the field `own` lists them: put them into the order in which they "
-        "are to run."
+        "The names belong to no known shift set, so the field `custom` lists them: put them into the order in which "
+        "they are to run."
     )
     return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=(remark, *missing_cell_remarks(cells)))
 

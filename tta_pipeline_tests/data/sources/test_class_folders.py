@@ -24,7 +24,7 @@ Made = Callable[..., Benchmark]
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     """Return a function that lays images by name in a folder or an archive, and makes a benchmark of the set `dusk`."""
 
-    def make(*names: str, class_map: list[str] | None = None, **own: object) -> Benchmark:
+    def make(*names: str, class_map: list[str] | None = None, **custom: object) -> Benchmark:
         for number, name in enumerate(names):
             path = tmp_path / "x" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
             (tmp_path / "classes.json").write_text(json.dumps(class_map))
             text["class_map"] = str(tmp_path / "classes.json")
         path = tmp_path / "mine.yaml"
-        path.write_text(yaml.safe_dump({**text, "own": {"names": ["dusk"], **own}, "source": source}))
+        path.write_text(yaml.safe_dump({**text, "custom": {"names": ["dusk"], **custom}, "source": source}))
         return load_benchmark(path)
 
     return make

@@ -50,7 +50,8 @@ def benchmark(tmp_path: Path, source: dict, **fields: object) -> Benchmark:
     text = {
         "title": "x", "image_size": 32, "shards": {"num_shards": 1}, "models": {}, "experiments": {},
         "source": {"kind": "huggingface", "data_set": str(tmp_path / "hub"), **source},
-        **({"corruptions": ["fog"], "severities": [1, 5]} if not {"shift_set", "own"} & set(fields) else {}), **fields,
+        **({"corruptions": ["fog"], "severities": [1, 5]} if not {"shift_set", "custom"} & set(fields) else {}),
+        **fields,
     }  # fmt: skip
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(text))
     return load_benchmark(tmp_path / "mine.yaml")
@@ -219,7 +220,7 @@ def test_files_of_another_split_are_not_taken(tmp_path: Path):
     for number, name in enumerate(("gaussian", "gaussian-blur"), start=1):
         parquet(tmp_path / "hub" / f"{name}-00000-of-00001-0a1b.parquet", [0] * number)
 
-    found = images(benchmark(tmp_path, {}, own={"names": ["gaussian", "gaussian-blur"]}), tmp_path)
+    found = images(benchmark(tmp_path, {}, custom={"names": ["gaussian", "gaussian-blur"]}), tmp_path)
 
     assert [1, 2] == [len(found["gaussian|0"]), len(found["gaussian-blur|0"])]
 
@@ -239,7 +240,7 @@ def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, st
     """Two places, or two splits in a folder, would make one cell of both; numbered files of one split are one."""
     for name in names:
         parquet(tmp_path / "hub" / f"{name}.parquet", [0, 1])
-    found = benchmark(tmp_path, {}, own={"names": ["fog"]})
+    found = benchmark(tmp_path, {}, custom={"names": ["fog"]})
 
     if is_refused:
         with pytest.raises(SourceError) as raised:

@@ -140,7 +140,7 @@ def test_each_cell_tells_its_places(tmp_path: Path):
     for text, expected in texts.items():
         path = tmp_path / "mine.yaml"
         path.write_text(
-            f"title: x\nown: {{names: [fog], severities: [2], folders: {{fog: Fog}}}}\nsource: {text}\n"
+            f"title: x\ncustom: {{names: [fog], severities: [2], folders: {{fog: Fog}}}}\nsource: {text}\n"
             f"image_size: 32\n{'' if 'kind: shards' in text else shards}models: {{}}\nexperiments: {{}}\n"
         )
         benchmark = load_benchmark(path)

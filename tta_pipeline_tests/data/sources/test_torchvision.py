@@ -23,7 +23,7 @@ from tta_pipeline_tests.conftest import write_tree
 def benchmark(tmp_path: Path, dataset: str, arguments: dict, **fields: object) -> Benchmark:
     """Return a benchmark of one cell without severities."""
     text = {
-        "title": "x", "own": {"names": ["test"] if "names" not in fields else fields.pop("names")}, "image_size": 32,
+        "title": "x", "custom": {"names": ["test"] if "names" not in fields else fields.pop("names")}, "image_size": 32,
         "shards": {"num_shards": 1}, "models": {}, "experiments": {},
         "source": {"kind": "torchvision", "dataset": dataset, "arguments": arguments}, **fields,
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_folders_that_are_numbers_count_in_the_class_map(tmp_path: Path, class_f
         (tmp_path / "v2" / str(number)).mkdir(parents=True)
         Image.new("L", (32, 32), number).save(tmp_path / "v2" / str(number) / "x.png")
     found = benchmark(
-        tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/v2"}, own=None, shift_set="v2"
+        tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/v2"}, custom=None, shift_set="v2"
     )
 
     made = images(found, tmp_path)

@@ -166,7 +166,7 @@ def test_no_result_was_tuned_on_its_own_shift():
     [
         (
             "corruptions: [gaussian_noise, contrast]",
-            "own: {names: [gaussian_noise, contrast], severities: [3, 5]}",
+            "custom: {names: [gaussian_noise, contrast], severities: [3, 5]}",
             r"experiments\.tent_tuned\.tuned .*\bheld_out\b",
         ),
         (
