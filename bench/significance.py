@@ -18,7 +18,7 @@ from rich.console import Console
 from tta_pipeline.report.significance import estimates
 from tta_pipeline.report.significance.estimates import CellValues, estimate_mean, upper_bound
 from tta_pipeline.report.significance.paired_tests import LEVEL
-from tta_pipeline.report.significance.photographs import Numbered, Photographs
+from tta_pipeline.shards.photographs import Numbered, Photographs
 from tta_pipeline.util.partitions import grid_of_cells
 
 CORRUPTIONS = tuple(f"corruption_{letter}" for letter in "abcdefghijklmno")

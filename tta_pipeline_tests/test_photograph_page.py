@@ -5,7 +5,7 @@ import numpy as np
 from bench.photograph_page import graded, make_rows, sentences, severities, table
 from bench.photographs import cost_minutes, reason_left_out
 from tta_pipeline.report.significance.pairwise import WrongSamples
-from tta_pipeline.report.significance.photographs import Numbered
+from tta_pipeline.shards.photographs import Numbered
 
 CELLS = ("fog|5", "snow|5")
 WRONG = np.arange(200) < 100

@@ -148,16 +148,29 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
 
 
 def honest_marks(
-    connection: "duckdb.DuckDBPyConnection", *, runs: Sequence[str] = (), benchmark: str | None = None
+    connection: "duckdb.DuckDBPyConnection",
+    *,
+    runs: Sequence[str] = (),
+    benchmark: str | None = None,
+    uneven: Sequence[str] = (),
 ) -> Sequence[str]:
-    """Return what readers must know of results of two *runs*, or of the latest ones of *benchmark* or of all."""
+    """Return what readers must know of results of two *runs*, or of the latest ones of *benchmark* or of all.
+
+    Args:
+        connection: The database.
+        runs: Ids of two runs.
+        benchmark: Name of a benchmark.
+        uneven: What cells with other images than most have.
+    """
     from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 
     asked = "run_id IN (?, ?)" if runs else "is_latest AND benchmark = coalesce(?, benchmark)"
     sql = f"SELECT DISTINCT experiment, generated, weights FROM evaluations WHERE {asked} ORDER BY 1"  # noqa: S608 - the words are ours
     found = connection.execute(sql, list(runs) or [benchmark]).fetchall()
     untrained = [name for name, _, weights in found if weights == UNTRAINED]
-    return reader_notes(generated=any(generated for _, generated, _ in found), untrained=list(dict.fromkeys(untrained)))
+    return reader_notes(
+        generated=any(generated for _, generated, _ in found), untrained=list(dict.fromkeys(untrained)), uneven=uneven
+    )
 
 
 def _exit_if_set_aside(set_aside: Sequence[str]) -> None:

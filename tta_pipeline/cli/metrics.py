@@ -103,9 +103,9 @@ def metrics(
             say(f"no results: {EVALUATE_FIRST}")
             if output.is_for_people:
                 return
-        before = output.place(
-            [*honest_marks(connection, benchmark=benchmark), *_say_earlier(connection, locations, benchmark)]
-        )
+        uneven = _find_uneven([benchmark] if benchmark else known, locations)
+        marks = honest_marks(connection, benchmark=benchmark, uneven=uneven)
+        before = output.place([*marks, *_say_earlier(connection, locations, benchmark)])
         if published_file:
             _write_agreement(answer, published_file, output, before)
         elif by or not output.is_for_people:
@@ -126,6 +126,15 @@ def _say_earlier(connection: Any, locations: Locations, benchmark: str | None) -
 def _evaluated_benchmarks(connection: Any) -> list[str]:
     sql = "SELECT DISTINCT benchmark FROM evaluations WHERE is_latest ORDER BY benchmark"
     return [name for (name,) in connection.execute(sql).fetchall()]
+
+
+def _find_uneven(names: Sequence[str], locations: Locations) -> list[str]:
+    """Return what cells of the benchmarks *names* have, if it is not what most of their cells have."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.shards.uneven_cells import find_uneven_cells
+
+    asked = [each for each in load_all_benchmarks(locations).benchmarks.values() if each.file in names]
+    return [f"{each.name}: {found}" for each in asked for found in find_uneven_cells(each, locations).values()]
 
 
 def _open_answer(

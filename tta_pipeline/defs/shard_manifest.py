@@ -45,6 +45,8 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[Any]]:
         with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
             run.report_each(lambda cell: _publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
+            for sentence in _say_uneven(scope.benchmark, store.locations, run.keys):
+                context.log.warning(sentence)
             yield run.result()
 
     return asset
@@ -106,6 +108,17 @@ def _publish(
         expected_for_benchmark(benchmark, locations, cell).require(record, folder / WRITER_FILE)
         published = _build_own_manifest(folder, record, class_map, belonging, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
+
+
+def _say_uneven(benchmark: "Benchmark", locations: Locations, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a sentence for each of *cells* with other images than most, or of all cells once all have a manifest."""
+    from tta_pipeline.shards.manifest import MANIFEST_FILE
+    from tta_pipeline.shards.uneven_cells import find_uneven_cells
+
+    are_all_there = all((locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists() for cell in benchmark.cells)
+    for cell, sentence in find_uneven_cells(benchmark, locations).items():
+        if are_all_there or cell in cells:
+            yield sentence
 
 
 def _build_own_manifest(

@@ -13,6 +13,7 @@ from tta_pipeline.errors import DataRootError
 from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
 from tta_pipeline.extras.doctor.machine_checks import is_installed
 from tta_pipeline.extras.doctor.refusals import find_refusals
+from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
@@ -56,6 +57,10 @@ def _check_loaded(loaded: LoadedBenchmarks, locations: Locations) -> Iterator[Fi
     for benchmark in loaded.benchmarks.values():
         try:
             yield from _check_benchmark(benchmark, locations, is_whole=benchmark.name not in faulty)
+            for sentence in find_uneven_cells(benchmark, locations).values():
+                yield note(
+                    benchmark.name, sentence, "correct the images and run it again, or compare only the other cells"
+                )
         except DataRootError as error:
             yield fault(benchmark.name, str(error), "until then it cannot be evaluated")
         except OSError as error:

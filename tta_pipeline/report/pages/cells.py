@@ -13,9 +13,9 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
-from tta_pipeline.report.significance.photographs import Photographs
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.shards.photographs import Photographs
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
 

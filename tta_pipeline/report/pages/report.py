@@ -56,6 +56,7 @@ from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
+from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
@@ -108,6 +109,8 @@ class Findings:
     """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
     intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     """Errors by corruption with their intervals, of the experiments with stored predictions."""
+    uneven: Sequence[str] = ()
+    """What cells with other images than most have."""
 
     @property
     def corruptions(self) -> Sequence[str]:
@@ -127,7 +130,7 @@ class Findings:
         board = self.tables["leaderboard"]
         rows = zip(board.column("experiment"), board.column("untrained"), strict=True)
         untrained = dict.fromkeys(experiment for experiment, is_untrained in rows if is_untrained)
-        return reader_notes(generated=self.benchmark.is_generated, untrained=tuple(untrained))
+        return reader_notes(generated=self.benchmark.is_generated, untrained=tuple(untrained), uneven=self.uneven)
 
     @property
     def best(self) -> str:
@@ -351,6 +354,7 @@ def write_report(
             f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one: materialize "
             f"{benchmark.name}/evaluation/<experiment> first"
         )
+    found = replace(found, uneven=tuple(find_uneven_cells(benchmark, locations).values()))
     folder = locations.report(benchmark.name)
     with published_folder(folder) as beside:
         for name in ("figures", "tables", "cells"):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.report.significance.paired_tests import LEVEL
-from tta_pipeline.report.significance.photographs import Numbered
+from tta_pipeline.shards.photographs import Numbered
 
 NUM_DRAWS = 10_000
 LEAST_P = 2 / (NUM_DRAWS + 1)

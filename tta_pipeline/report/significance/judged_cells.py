@@ -11,9 +11,9 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
-from tta_pipeline.report.significance.photographs import Numbered, Photographs
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
+from tta_pipeline.shards.photographs import Numbered, Photographs
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.partitions import Cell

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tta_pipeline.report.significance.estimates import CellValues, Estimate, estimate_mean
 from tta_pipeline.report.significance.paired_tests import holm, mcnemar
-from tta_pipeline.report.significance.photographs import Numbered
+from tta_pipeline.shards.photographs import Numbered
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.estimates import LEAST_P, CellValues, Estimate, estimate_mean, upper_bound
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
 from tta_pipeline.report.significance.paired_tests import LEVEL, holm, mcnemar
-from tta_pipeline.report.significance.photographs import Numbered, Photographs
 from tta_pipeline.report.significance.verdict import say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.shards.photographs import Numbered, Photographs
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter
 

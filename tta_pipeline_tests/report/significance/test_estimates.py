@@ -17,7 +17,7 @@ from tta_pipeline.report.significance.estimates import (
     percentile_interval,
     upper_bound,
 )
-from tta_pipeline.report.significance.photographs import Numbered
+from tta_pipeline.shards.photographs import Numbered
 
 Values = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tta_pipeline.report.significance.pairwise import WrongSamples, compare_pairs
-from tta_pipeline.report.significance.photographs import Numbered
+from tta_pipeline.shards.photographs import Numbered
 
 
 def judged(*is_wrong: bool) -> WrongSamples:
