@@ -95,6 +95,7 @@ def _write_benchmark(locations: Locations, images: Path, num_experiments: int, n
                    "saturate")  # fmt: skip
     text = f"""
 title: A simulated cluster
+subset: true
 source: {{kind: folder, root: {images}}}
 corruptions: [{", ".join(corruptions)}]
 image_size: 32

@@ -33,6 +33,7 @@ REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BENCHMARK = """
 title: Range of cells
+subset: true
 source: {{kind: folder, root: {root}/source}}
 corruptions: [{corruptions}]
 image_size: 64

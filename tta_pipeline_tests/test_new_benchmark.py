@@ -7,6 +7,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ def written(tmp_path: Path, *sources: Path) -> Benchmark:
     finished = run(tmp_path / "data", "mine", *sources)
     assert 0 == finished.exit_code, finished.output
     return load_benchmark(tmp_path / "data" / "benchmarks" / "mine.yaml")
+
+
+def stated(tmp_path: Path, name: str, text: str) -> None:
+    """Write a shift set of the user's own beside the benchmark file of `written`."""
+    folder = tmp_path / "data" / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.shifts.yaml").write_text(text)
+
+
+def load_text(text: str, tmp_path: Path) -> Benchmark:
+    """Read the *text* of a benchmark file called mine."""
+    (tmp_path / "mine.yaml").write_text(text)
+    return load_benchmark(tmp_path / "mine.yaml")
 
 
 def has_what_lies_there(benchmark: Benchmark) -> bool:
@@ -214,12 +228,13 @@ def test_a_model_fits_the_number_of_classes(tmp_path: Path):
 
 
 def test_a_model_has_the_outputs_of_the_class_map(tmp_path: Path):
-    """Images of a few ImageNet classes are evaluated with a model of all thousand, since the labels are theirs."""
-    write_tree(tmp_path / "imagenet-sketch", classes={"n01440764": 1, "n01443537": 1})
+    """Images of a few ImageNet classes are evaluated with a model of all thousand, if the set says so."""
+    write_tree(tmp_path / "drawings", classes={"n01440764": 1, "n01443537": 1})
+    stated(tmp_path, "drawings", "{names: [drawings], classes: imagenet}")
 
-    benchmark = written(tmp_path, tmp_path / "imagenet-sketch")
+    benchmark = written(tmp_path, tmp_path / "drawings")
 
-    assert "imagenet_sketch" == benchmark.shift_set.name
+    assert "drawings" == benchmark.shift_set.name
     assert ["resnet50"] == list(benchmark.models)
 
 
@@ -229,7 +244,8 @@ def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
 
     inspect_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
 
-    assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == seen.cells
+    assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == set(seen.counts)
+    assert (None, None, (32, 32)) == astuple(seen.cell_images)
     assert "Only the first 3 files of my.tar were read, and 256 places" in seen.remarks[0]
 
 
@@ -241,11 +257,63 @@ def test_what_is_odd_stands_in_the_file(root: Path, tmp_path: Path):
     draft = draft_benchmark("mine", [root])
 
     text = draft.text.replace("\n#  ", "")
-    assert "not among the 19 shifts of imagenet_c: rain. To have them too, list all names in the field `custom`" in text
+    assert ("snow", "frost", "fog", "rain") == tuple(yaml.safe_load(draft.text)["custom"]["names"])
     assert "Not found: frost|5" in text
     assert "frost has 4" in text
     assert all(remark in text for remark in draft.remarks)
     assert [f"note: {remark}" for remark in draft.remarks] == run(tmp_path, "mine", root).stderr.splitlines()
+
+
+@pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
+def test_images_of_ones_own_are_in_no_published_set(root: Path, tmp_path: Path, packing: str):
+    """Though shifts and severities have names of ImageNet-C: number, classes and size are others."""
+    source = root if packing == "folder" else packed(root, tmp_path / f"weather.{packing}")
+
+    benchmark = written(tmp_path, source)
+
+    assert ("mine", ("snow", "fog")) == (benchmark.shift_set.name, benchmark.shift_set.names)
+
+
+def test_no_folder_is_left_out_beside_one_of_a_known_name(root: Path, tmp_path: Path):
+    """Whether packed or not, a shift that no set has is evaluated too."""
+    write_tree(root / "drizzle" / "1", classes=CLASSES)
+
+    for source in (root, packed(root, tmp_path / "my.tar")):
+        assert ("snow", "fog", "drizzle") == load_text(draft_benchmark("mine", [source]).text, tmp_path).corruptions
+
+
+@pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
+@pytest.mark.parametrize(("facts", "name"), [
+    ("images_per_cell: 5, num_classes: 3, image_size: 32", "small_c"), ("images_per_cell: 5", "small_c"),
+    ("images_per_cell: 6, num_classes: 3, image_size: 32", "mine"),
+    ("images_per_cell: 5, num_classes: 4, image_size: 32", "mine"),
+    ("images_per_cell: 5, num_classes: 3, image_size: 64", "mine"), ("num_classes: 4", "small_c"),
+])  # fmt: skip
+def test_a_set_is_named_for_images_that_fit_it(root: Path, tmp_path: Path, packing: str, facts: str, name: str):
+    """Number, classes and size, as far as the set states them, though it has only some of the set's cells."""
+    stated(tmp_path, "small_c", f"{{names: [fog, frost, snow], severities: [1, 2, 3, 4, 5], {facts}}}")
+    source = root if packing == "folder" else packed(root, tmp_path / f"small_c.{packing}")
+
+    benchmark = written(tmp_path, source)
+
+    assert (name, (1, 5)) == (benchmark.shift_set.name, benchmark.severities)
+    assert {"fog", "snow"} == set(benchmark.corruptions)
+
+
+@pytest.mark.parametrize(("num_rows", "num_classes", "name"), [
+    (50_000, 10, "cifar_10_c"), (50_000, 100, "cifar_100_c"), (50_000, 20, "mine"), (49_995, 10, "mine"),
+    (49_999, 10, "mine"),
+])  # fmt: skip
+def test_arrays_are_cifar_10_c_if_all_of_it_is_there(tmp_path: Path, num_rows: int, num_classes: int, name: str):
+    """50,000 rows of 32 pixels with 10 or 100 classes; nothing else, whatever the folder is called."""
+    root = tmp_path / "CIFAR-10-C"
+    root.mkdir()
+    np.save(root / "labels.npy", np.arange(num_rows) % num_classes)
+    np.lib.format.open_memmap(root / "fog.npy", "w+", np.uint8, (num_rows, 32, 32, 3))  # sparse: only zeros
+
+    benchmark = written(tmp_path, root)
+
+    assert (name, ("fog",)) == (benchmark.shift_set.name, benchmark.corruptions)
 
 
 def test_nothing_is_overwritten(root: Path, tmp_path: Path):

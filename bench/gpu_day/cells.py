@@ -126,7 +126,8 @@ def _experiment(plan: Plan, name: str) -> ExperimentResults:
     }  # fmt: skip
     source = {"model": "own", "method": "source", "precision": "bf16", "batch_size": plan.batch_size}
     content = {
-        "name": BENCHMARK, "title": "GPU day", "source": {"kind": "folder", "root": str(plan.folder / "tree")},
+        "name": BENCHMARK, "title": "GPU day", "subset": True,
+        "source": {"kind": "folder", "root": str(plan.folder / "tree")},
         "corruptions": [cell.corruption for cell in cells_of(plan)], "severities": [5],
         "image_size": plan.image_size, "shards": {"num_shards": plan.num_shards}, "models": {"own": model},
         "experiments": {"source": source, "undisturbed": tent, "disturbed": tent},

@@ -38,6 +38,9 @@ class Benchmark(ConfigModel):
     """Shifts of the set in this benchmark; by default those that enter the set's mean."""
     severities: tuple[int, ...]
     """Severities of the set in this benchmark; by default all, and 0 for a set without severities."""
+    subset: bool = False
+    """Whether the images are only some of those that were published as the shift set. Without it, a cell with another
+    number of images than the published one is refused."""
     class_map: Literal["folders"] | Path = "folders"
     """Classes in the order of their labels. `folders`: the sorted union of the class folders of the whole source; or a
     list that comes with the project, such as `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift
@@ -321,6 +324,11 @@ class Benchmark(ConfigModel):
     def uses_clean_images(self, experiment_name: str) -> bool:
         """Return whether the method of *experiment_name* uses clean images before the stream."""
         return self.has_clean and self.experiments[experiment_name].entry.source_data != "unused"
+
+    def num_published(self, cell: Cell) -> int | None:
+        """Return how many images *cell* must have, which are published ones; None: any number is right."""
+        is_published = not self.subset and not self.is_generated and cell.corruption in self.shift_set.names
+        return self.shift_set.images_per_cell if is_published else None
 
     @property
     def is_generated(self) -> bool:

@@ -401,7 +401,8 @@ def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, 
 
 
 _SET_FIELDS = frozenset({
-    "source", "custom", "corruptions", "severities", "class_map", "classes", "image_size", "shards", "train_shards",
+    "source", "custom", "subset", "corruptions", "severities", "class_map", "classes", "image_size", "shards",
+    "train_shards",
 })  # fmt: skip
 """Fields that a section of `sets` can have."""
 

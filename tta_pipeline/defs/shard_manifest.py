@@ -95,6 +95,7 @@ def _publish(
     locations.require_own(folder)
     if benchmark.source.is_remote:
         published = _adopt_remote(scope, locations, folder, cell, context.log.info)
+        expected_for_benchmark(benchmark, locations, cell).require(published.shard_set.manifest, folder)
         return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
     # Read before the classes, since the source may be missing too: then the error must be about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
@@ -104,6 +105,7 @@ def _publish(
         published = _adopt_local(
             folder, cell, class_map, benchmark=benchmark, locations=locations, say=context.log.info, workers=workers
         )
+        expected_for_benchmark(benchmark, locations, cell).require(published.shard_set.manifest, folder)
     else:
         expected_for_benchmark(benchmark, locations, cell).require(record, folder / WRITER_FILE)
         published = _build_own_manifest(folder, record, class_map, belonging, say=context.log.info, workers=workers)

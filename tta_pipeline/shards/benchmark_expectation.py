@@ -20,7 +20,7 @@ def expected_for_benchmark(benchmark: Benchmark, locations: Locations, cell: Cel
     Raises:
         ClassMapError: the pinned class map is damaged.
     """
-    place = expected_for_cell(locations, benchmark.name, cell)
+    place = replace(expected_for_cell(locations, benchmark.name, cell), num_samples=benchmark.num_published(cell))
     if benchmark.shards is None:
         return place
     settings = benchmark.shard_settings_of(cell)

@@ -36,10 +36,16 @@ class ExpectedShardSet:
     recipe: JsonObject | None = None
     """Settings with which this project generates the images."""
     source_version: str | None = None
+    num_samples: int | None = None
+    """Number of images that the published cell has, which these are said to be."""
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
         """Return every difference between *facts* and the expected ones."""
-        return (*self._place_differences(facts), *self._setting_differences(facts))
+        return (
+            *self._place_differences(facts),
+            *self._setting_differences(facts),
+            *self._number_differences(facts),
+        )
 
     def require(self, facts: "SetFacts", path: Path) -> None:
         """Refuse *facts*, read from *path*, that differ from the expected ones.
@@ -57,6 +63,12 @@ class ExpectedShardSet:
                 f"{path}: {'; '.join(problems)}, as the benchmark file says now: materialize tar_shards "
                 "and shard_manifest of this cell again, or take the edit of the file back"
             )
+        if problems := self._number_differences(facts):
+            raise ManifestError(
+                f"{path}: {'; '.join(problems)}, as each cell of the published shift set has: for images of your own, "
+                "write `custom: {names: [...], severities: [...]}` in place of shift_set, or for some of the published "
+                "ones, `subset: true`"
+            )
 
     def _place_differences(self, facts: "SetFacts") -> tuple[str, ...]:
         return _describe_differences(
@@ -64,6 +76,11 @@ class ExpectedShardSet:
             ("benchmark", facts.benchmark, self.benchmark),
             ("class map", facts.class_map_sha256, self.class_map_sha256),
         )
+
+    def _number_differences(self, facts: "SetFacts") -> tuple[str, ...]:
+        if self.num_samples in (None, facts.num_samples):
+            return ()
+        return (f"found {facts.num_samples:,} images of {facts.cell.key}; expected {self.num_samples:,}",)
 
     def _setting_differences(self, facts: "SetFacts") -> tuple[str, ...]:
         encoding = facts.encoding.model_dump(mode="json", exclude_none=True)

@@ -7,7 +7,7 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.partitions import CLEAN, Cell
 
 REST = """
 title: Mine
@@ -33,6 +33,18 @@ def test_a_file_without_a_set_is_of_imagenet_c(tmp_path: Path):
     found = load_benchmark(written(tmp_path, f"{REST}{FOLDER}"))
 
     assert ("imagenet_c", 75) == (found.shift_set.name, len(found.cells))
+
+
+@pytest.mark.parametrize(("text", "num_images"), [
+    (FOLDER, 50_000), (f"{FOLDER}\nsubset: true", None), (MADE, None), (f"{FOLDER}\nshift_set: cifar_10_c", 10_000),
+    (f"{FOLDER}\ncustom: {{names: [fog], severities: [5]}}", None),
+])  # fmt: skip
+def test_cells_of_a_published_set_have_as_many_images_as_it(tmp_path: Path, text: str, num_images: int | None):
+    """Unless they are said to be some of them, or are made here; clean images may be any."""
+    found = load_benchmark(written(tmp_path, f"{REST}{text}"))
+
+    assert num_images == found.num_published(Cell(corruption="fog", severity=5))
+    assert found.num_published(CLEAN) is None
 
 
 def test_a_set_of_ones_own_lies_beside_the_benchmark_file(tmp_path: Path):

@@ -24,6 +24,7 @@ from tta_pipeline_tests.loading.servers import Web, web_server
 
 FILE = """
 title: Shards far away
+subset: true
 source: {{kind: shards, root: "{root}", clean: "{clean}"}}
 class_map: {names}
 corruptions: [fog]

@@ -23,6 +23,7 @@ RANGE = ("--partition-range", "fog|1...fog|5")
 LABELS = (7, 3, 999, 3)
 FILE = """
 title: Shards of others
+subset: true
 source: {{kind: shards, root: {root}/theirs, clean: {root}/theirs/val}}
 class_map: {root}/names.json
 corruptions: [fog]
@@ -152,6 +153,18 @@ def test_a_shard_replaced_after_adoption_is_noticed_and_adopted_by_the_next_run(
     after = ShardSet.open(theirs.locations.shards("theirs", CELLS[0])).manifest
     assert (8, 5) == (before.num_samples, after.num_samples)
     assert before.source.version != after.source.version
+
+
+@pytest.mark.usefixtures("_weights")
+def test_shards_of_fewer_images_than_were_published_are_refused(theirs: Project):
+    """By the manifest, and by an evaluation of what is linked already."""
+    path = theirs.locations.benchmark_files / "theirs.yaml"
+    path.write_text(path.read_text().replace("subset: true", ""))
+
+    refused = [theirs.materialize(asset, *RANGE) for asset in (MANIFESTS, "theirs/evaluation/source")]
+
+    assert all(each.returncode for each in refused)
+    assert all("found 8 images of fog|1; expected 50,000" in each.stderr for each in refused)
 
 
 def test_a_damaged_shard_is_named_and_no_manifest_of_it_appears(theirs: Project, tmp_path: Path):

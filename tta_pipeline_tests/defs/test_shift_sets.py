@@ -34,7 +34,7 @@ sets:
     corruptions: [blue_noise_sample, brownish_noise, caustic_refraction]
     source: {{kind: folder, root: {images}/bar, clean: {images}/clean}}
   light: {{custom: {{names: [dusk, dawn]}}, source: {{kind: folder, root: {images}/light}}}}
-  imagenet_r: {{source: {{kind: folder, root: {images}/imagenet-r}}}}
+  imagenet_r: {{subset: true, source: {{kind: folder, root: {images}/imagenet-r}}}}
 """
 
 

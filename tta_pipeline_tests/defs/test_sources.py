@@ -16,6 +16,7 @@ from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg, new_proje
 
 REST = """
 title: Any source
+subset: true
 corruptions: [fog, contrast]
 severities: [1, 5]
 image_size: 32
@@ -220,6 +221,20 @@ def test_clean_images_to_generate_from_are_observed(project: Project, tree: Path
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         records = instance.fetch_observations(dg.AssetKey(["any", "source_split"]), limit=9).records
     assert {cell.key for cell in CELLS} == {record.partition_key for record in records}
+
+
+def test_fewer_images_than_were_published_are_refused(project: Project, tree: Path):
+    """No manifest appears until the file says that they are some of them, or that they are custom."""
+    text = REST + f"{{kind: folder, root: {tree}}}"
+    custom = "custom: {names: [fog, contrast], severities: [1, 5]}"
+    results = {}
+    for advice in ("", "subset: true", custom):
+        project.add_benchmark("any", text.replace("subset: true", advice))
+        results[advice] = project.materialize("any/tar_shards,any/shard_manifest", "--partition", "fog|1")
+        assert bool(advice) == (project.locations.shards("any", CELLS[0]) / "manifest.json").exists()
+
+    assert ["found 6 images of fog|1; expected 50,000" in each.stderr for each in results.values()] == [1, 0, 0]
+    assert [each.returncode == 0 for each in results.values()] == [False, True, True]
 
 
 def test_a_damaged_archive_publishes_nothing(project: Project, tree: Path):

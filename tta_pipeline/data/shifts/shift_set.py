@@ -64,6 +64,13 @@ class ShiftSet(ConfigModel):
     """Shifts that the authors keep for tuning; no mean includes them."""
     classes: str | None = None
     """Shipped list of the classes, such as `imagenet`; None: the classes come from the images."""
+    num_classes: int | None = Field(default=None, gt=0)
+    """Number of published classes, if `classes` names no list; None: unknown."""
+    images_per_cell: int | None = Field(default=None, gt=0)
+    """Number of published images of each cell; None: unknown. A cell with another number is refused, unless the
+    benchmark file says `subset`."""
+    image_size: int | None = Field(default=None, gt=0)
+    """Height and width of the published images in pixels; None: unknown, or sizes differ."""
     class_folders: Literal["names", "numbers"] = "names"
     """Names of class folders: the classes, or their numbers in `classes`, from 0."""
     folders: dict[ShiftName, str] = Field(default_factory=dict)

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Self
 
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN, ShiftSet
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.data.shifts.shift_set import SHIFT_PATTERN, ShiftSet
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
 
@@ -13,6 +15,44 @@ CUSTOM_SET = "custom"
 """Name of a new shift set with the names found, used if no known set fits."""
 FoundCell = tuple[str, int]
 """Name of a shift's folder or file, and a severity; 0 if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellImages:
+    """The images of a cell, which tell a published set from others with the same names; None: it is not known."""
+
+    num_images: int | None
+    num_classes: int | None
+    size: tuple[int, int] | None
+    """Height and width of an image in pixels."""
+
+    @classmethod
+    def of(cls, shift_set: ShiftSet) -> Self:
+        """Return what is known of the published images of *shift_set*; nothing of a set that states no number."""
+        if shift_set.images_per_cell is None:
+            return cls(num_images=None, num_classes=None, size=None)
+        return cls(
+            num_images=shift_set.images_per_cell,
+            num_classes=len(shipped_classes(shift_set.classes)) if shift_set.classes else shift_set.num_classes,
+            size=(shift_set.image_size, shift_set.image_size) if shift_set.image_size else None,
+        )
+
+    def fit(self, shift_set: ShiftSet) -> bool:
+        """Return whether nothing that is known of these images is otherwise in *shift_set*."""
+        return all(mine == its for mine, its in self._beside(shift_set) if None not in (mine, its))
+
+    def num_alike(self, shift_set: ShiftSet) -> int:
+        """Return how many of the facts are the same in *shift_set*."""
+        return sum(mine == its for mine, its in self._beside(shift_set) if its is not None)
+
+    def _beside(self, shift_set: ShiftSet) -> Iterator[tuple[object, object]]:
+        return zip(astuple(self), astuple(self.of(shift_set)), strict=True)
+
+    def __str__(self) -> str:
+        images = None if self.num_images is None else f"{self.num_images:,} images"
+        classes = None if self.num_classes is None else f"{self.num_classes:,} classes"
+        size = None if self.size is None else f"{'x'.join(map(str, self.size))} pixels"
+        return ", ".join(each for each in (images, classes, size) if each)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,17 +99,23 @@ class ChosenShiftSet:
         return tuple(sorted({cell.severity for cell in self.cells}))
 
 
-def choose_shift_set(found: Iterable[FoundCell], place: Place) -> ChosenShiftSet:
-    """Return the known shift set that fits the cells *found* best, or else a new set with their names.
+def choose_shift_set(found: Iterable[FoundCell], place: Place, images: CellImages) -> ChosenShiftSet:
+    """Return the known shift set that has all cells *found* and such *images*, or else a new set with their names.
 
     Raises:
         SourceError: no set fits, and none of the names is valid for a shift.
     """
     found = sorted(set(found))
-    ranked = sorted(place.sets, key=lambda each: _fit(each, found, place.hints), reverse=True)
-    if ranked and _fit(ranked[0], found, place.hints)[0]:
-        return _choose_known(ranked[0], found)
-    return _make_custom_set(found, place)
+    named = [each for each in place.sets if len(_cells_of(each, found)) == len(found)]
+    fitting = [each for each in named if images.fit(each)]
+    if named and not fitting:
+        like = max(named, key=lambda each: (images.num_alike(each), _is_hinted(each, place)))
+        return _copy_names(like, found, images)
+    if not fitting:
+        return _make_custom_set(found, place)
+    shift_set = max(fitting, key=lambda each: _is_hinted(each, place))
+    cells = _cells_of(shift_set, found)
+    return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=tuple(missing_cell_remarks(cells)))
 
 
 def find_whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
@@ -87,10 +133,9 @@ def is_shift(name: str, sets: Iterable[ShiftSet]) -> bool:
     return any(each.shift_of_folder(name) in each.names for each in sets)
 
 
-def _fit(shift_set: ShiftSet, found: Sequence[FoundCell], hints: frozenset[str]) -> tuple[int, bool]:
-    """Return how many of the names *found* are in the set, and whether a folder or archive is named like the set."""
-    names = {cell.corruption for cell in _cells_of(shift_set, found)}
-    return len(names), bool(hints & {_plain(shift_set.name), _plain(shift_set.title)})
+def _is_hinted(shift_set: ShiftSet, place: Place) -> bool:
+    """Return whether a folder or archive is named like the set."""
+    return bool(place.hints & {_plain(shift_set.name), _plain(shift_set.title)})
 
 
 def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ...]:
@@ -100,34 +145,49 @@ def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ..
     )
 
 
-def _choose_known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> ChosenShiftSet:
-    cells = _cells_of(shift_set, found)
-    foreign = sorted({name for name, _ in found if shift_set.shift_of_folder(name) not in shift_set.names})
+def _copy_names(like: ShiftSet, found: Sequence[FoundCell], images: CellImages) -> ChosenShiftSet:
+    """Return a custom set of the cells *found*, which have the names of *like* and other *images*."""
+    cells = _cells_of(like, found)
+    names = tuple(name for name in like.names if name in {cell.corruption for cell in cells})
+    shift_set = ShiftSet(
+        name=CUSTOM_SET,
+        names=names,
+        severities=tuple(sorted({cell.severity for cell in cells if cell.severity})),
+        folders={name: folder for name, folder in like.folders.items() if name in names},
+    )
+    class_map = f" and `class_map: {like.classes}` in place of its" if like.classes else ""
     remark = (
-        f"Left out, as not among the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}. To have "
-        "them too, list all names in the field `custom`, as in `custom: {names: [...], severities: [...]}`."
+        f"The names are those of {like.name}, but its cells have {CellImages.of(like)}, and one here has {images}: so "
+        "these are images of your own, and the field `custom` lists the names. If they are some of the published "
+        f"images, write `shift_set: {like.name}` and `subset: true` in place of `custom`{class_map}."
     )
-    return ChosenShiftSet(
-        shift_set=shift_set, cells=cells, remarks=(*([remark] if foreign else []), *missing_cell_remarks(cells))
-    )
+    return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=(remark, *missing_cell_remarks(cells)))
 
 
 def _make_custom_set(found: Sequence[FoundCell], place: Place) -> ChosenShiftSet:
-    fitting = [(name, severity) for name, severity in found if re.fullmatch(SHIFT_PATTERN, name)]
-    names = tuple(dict.fromkeys(name for name, _ in fitting))
-    severities = tuple(sorted({severity for _, severity in fitting if 0 < severity <= MAX_SEVERITY}))
+    """Return a custom set of the cells *found*; the names that known sets have are in the order of the nearest one."""
+    names = {name for name, _ in found if re.fullmatch(SHIFT_PATTERN, name)}
+    odd = sorted({name for name, _ in found} - names)
     if not names:
-        some = ", ".join(sorted({name for name, _ in found})[:3])
         raise SourceError(
-            f"{place.paths[0]} has {some}; expected the names of shifts, of letters, digits and _ + - .: rename them"
+            f"{place.paths[0]} has {', '.join(odd[:3])}; expected the names of shifts, of letters, digits and _ + - .: "
+            "rename them"
         )
-    shift_set = ShiftSet(name=CUSTOM_SET, names=names, severities=severities)
-    cells = _cells_of(shift_set, fitting)
+    nearest = max(place.sets, key=lambda each: len(names.intersection(each.names)), default=None)
+    known = [name for name in nearest.names if name in names] if nearest else []
+    shift_set = ShiftSet(
+        name=CUSTOM_SET,
+        names=(*known, *sorted(names.difference(known))),
+        severities=tuple(sorted({severity for name, severity in found if name in names and severity > 0})),
+    )
+    cells = _cells_of(shift_set, found)
     remark = (
-        "The names belong to no known shift set, so the field `custom` lists them: put them into the order in which "
+        "No known shift set has all of these names, so the field `custom` lists them: put them into the order in which "
         "they are to run."
     )
-    return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=(remark, *missing_cell_remarks(cells)))
+    left_out = f"Left out, since names of shifts are letters, digits and _ + - .: {', '.join(odd)}."
+    remarks = (remark, *([left_out] if odd else []), *missing_cell_remarks(cells))
+    return ChosenShiftSet(shift_set=shift_set, cells=cells, remarks=remarks)
 
 
 def missing_cell_remarks(cells: Sequence[Cell]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,6 +16,7 @@ from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
 from tta_pipeline.data.sources.archive_entry import Entry, Members
 from tta_pipeline.data.sources.archives import is_zip, opened_archive
 from tta_pipeline.data.sources.choose_shift_set import (
+    CellImages,
     ChosenShiftSet,
     FoundCell,
     Place,
@@ -26,6 +28,7 @@ from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, di
 from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 MAX_MEMBERS = 60_000
 """Most members read per archive: more than a cell of ImageNet-C has, so that all its classes are found."""
@@ -45,7 +48,10 @@ class Inspection:
     """Cells, classes and image size, found by the names in archives."""
 
     place: Place
-    cells: set[FoundCell] = field(default_factory=set)
+    counts: Counter[FoundCell] = field(default_factory=Counter)
+    """Number of images of each cell, of those whose names were read in turn."""
+    is_first_whole: bool = True
+    """Whether the names of all images of the first cell were read."""
     classes: set[str] = field(default_factory=set)
     """Classes of the images in a cell."""
     loose_classes: set[str] = field(default_factory=set)
@@ -56,8 +62,17 @@ class Inspection:
     num_images: int = 0
     remarks: list[str] = field(default_factory=list)
 
-    def add_name(self, name: str) -> None:
-        """Add the cell and the class in the *name* of a member."""
+    @property
+    def cell_images(self) -> CellImages:
+        """What is known of the images of the first cell."""
+        return CellImages(
+            num_images=next(iter(self.counts.values())) if self.is_first_whole else None,
+            num_classes=len(self.classes) if self.is_first_whole else None,
+            size=self.other_size or self.image_size,
+        )
+
+    def add_name(self, name: str, *, num_images: int = 1) -> None:
+        """Add the cell and the class in the *name* of a member, one of *num_images* that were not seen before."""
         folder, _, file_name = name.rpartition("/")
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
         if file_name.startswith(".") or any(map(is_hidden, parts)):
@@ -68,7 +83,7 @@ class Inspection:
         if cell is None:
             self.loose_classes.add(parts[-1])
         else:
-            self.cells.add(cell)
+            self.counts[cell] += num_images
             self.classes.update(below[-1:])
 
     def add_image(self, entry: Entry, stream: Members, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
@@ -121,6 +136,7 @@ def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMB
     with opened_archive(path) as stream:
         for number, entry in enumerate(stream):
             if not has_all_names and (number == max_members or time.monotonic() > until):
+                seen.is_first_whole = len(seen.counts) > 1
                 seen.remarks.append(
                     f"Only the first {number:,} files of {path.name} were read{_sample_headers(path, seen)}: there "
                     "may be more cells and classes."
@@ -131,10 +147,12 @@ def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMB
                 seen.add_image(entry, stream)
 
 
-def find_cells_under(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | None:
+def find_cells_under(
+    place: Place, look_into: Callable[[Path], CellImages]
+) -> tuple[FolderTree, ChosenShiftSet, int] | None:
     """Return the cells in the folder of *place*, their shift set, and the depth of their folders.
 
-    Return None if there are no cells.
+    Return None if there are no cells. *look_into* returns what is known of the images in the folder of a cell.
     """
     assert place.folder is not None
     for depth in (2, 3):
@@ -144,9 +162,19 @@ def find_cells_under(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | N
             groups = {tree.folder(cell).parents[1] for cell in tree.cells}
             if len(groups) == 1:
                 root = groups.pop()
-                return _of_a_set(replace(tree, root=root), replace(place, paths=(*place.paths, root)), 2)
-            return _of_a_set(tree, place, depth)
-    return _whole(place)
+                return _of_a_set(replace(tree, root=root), replace(place, paths=(*place.paths, root)), 2, look_into)
+            return _of_a_set(tree, place, depth, look_into)
+    return _whole(place, look_into)
+
+
+def look_into_class_folders(folder: Path) -> CellImages:
+    """Return what is known of the images in the class folders in *folder*."""
+    size, other_size = read_image_sizes(folder)
+    return CellImages(
+        num_images=sum(_is_image(name) for _, _, names in os.walk(folder) for name in names),
+        num_classes=len(discover_tree(folder, group_depth=0).class_names()),
+        size=other_size or size,
+    )
 
 
 def find_split_set(folder: Path, place: Place) -> tuple[ShiftSet, Split] | None:
@@ -198,9 +226,13 @@ def _some_images(folder: Path) -> Iterator[Path]:
     """Yield a few images of each folder under *folder*, from its beginning, middle and end."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
-        images = sorted(name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."))
+        images = sorted(filter(_is_image, names))
         step = max(1, len(images) // _SIZES_OF_A_FOLDER)
         yield from (Path(parent, name) for name in images[::step])
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 def _size_or_none(path: Path) -> tuple[int, int] | None:
@@ -238,8 +270,11 @@ def _has_folders_or_shards(folder: Path) -> bool:
         return any(entry.is_dir() or is_tar_like(entry.name) for entry in entries)
 
 
-def _of_a_set(tree: FolderTree, place: Place, depth: int) -> tuple[FolderTree, ChosenShiftSet, int]:
-    found = choose_shift_set(((cell.corruption, cell.severity) for cell in tree.cells), place)
+def _of_a_set(
+    tree: FolderTree, place: Place, depth: int, look_into: Callable[[Path], CellImages]
+) -> tuple[FolderTree, ChosenShiftSet, int]:
+    images = look_into(tree.folder(tree.cells[0]))
+    found = choose_shift_set(((cell.corruption, cell.severity) for cell in tree.cells), place, images)
     folders = {
         Cell(corruption=found.shift_set.shift_of_folder(cell.corruption), severity=cell.severity): path
         for cell, path in tree.elsewhere
@@ -247,10 +282,11 @@ def _of_a_set(tree: FolderTree, place: Place, depth: int) -> tuple[FolderTree, C
     return replace(tree, cells=found.cells, elsewhere=tuple(folders.items())), found, depth
 
 
-def _whole(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | None:
+def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[FolderTree, ChosenShiftSet, int] | None:
     """Return the cells of a shift set without severities; the folder is that of the set or of one of its shifts."""
     root = place.paths[0]
-    inner = [path for path in sorted(root.iterdir()) if path.is_dir() and find_whole_set(path.name, place.sets)]
+    inside = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    inner = [path for path in inside if find_whole_set(path.name, place.sets)]
     if not inner and find_whole_set(root.name, place.sets):
         inner = [root]
     if not inner:
@@ -260,8 +296,12 @@ def _whole(place: Place) -> tuple[FolderTree, ChosenShiftSet, int] | None:
     folders = {Cell(corruption=shift, severity=0): path for path, (each, shift) in names.items() if each == shift_set}
     is_one_of_several = inner == [root] and len(shift_set.names) > 1
     tree_root = root.parent if is_one_of_several else root
-    cells = choose_shift_set([(cell.corruption, 0) for cell in folders], replace(place, sets=(shift_set,)))
-    return FolderTree(root=tree_root, cells=cells.cells, elsewhere=tuple(folders.items())), cells, 2
+    images = look_into(next(iter(folders.values())))
+    chosen = choose_shift_set([(cell.corruption, 0) for cell in folders], replace(place, sets=(shift_set,)), images)
+    if others := [path.name for path in inside if inner != [root] and path not in folders.values()]:
+        remark = f"Left out, as they belong to no shift of {shift_set.name}: {abbreviate_list(others)}."
+        chosen = replace(chosen, remarks=(*chosen.remarks, remark))
+    return FolderTree(root=tree_root, cells=chosen.cells, elsewhere=tuple(folders.items())), chosen, 2
 
 
 def _sample_headers(path: Path, seen: Inspection) -> str:
@@ -291,4 +331,4 @@ def _add_headers(data: bytes, seen: Inspection) -> None:
         except ValueError:  # pixels that look like a header
             continue
         if header is not None and header.kind in FILE_KINDS:
-            seen.add_name(header.name)
+            seen.add_name(header.name, num_images=0)

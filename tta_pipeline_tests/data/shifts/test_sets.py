@@ -8,6 +8,7 @@ import pytest
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import match_cell, shipped_sets
+from tta_pipeline.data.sources.choose_shift_set import CellImages
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
@@ -69,6 +70,19 @@ def test_the_sets_are_those_of_the_page():
     found = {name: (len(each.names), len(each.severities), each.classes) for name, each in shipped_sets().items()}
 
     assert SHAPES == found
+
+
+@each_set()
+def test_a_set_has_as_many_images_as_the_page_says(shift_set: ShiftSet):
+    """In each cell, and as many classes; of CCC nobody has counted the images."""
+    page = (Path(__file__).parents[3] / "docs" / "data-sets.md").read_text("utf-8")
+    row = re.search(rf"^\| `{shift_set.name}` \|[^|]*\|[^|]*\| ([\d,]+) \| ([\d,]+)( a cell)? \|", page, re.MULTILINE)
+    published = CellImages.of(shift_set)
+
+    assert (row is None) == (shift_set.name == "ccc") == (published.num_images is None)
+    if row:
+        assert row[2] == f"{published.num_images:,}"
+        assert shift_set.split or row[1] == f"{published.num_classes:,}"
 
 
 @each_set()

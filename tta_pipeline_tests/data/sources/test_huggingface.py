@@ -344,15 +344,17 @@ def test_what_is_wrong_is_named(tmp_path: Path):
 
 
 def test_new_benchmark_knows_it(tmp_path: Path):
-    """The names of splits and configurations tell the shift set."""
-    for name in ("plasma_noise/1", "plasma_noise/3"):
+    """The names of splits and configurations tell the shift set, if it has such images."""
+    for name in ("plasma_noise/1", "plasma_noise/3", "train"):
         parquet(tmp_path / "hub" / f"{name}-00000-of-00001.parquet", [0, 2], names=NAMES)
+    facts = "images_per_cell: 2, num_classes: 3, image_size: 32"
+    (tmp_path / "mine_c.shifts.yaml").write_text(f"{{names: [plasma_noise, fog], severities: [1, 2, 3], {facts}}}")
 
-    text = draft_benchmark("mine", [tmp_path / "hub"]).text
+    text = draft_benchmark("mine", [tmp_path / "hub"], own_folder=tmp_path).text
     (tmp_path / "mine.yaml").write_text(text)
     found = load_benchmark(tmp_path / "mine.yaml")
 
-    assert ("huggingface", "imagenet_c_bar", (1, 3)) == (found.source.kind, found.shift_set.name, found.severities)
+    assert ("huggingface", "mine_c", (1, 3)) == (found.source.kind, found.shift_set.name, found.severities)
     assert "3 classes, images of 32x32" in text
 
 

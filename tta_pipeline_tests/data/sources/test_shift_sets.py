@@ -23,11 +23,15 @@ WNIDS = shipped_classes("imagenet")
 V2 = "imagenetv2-matched-frequency-format-val"
 
 
-def written(tmp_path: Path, *sources: Path) -> Benchmark:
-    """Write a benchmark file for *sources*, and read it."""
+def written(tmp_path: Path, *sources: Path, subset_of: str = "") -> Benchmark:
+    """Write a benchmark file for *sources*, and read it; *subset_of* is the set of which these are some images."""
     path = tmp_path / "benchmarks" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(draft_benchmark("mine", sources, own_folder=path.parent).text)
+    if subset_of:  # as the file advises
+        content = yaml.safe_load(path.read_text())
+        del content["custom"], content["class_map"]
+        path.write_text(yaml.safe_dump({**content, "shift_set": subset_of, "subset": True}))
     return load_benchmark(path)
 
 
@@ -56,7 +60,7 @@ def test_the_names_of_another_set_are_known(tmp_path: Path, lie):
     for cell in ("cocentric_sine_waves/1", "cocentric_sine_waves/5", "plasma_noise/1", "plasma_noise/5"):
         write_tree(tmp_path / "x" / cell, classes={WNIDS[0]: 1, WNIDS[9]: 1})
 
-    benchmark = written(tmp_path, lie(tmp_path / "x"))
+    benchmark = written(tmp_path, lie(tmp_path / "x"), subset_of="imagenet_c_bar")
 
     assert ("imagenet_c_bar", (1, 5)) == (benchmark.shift_set.name, benchmark.severities)
     assert {"cocentric_sine_waves", "plasma_noise"} == set(benchmark.corruptions)
@@ -68,7 +72,7 @@ def test_a_set_without_severities_and_with_fewer_classes(tmp_path: Path, lie):
     classes = shipped_classes("imagenet_r")
     write_tree(tmp_path / "imagenet-r", classes={classes[0]: 2, classes[150]: 1})
 
-    benchmark = written(tmp_path, lie(tmp_path / "imagenet-r"))
+    benchmark = written(tmp_path, lie(tmp_path / "imagenet-r"), subset_of="imagenet_r")
 
     assert (Cell(corruption="imagenet_r", severity=0),) == benchmark.cells
     assert 3 == len(names(benchmark, tmp_path)["imagenet_r|0"])
@@ -79,7 +83,7 @@ def test_classes_by_number_count_as_numbers(tmp_path: Path, lie):
     """Folder 10 of ImageNetV2 is the eleventh class of ImageNet, not the third, as it is sorted as text."""
     write_tree(tmp_path / V2, classes={"2": 1, "10": 1, "999": 1})
 
-    benchmark = written(tmp_path, lie(tmp_path / V2))
+    benchmark = written(tmp_path, lie(tmp_path / V2), subset_of="imagenet_v2")
 
     found = [name.split("/")[0] for name in names(benchmark, tmp_path)["matched_frequency|0"]]
     assert [WNIDS[2], WNIDS[10], WNIDS[999]] == found
@@ -91,7 +95,7 @@ def test_a_number_that_no_class_has_is_refused(tmp_path: Path):
     write_tree(tmp_path / V2, classes={"1": 1, "1000": 1})
 
     with pytest.raises(SourceError, match=r"'1000'\D*\b0\b\D*\b999\b"):
-        names(written(tmp_path, tmp_path / V2), tmp_path)
+        names(written(tmp_path, tmp_path / V2, subset_of="imagenet_v2"), tmp_path)
 
 
 def test_numbers_without_a_list_are_sorted_as_numbers():
@@ -101,7 +105,7 @@ def test_numbers_without_a_list_are_sorted_as_numbers():
 
 
 def test_names_that_nobody_knows_become_a_set_of_ones_own(tmp_path: Path, lie):
-    """The file proposes `own` with the names and severities found, and works as it is."""
+    """The file proposes `custom` with the names and severities found, and works as it is."""
     for cell in ("dusk/2", "dusk/7", "rain/2", "rain/7"):
         write_tree(tmp_path / "x" / cell, classes={"n01": 1, "n02": 1})
 

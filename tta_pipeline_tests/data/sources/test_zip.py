@@ -16,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.cli import main
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.zip_members import opened_zip
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.data.sources.test_hostile import BOUNDED
@@ -89,7 +91,7 @@ def test_the_md5_of_a_zip_is_compared(tmp_path: Path):
 
 
 def test_a_zip_becomes_a_benchmark_and_shards(tmp_path: Path):
-    """ImageNet-Sketch is published as one: `new-benchmark` and `shards make` take it as it is."""
+    """ImageNet-Sketch is published as one: `new-benchmark` and `shards make` take such a zip as it is."""
     members = {f"sketch/n0144000{c}/sketch_{i}.JPEG": jpeg(i) for c in (0, 1) for i in range(2)}
     path = zipped(tmp_path / "ImageNet-Sketch.zip", members)
     benchmark = tmp_path / "mine.yaml"
@@ -102,7 +104,10 @@ def test_a_zip_becomes_a_benchmark_and_shards(tmp_path: Path):
 
     assert (0, 0) == (drafted.exit_code, made.exit_code), drafted.output + made.output
     found = load_benchmark(benchmark)
-    assert ("archive", "imagenet_sketch") == (found.source.kind, found.shift_set.name)
+    assert ("archive", "mine", ("imagenet_sketch",)) == (found.source.kind, found.shift_set.name, found.corruptions)
+    source = open_source(found, Locations(root=tmp_path))
+    with source.prepared(found.cells):
+        assert 4 == len(source.listing(found.cells[0]).images)
     assert 4 == ShardSet.open(tmp_path / "out").manifest.num_samples
 
 

@@ -158,9 +158,9 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
             return Survey.of_split(
                 cls(kind="archive", archives=paths), *listed, image_size=seen.image_size, other_size=seen.other_size
             )
-        if not seen.cells:
+        if not seen.counts:
             return None
-        found = choose_shift_set(seen.cells, place)
+        found = choose_shift_set(seen.counts, place, seen.cell_images)
         return Survey(
             source=cls(kind="archive", archives=paths),
             shift_set=found.shift_set,

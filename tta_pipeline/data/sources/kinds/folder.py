@@ -13,6 +13,7 @@ from tta_pipeline.data.sources.detect import (
     find_cells_under,
     find_first_file,
     find_split_set,
+    look_into_class_folders,
     read_image_sizes,
 )
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
@@ -97,7 +98,7 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
             return Survey.of_split(
                 cls(kind="folder", root=place.folder), *listed, image_size=image_size, other_size=other_size
             )
-        found = find_cells_under(place) if place.folder else None
+        found = find_cells_under(place, look_into_class_folders) if place.folder else None
         if found is None:
             return None
         tree, chosen, depth = found

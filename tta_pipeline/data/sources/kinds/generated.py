@@ -110,4 +110,4 @@ def _in_archive(place: Place) -> tuple[int, tuple[int, int] | None] | None:
         return None
     seen = Inspection(place=place)
     inspect_archive(place.paths[0], seen)
-    return (len(seen.loose_classes), seen.image_size) if seen.loose_classes and not seen.cells else None
+    return (len(seen.loose_classes), seen.image_size) if seen.loose_classes and not seen.counts else None

@@ -16,7 +16,7 @@ from tta_pipeline.data.images import ARRAYS, read_image_header
 from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
+from tta_pipeline.data.sources.choose_shift_set import CellImages, Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import (
@@ -42,6 +42,8 @@ from tta_pipeline.util.partitions import Cell
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
+_USUAL_SPLITS = frozenset({"train", "training", "validation", "val", "test"})
+"""Names of splits that may lie beside those that are shifts."""
 _BATCH_SIZE = 256
 _LABELS_AT_ONCE = 2**16
 
@@ -106,18 +108,24 @@ class HuggingFaceSource(ImagesSection):
     def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder of Parquet files whose names or folders name shifts."""
         found = {path: _parse_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
-        cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
-        if not cells:
+        if not any(is_shift(name, place.sets) for name, _ in found.values()):
             return None
-        fitting = choose_shift_set(cells.values(), place)
+        cells = {path: cell for path, cell in found.items() if cell[0] not in _USUAL_SPLITS}
         source = cls(kind="huggingface", data_set=str(place.paths[0]))
+        first = next(iter(cells.values()))
+        images = CellImages(
+            num_images=sum(_num_rows(path) for path, cell in cells.items() if cell == first),
+            num_classes=len(_read_classes(list(cells), source.label)),
+            size=_size_of_first(next(iter(cells)), (source.image, source.label)),
+        )
+        fitting = choose_shift_set(cells.values(), place, images)
         return Survey(
             source=source,
             shift_set=fitting.shift_set,
             corruptions=fitting.corruptions,
             severities=fitting.severities,
-            num_classes=len(_read_classes(list(cells), source.label)),
-            image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
+            num_classes=images.num_classes or 0,
+            image_size=images.size,
             remarks=fitting.remarks,
         )
 
@@ -416,6 +424,13 @@ def _read_stated_classes(path: Path, column: str, labels: set[int | str] | None 
             "correct its labels"
         )
     return _StatedClasses(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
+
+
+def _num_rows(path: Path) -> int:
+    from pyarrow.parquet import read_metadata
+
+    with _reading(path):
+        return int(read_metadata(path).num_rows)
 
 
 def _features(path: Path, column: str) -> tuple[str, ...]:

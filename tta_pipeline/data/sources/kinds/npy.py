@@ -14,8 +14,8 @@ from PIL import Image
 from tta_pipeline.data.formats.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
 from tta_pipeline.data.images import encode_png
 from tta_pipeline.data.labels.class_map import require_zero_based_labels
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
-from tta_pipeline.data.sources.choose_shift_set import Place, choose_shift_set, is_shift
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.choose_shift_set import CellImages, Place, choose_shift_set, is_shift
 from tta_pipeline.data.sources.class_folders import is_hidden
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
@@ -259,17 +259,20 @@ def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
     for name in names:
         path = images.place(f"{name}.npy")
         _require_as_many(_labels(labels_path), labels_path, read_images(path, 1), path)
-    is_known = any(is_shift(name, place.sets) for name in names)
-    levels = range(MAX_SEVERITY + 1) if is_known else _guessed(len(first))
-    cells = [(name, severity) for name in names for severity in levels]
-    found = choose_shift_set(cells, replace(place, paths=(*place.paths, root)))
+    levels = _levels(names, len(first), place.sets)
+    num_classes, size = len(images.class_names()), (first.shape[1], first.shape[2])
+    found = choose_shift_set(
+        [(name, severity) for name in names for severity in levels],
+        replace(place, paths=(*place.paths, root)),
+        CellImages(num_images=len(first) // len(levels), num_classes=num_classes, size=size),
+    )
     return Survey(
         source=source,
         shift_set=found.shift_set,
         corruptions=found.corruptions,
         severities=found.shift_set.cell_severities,
-        num_classes=len(images.class_names()),
-        image_size=(first.shape[1], first.shape[2]),
+        num_classes=num_classes,
+        image_size=size,
         remarks=found.remarks,
     )
 
@@ -363,6 +366,7 @@ def _folder_of_arrays(root: Path) -> Path | None:
     return next((folder for folder in folders if (folder / LABELS_FILE).exists()), None)
 
 
-def _guessed(num_rows: int) -> tuple[int, ...]:
-    """Return the severities of an array of an unknown set: five if the number of rows is a multiple of five."""
-    return (1, 2, 3, 4, 5) if num_rows % 5 == 0 else (0,)
+def _levels(names: Sequence[str], num_rows: int, sets: Sequence[ShiftSet]) -> tuple[int, ...]:
+    """Return the severities in arrays of *num_rows*: those of a set that has all *names*, or five if there may be."""
+    known = [each.cell_severities for each in sets if all(is_shift(name, [each]) for name in names)]
+    return next((each for each in (*known, (1, 2, 3, 4, 5)) if num_rows % len(each) == 0), (0,))

@@ -1,6 +1,7 @@
 """The kind `shards`: third-party shards."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -9,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 
 from tta_pipeline.data.shard_locations import ShardsLocation, is_root_of_cells, url_for
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.choose_shift_set import Place
+from tta_pipeline.data.sources.choose_shift_set import CellImages, Place
 from tta_pipeline.data.sources.detect import Inspection, find_cells_under
 from tta_pipeline.data.sources.existing_shards import (
     ExistingShards,
@@ -116,7 +117,7 @@ class ShardsSource(SourceSection):
     @classmethod
     def detect(cls, place: Place) -> Survey | None:
         """Return the survey of a folder with shards for each cell."""
-        found = find_cells_under(place) if place.folder else None
+        found = find_cells_under(place, partial(_look_into_shards, place=place)) if place.folder else None
         if found is None or not list_shard_files(found[0].folder(found[1].cells[0])):
             return None
         tree, chosen, _ = found
@@ -151,6 +152,27 @@ class _Manifest(BaseModel):
     """The fields that are read from a manifest beside the shards."""
 
     classes: tuple[str, ...]
+    num_samples: int
+
+
+def _look_into_shards(folder: Path, *, place: Place) -> CellImages:
+    """Return what is known of the images in the shards in *folder*; without a manifest, only their size."""
+    if not any(folder.glob("*.tar")):
+        return CellImages(num_images=None, num_classes=None, size=None)
+    _, seen, _ = _inspect_shards(folder, place)
+    manifest = _read_manifest(folder)
+    return CellImages(
+        num_images=manifest.num_samples if manifest else None,
+        num_classes=len(manifest.classes) if manifest else None,
+        size=seen.other_size or seen.image_size,
+    )
+
+
+def _read_manifest(folder: Path) -> _Manifest | None:
+    try:
+        return _Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def _inspect_shards(folder: Path, place: Place) -> tuple[int, Inspection, list[str]]:
@@ -163,12 +185,10 @@ def _inspect_shards(folder: Path, place: Place) -> tuple[int, Inspection, list[s
             seen.add_image(entry, stream, suffixes)
             if seen.other_size is not None:
                 break
-    try:
-        manifest = _Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    if manifest := _read_manifest(folder):
         return len(manifest.classes), seen, []
-    except (OSError, ValidationError):
-        with opened_tar(path) as stream:
-            stated = iterate_stated_classes(stream, path, max_members=_MAX_SHARD_MEMBERS)
-            num_classes = len(classes_in_label_order((found for _, found in stated), where=None))
-        remark = f"The classes were counted in {path.name} of one cell; other shards may have more."
-        return num_classes, seen, [remark]
+    with opened_tar(path) as stream:
+        stated = iterate_stated_classes(stream, path, max_members=_MAX_SHARD_MEMBERS)
+        num_classes = len(classes_in_label_order((found for _, found in stated), where=None))
+    remark = f"The classes were counted in {path.name} of one cell; other shards may have more."
+    return num_classes, seen, [remark]
