@@ -282,6 +282,29 @@ def test_no_folder_is_left_out_beside_one_of_a_known_name(root: Path, tmp_path: 
         assert ("snow", "fog", "drizzle") == load_text(draft_benchmark("mine", [source]).text, tmp_path).corruptions
 
 
+def test_folders_that_are_no_cells_are_told(root: Path):
+    """A severity that is no number or 0, and a shift without any; not the cells themselves."""
+    for odd in ("fog/mild", "fog/0", "clean/n01"):
+        write_tree(root / odd, classes=CLASSES)
+
+    (remark,) = (each for each in draft_benchmark("mine", [root]).remarks if each.startswith("Left out"))
+
+    assert all(odd in remark for odd in ("fog/mild", "fog/0", "clean"))
+    assert "snow" not in remark
+
+
+def test_shifts_of_ones_own_need_no_severities(tmp_path: Path):
+    """Class folders in the folder of each shift, one of which is called as a known one; clean images are no shift."""
+    for name in ("dusk", "fog", "clean"):
+        write_tree(tmp_path / "My-Light" / name, classes=CLASSES)
+
+    benchmark = written(tmp_path, tmp_path / "My-Light")
+
+    assert (("fog", "dusk"), (0,)) == (benchmark.corruptions, benchmark.severities)
+    source = open_source(benchmark, Locations(root=tmp_path / "data"))
+    assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
+
+
 @pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
 @pytest.mark.parametrize(("facts", "name"), [
     ("images_per_cell: 5, num_classes: 3, image_size: 32", "small_c"), ("images_per_cell: 5", "small_c"),

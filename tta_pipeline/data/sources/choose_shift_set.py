@@ -155,7 +155,7 @@ def _copy_names(like: ShiftSet, found: Sequence[FoundCell], images: CellImages) 
         severities=tuple(sorted({cell.severity for cell in cells if cell.severity})),
         folders={name: folder for name, folder in like.folders.items() if name in names},
     )
-    class_map = f" and `class_map: {like.classes}` in place of its" if like.classes else ""
+    class_map = f", and `class_map: {like.classes}` in place of `class_map: folders`" if like.classes else ""
     remark = (
         f"The names are those of {like.name}, but its cells have {CellImages.of(like)}, and one here has {images}: so "
         "these are images of your own, and the field `custom` lists the names. If they are some of the published "

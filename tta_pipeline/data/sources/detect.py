@@ -12,7 +12,7 @@ from pathlib import Path
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.labels.splits import Split, read_split
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, ShiftSet
+from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, RESERVED_SHIFTS, ShiftSet
 from tta_pipeline.data.sources.archive_entry import Entry, Members
 from tta_pipeline.data.sources.archives import is_zip, opened_archive
 from tta_pipeline.data.sources.choose_shift_set import (
@@ -22,6 +22,7 @@ from tta_pipeline.data.sources.choose_shift_set import (
     Place,
     choose_shift_set,
     find_whole_set,
+    is_shift,
 )
 from tta_pipeline.data.sources.class_folders import WRAPPERS, is_hidden
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
@@ -164,7 +165,7 @@ def find_cells_under(
                 root = groups.pop()
                 return _of_a_set(replace(tree, root=root), replace(place, paths=(*place.paths, root)), 2, look_into)
             return _of_a_set(tree, place, depth, look_into)
-    return _whole(place, look_into)
+    return _whole(place, look_into) or _without_severities(place, look_into)
 
 
 def look_into_class_folders(folder: Path) -> CellImages:
@@ -279,7 +280,20 @@ def _of_a_set(
         Cell(corruption=found.shift_set.shift_of_folder(cell.corruption), severity=cell.severity): path
         for cell, path in tree.elsewhere
     }
+    if others := _beside_cells(tree):
+        remark = (
+            f"Left out, as they are in no folder of a severity from 1 to {MAX_SEVERITY}: {abbreviate_list(others)}."
+        )
+        found = replace(found, remarks=(*found.remarks, remark))
     return replace(tree, cells=found.cells, elsewhere=tuple(folders.items())), found, depth
+
+
+def _beside_cells(tree: FolderTree) -> list[str]:
+    """Return the folders of shifts without severities, and those beside the severities of others."""
+    shifts = {tree.folder(cell).parent for cell in tree.cells}
+    others = [path for cell, path in tree.elsewhere if cell not in tree.cells]
+    names = (f"{path.parent.name}/{path.name}" if path.parent in shifts else path.parent.name for path in others)
+    return list(dict.fromkeys(names))
 
 
 def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[FolderTree, ChosenShiftSet, int] | None:
@@ -302,6 +316,22 @@ def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[Folde
         remark = f"Left out, as they belong to no shift of {shift_set.name}: {abbreviate_list(others)}."
         chosen = replace(chosen, remarks=(*chosen.remarks, remark))
     return FolderTree(root=tree_root, cells=chosen.cells, elsewhere=tuple(folders.items())), chosen, 2
+
+
+def _without_severities(
+    place: Place, look_into: Callable[[Path], CellImages]
+) -> tuple[FolderTree, ChosenShiftSet, int] | None:
+    """Return the cells of a set of one's own in `<root>/<shift>/<class>/<image>`."""
+    root = place.paths[0]
+    names = [path.name for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    first = find_first_file(root)
+    if first is None or len(first.relative_to(root).parts) != 3 or is_shift(root.name, place.sets):
+        return None
+    if any(name.isdecimal() or name in WRAPPERS for name in names):  # classes by number, or the parts of one set
+        return None
+    found = [(name, 0) for name in names if name not in RESERVED_SHIFTS]
+    chosen = choose_shift_set(found, place, look_into(first.parents[1]))
+    return FolderTree(root=root, cells=chosen.cells, elsewhere=()), chosen, 2
 
 
 def _sample_headers(path: Path, seen: Inspection) -> str:
