@@ -300,7 +300,8 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path):
 
     benchmark = written(tmp_path, tmp_path / "My-Light")
 
-    assert (("fog", "dusk"), (0,)) == (benchmark.corruptions, benchmark.severities)
+    assert (("fog", "dusk"), (0,), 32) == (benchmark.corruptions, benchmark.severities, benchmark.image_size)
+    assert " 3 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
     source = open_source(benchmark, Locations(root=tmp_path / "data"))
     assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
 

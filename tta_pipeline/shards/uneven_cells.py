@@ -52,11 +52,11 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
     for cell, each in found.items():
         if each.counts != usual:
             uneven[cell] = (
-                f"{cell.key} has {each.num_images:,} images of {each.num_classes:,} classes, where most cells have "
+                f"{cell.key} has {each.num_images:,} images of {each.num_classes:,} classes, where other cells have "
                 f"{num_images:,} of {num_classes:,}"
             )
         elif shown not in (None, each.photographs):
-            uneven[cell] = f"{cell.key} has other photographs than most cells, by the names of the images"
+            uneven[cell] = f"{cell.key} has other photographs than other cells, by the names of the images"
     return uneven
 
 

@@ -281,9 +281,7 @@ def _of_a_set(
         for cell, path in tree.elsewhere
     }
     if others := _beside_cells(tree):
-        remark = (
-            f"Left out, as they are in no folder of a severity from 1 to {MAX_SEVERITY}: {abbreviate_list(others)}."
-        )
+        remark = f"Left out, as they are no severities from 1 to {MAX_SEVERITY} of a shift: {abbreviate_list(others)}."
         found = replace(found, remarks=(*found.remarks, remark))
     return replace(tree, cells=found.cells, elsewhere=tuple(folders.items())), found, depth
 
@@ -331,7 +329,8 @@ def _without_severities(
         return None
     found = [(name, 0) for name in names if name not in RESERVED_SHIFTS]
     chosen = choose_shift_set(found, place, look_into(first.parents[1]))
-    return FolderTree(root=root, cells=chosen.cells, elsewhere=()), chosen, 2
+    elsewhere = tuple((cell, root / cell.corruption) for cell in chosen.cells)
+    return FolderTree(root=root, cells=chosen.cells, elsewhere=elsewhere), chosen, 2
 
 
 def _sample_headers(path: Path, seen: Inspection) -> str:
