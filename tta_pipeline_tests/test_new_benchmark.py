@@ -293,17 +293,29 @@ def test_folders_that_are_no_cells_are_told(root: Path):
     assert "snow" not in remark
 
 
-def test_shifts_of_ones_own_need_no_severities(tmp_path: Path):
+@pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
+def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
     """Class folders in the folder of each shift, one of which is called as a known one; clean images are no shift."""
     for name in ("dusk", "fog", "clean"):
         write_tree(tmp_path / "My-Light" / name, classes=CLASSES)
 
-    benchmark = written(tmp_path, tmp_path / "My-Light")
+    root = tmp_path / "My-Light"
+
+    benchmark = written(tmp_path, root if packing == "folder" else packed(root, tmp_path / f"my.{packing}"))
 
     assert (("fog", "dusk"), (0,), 32) == (benchmark.corruptions, benchmark.severities, benchmark.image_size)
     assert " 3 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
     source = open_source(benchmark, Locations(root=tmp_path / "data"))
-    assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
+    with source.prepared(benchmark.cells):
+        assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
+
+
+def test_kinds_of_classes_are_no_shifts(tmp_path: Path):
+    """Uncorrupted images of an archive may lie in folders around the class folders, each class in one of them."""
+    write_tree(tmp_path / "all" / "animals", classes={"cat": 2, "dog": 2})
+    write_tree(tmp_path / "all" / "things", classes={"cup": 2})
+
+    assert "generated" == written(tmp_path, packed(tmp_path / "all", tmp_path / "all.tar")).source.kind
 
 
 @pytest.mark.parametrize("packing", ["folder", "tar", "zip"])

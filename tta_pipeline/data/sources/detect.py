@@ -55,8 +55,8 @@ class Inspection:
     """Whether the names of all images of the first cell were read."""
     classes: set[str] = field(default_factory=set)
     """Classes of the images in a cell."""
-    loose_classes: set[str] = field(default_factory=set)
-    """Classes of the images in no cell."""
+    loose_folders: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Number of images in each folder, named from the outermost, that is in no cell."""
     image_size: tuple[int, int] | None = None
     other_size: tuple[int, int] | None = None
     """Size of an image unlike the first."""
@@ -72,6 +72,21 @@ class Inspection:
             size=self.other_size or self.image_size,
         )
 
+    @property
+    def loose_classes(self) -> set[str]:
+        """Classes of the images in no cell."""
+        return {folders[-1] for folders in self.loose_folders}
+
+    def count_shifts_without_severities(self) -> None:
+        """Take the folders around class folders for shifts if some of them have the same classes."""
+        places = {(len(folders), folders[:-2]) for folders in self.loose_folders}
+        if len(places) != 1 or len(self.loose_classes) == len(self.loose_folders):  # as animals/cat beside things/cup
+            return
+        for (*_, shift, class_name), count in self.loose_folders.items():
+            if shift not in RESERVED_SHIFTS and not shift.isdecimal():
+                self.counts[(shift, 0)] += count
+                self.classes.add(class_name)
+
     def add_name(self, name: str, *, num_images: int = 1) -> None:
         """Add the cell and the class in the *name* of a member, one of *num_images* that were not seen before."""
         folder, _, file_name = name.rpartition("/")
@@ -82,7 +97,7 @@ class Inspection:
             return
         cell, below = self._cell(parts)
         if cell is None:
-            self.loose_classes.add(parts[-1])
+            self.loose_folders[tuple(parts)] += num_images
         else:
             self.counts[cell] += num_images
             self.classes.update(below[-1:])

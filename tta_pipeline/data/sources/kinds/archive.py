@@ -159,6 +159,8 @@ class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
                 cls(kind="archive", archives=paths), *listed, image_size=seen.image_size, other_size=seen.other_size
             )
         if not seen.counts:
+            seen.count_shifts_without_severities()
+        if not seen.counts:
             return None
         found = choose_shift_set(seen.counts, place, seen.cell_images)
         return Survey(
