@@ -28,7 +28,7 @@ from tta_pipeline.data.sources.class_folders import WRAPPERS, is_hidden
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
 from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 MAX_MEMBERS = 60_000
@@ -186,9 +186,10 @@ def find_cells_under(
 def look_into_class_folders(folder: Path) -> CellImages:
     """Return what is known of the images in the class folders in *folder*."""
     size, other_size = read_image_sizes(folder)
+    tree = discover_tree(folder, group_depth=0)
     return CellImages(
-        num_images=sum(_is_image(name) for _, _, names in os.walk(folder) for name in names),
-        num_classes=len(discover_tree(folder, group_depth=0).class_names()),
+        num_images=len(tree.listing(CLEAN).images),
+        num_classes=len(tree.class_names()),
         size=other_size or size,
     )
 

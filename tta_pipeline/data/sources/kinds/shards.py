@@ -157,7 +157,7 @@ class _Manifest(BaseModel):
 
 def _look_into_shards(folder: Path, *, place: Place) -> CellImages:
     """Return what is known of the images in the shards in *folder*; without a manifest, only their size."""
-    if not any(folder.glob("*.tar")):
+    if not list_shard_files(folder):
         return CellImages(num_images=None, num_classes=None, size=None)
     _, seen, _ = _inspect_shards(folder, place)
     manifest = _read_manifest(folder)
