@@ -257,7 +257,7 @@ def test_a_split_that_lacks_a_file_is_refused(tmp_path: Path):
         parquet(tmp_path / "hub" / "fog" / f"test-0000{number}-of-00003.parquet", [0, 1])
 
     with pytest.raises(SourceError, match=r"\b2 of the 3\b"):
-        images(benchmark(tmp_path, {}, own={"names": ["fog"]}), tmp_path)
+        images(benchmark(tmp_path, {}, custom={"names": ["fog"]}), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["fog/1.tar.gz", "fog/1.TAR", "fog-00001-of-00002.tar.zst"])
@@ -266,7 +266,7 @@ def test_files_in_a_form_that_is_not_read_are_refused(tmp_path: Path, name: str)
     first = "fog-00000-of-00002.tar" if "of" in name else "fog/0.tar"
     webdataset(tmp_path / "hub" / first, [("a.jpg", jpeg(1)), ("a.cls", b"0")])
     (tmp_path / "hub" / name).write_bytes(b"x")
-    found = benchmark(tmp_path, {}, own={"names": ["fog"]})
+    found = benchmark(tmp_path, {}, custom={"names": ["fog"]})
 
     with pytest.raises(SourceError, match=Path(name).name):
         images(found, tmp_path)
@@ -279,7 +279,7 @@ def test_files_are_in_the_order_of_their_numbers(tmp_path: Path):
         parquet(tmp_path / "hub" / "fog" / f"part-{number}.parquet", [number])
     (tmp_path / "map.json").write_text(json.dumps([f"c{number}" for number in range(11)]))
 
-    found = images(benchmark(tmp_path, {}, own={"names": ["fog"]}, class_map=str(tmp_path / "map.json")), tmp_path)
+    found = images(benchmark(tmp_path, {}, custom={"names": ["fog"]}, class_map=str(tmp_path / "map.json")), tmp_path)
 
     assert ["c10/00000002.jpg", "c2/00000000.jpg", "c9/00000001.jpg"] == [name for name, _ in found["fog|0"]]
 
