@@ -187,7 +187,8 @@ def test_shards_are_a_dataset(fog: Path, tmp_path: Path):
     np.testing.assert_array_equal(whole[7][0], pickle.loads(pickle.dumps(cell))[7][0])
     streamed = torch.cat([batch.images.clone() for batch in cell.stream(batch_size=50)])
     np.testing.assert_array_equal(np.stack([image for image, _ in whole]), streamed.numpy())
-    loader = DataLoader(cell.batches(batch_size=16), batch_size=None, num_workers=2)
+    batches = pickle.loads(pickle.dumps(cell.batches(batch_size=16)))
+    loader = DataLoader(batches, batch_size=None, num_workers=2)
     labels = torch.cat([labels for _, labels in loader])
     assert sorted(label for _, label in whole) == sorted(labels.tolist())
     with pytest.raises(IndexError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
@@ -132,13 +132,16 @@ class TrainingInput:
 
     def _read_by_processes(self, parts: list[Indices], augment: Augment) -> Iterator[Batch]:
         images = read_by_processes(
-            AugmentedPixels(self._files(), augment),
+            partial(self._augmented_pixels, augment),
             parts,
             image_size=self.image_size,
             num_workers=self.num_threads,
             pin_memory=self.pin_memory,
         )
         return (self._batch(*read) for read in zip(images, parts, strict=True))
+
+    def _augmented_pixels(self, augment: Augment) -> AugmentedPixels:
+        return AugmentedPixels(self._files(), augment)
 
     def _files(self) -> ImageFiles:
         if self.settings.loader == "indexed":
@@ -163,7 +166,7 @@ class TrainingInput:
             image_size=self.image_size,
             num_threads=self.num_threads,
             pin_memory=self.pin_memory,
-            open_pixels=lambda shard_set, image_size: AugmentedPixels(StoredPixels(shard_set, image_size), augment),
+            open_pixels=lambda *_: self._augmented_pixels(augment),
         )
 
     def _parts(self, number: int) -> list[Indices]:

@@ -1,6 +1,6 @@
 """Batches read by torch's worker processes: for augmentations of torchvision that draw at random, and loose files."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,37 +13,43 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class _Batches(Dataset[torch.Tensor]):
-    """Whole batches of pixels; each process opens the files itself."""
+    """Whole batches of pixels; each process makes and opens their source itself, since it may have locks and files."""
 
-    def __init__(self, pixels: Pixels, image_size: int) -> None:
-        self._pixels = pixels
+    def __init__(self, make_pixels: Callable[[], Pixels], image_size: int) -> None:
+        self._make_pixels = make_pixels
         self._image_size = image_size
-        self._is_open = False
+        self._pixels: Pixels | None = None
         self.files = ExitStack()
 
     def __getitems__(self, indices: list[int]) -> torch.Tensor:
         """Return the images of the samples at *indices*, uint8 (B, S, S, 3)."""
-        if not self._is_open:
+        if self._pixels is None:
+            self._pixels = self._make_pixels()
             self._pixels.open(self.files)
-            self._is_open = True
         images = torch.empty((len(indices), self._image_size, self._image_size, 3), dtype=torch.uint8)
         self._pixels.fill(np.array(indices), images.numpy())
         return images
 
 
 def read_by_processes(
-    pixels: Pixels, parts: Sequence[Indices], *, image_size: int, num_workers: int, pin_memory: bool
+    make_pixels: Callable[[], Pixels],
+    parts: Sequence[Indices],
+    *,
+    image_size: int,
+    num_workers: int,
+    pin_memory: bool,
 ) -> Iterator[torch.Tensor]:
     """Yield the images of the samples of each of *parts*, uint8 (B, S, S, 3).
 
     Args:
-        pixels: Source of the pixels; it is opened in every process.
+        make_pixels: Returns the source of the pixels. It is called in every process, and pickled for those of a run
+            that Dagster's web server or daemon starts: these begin their processes anew, by `spawn`.
         parts: Samples of each batch.
         image_size: Height and width of the images in pixels.
         num_workers: Number of processes; 0: the consumer reads.
         pin_memory: Whether batches lie in pinned memory, from which a CUDA device copies asynchronously.
     """
-    batches: Any = _Batches(pixels, image_size)
+    batches: Any = _Batches(make_pixels, image_size)
     loader = DataLoader(
         batches,
         batch_sampler=[part.tolist() for part in parts],

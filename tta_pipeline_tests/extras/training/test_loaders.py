@@ -1,6 +1,9 @@
 """The loaders of a training read the same pixels; what draws from torch's generator does not depend on who runs it."""
 
+import multiprocessing
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +13,11 @@ import torch
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.listed_files import find_loose_files
+from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.extras.training.test_input import assert_same, by_key, opened, read
+from tta_pipeline_tests.loading.servers import web_server
 from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 
 
@@ -20,6 +25,15 @@ from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 def loose(shard_set: ShardSet, tree: FolderTree) -> tuple[Path, ...]:
     """The files that the shards were made of."""
     return find_loose_files(shard_set, tree.listing(CELL))
+
+
+@pytest.fixture
+def spawning() -> Iterator[None]:
+    """Processes begin anew, as those of a run that Dagster's web server starts, so what they get is pickled."""
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(usual, force=True)
 
 
 @pytest.mark.parametrize(("augmentation", "num_threads"), [("none", 0), ("simple", 0), ("full", 0), ("full", 2)])
@@ -86,6 +100,39 @@ def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loo
     (first, *_) = read(opened(shard_set, settings=settings, num_threads=1, num_ranks=2))
     np.testing.assert_array_equal(alone[0]["images"][::2], first["images"])
     assert sum(np.array_equal(plain[key], image) for key, image in by_key(alone).items()) < 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"randaugment": {}},
+        {"augmix": {}, "loader": "imagefolder"},
+        {"loader": "webdataset", "shuffle": "buffer"},
+        {"loader": "webdataset", "shuffle": "resampled", "epoch_samples": 30},
+    ],
+    ids=lambda settings: "-".join(map(str, settings)),
+)
+@pytest.mark.usefixtures("spawning")
+def test_processes_that_begin_anew_read_the_same(
+    shard_set: ShardSet, loose: tuple[Path, ...], settings: dict[str, object]
+):
+    """Whatever reads in processes of its own: torchvision's augmentations, loose files, webdataset."""
+    found = read(opened(shard_set, settings=settings, loose=loose, num_threads=1), 1)
+    multiprocessing.set_start_method("fork", force=True)
+
+    assert_same(read(opened(shard_set, settings=settings, loose=loose, num_threads=1), 1), found)
+
+
+@pytest.mark.usefixtures("spawning")
+def test_processes_that_begin_anew_read_from_a_server(shard_set: ShardSet, tmp_path: Path):
+    """The reader of blocks has locks, which cannot be sent."""
+    shutil.copytree(shard_set.folder, tmp_path / "web" / "fog" / "5")
+    with web_server(tmp_path / "web") as server:
+        far = open_shards(f"{server.url}/fog/5").shard_set
+        found = read(opened(far, settings={"randaugment": {}}, num_threads=1))
+
+    assert far.remote is not None
+    assert_same(read(opened(shard_set, settings={"randaugment": {}}, num_threads=0)), found)
 
 
 def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: tuple[Path, ...]):
