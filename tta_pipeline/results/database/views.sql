@@ -974,3 +974,52 @@ COMMENT ON VIEW loader_comparison IS 'Trainings that differ only in their loader
 COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of all epochs';
 COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
 COMMENT ON COLUMN loader_comparison.same_weights IS 'Whether the weights equal those with the loader indexed, or with the first loader if indexed is missing';
+
+CREATE VIEW first_system_log AS
+SELECT
+    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.num_classes_found AS classes,
+    e.num_shards AS archive_shards,
+    e.num_images AS images_indexed,
+    e.payload_bytes / 1073741824 AS raw_payload_gib,
+    e.shard_bytes / 1073741824 AS archive_gib,
+    e.num_shards + 1 AS inode_objects,
+    e.num_images + e.num_classes_found + 1 AS projected_loose_objects,
+    (e.num_images + e.num_classes_found + 1) / (e.num_shards + 1) AS inode_factor,
+    e.metadata_scan_s,
+    e.pipeline_setup_s AS datapipe_init_s,
+    e.time_to_first_batch_s AS first_batch_fetch_s,
+    e.first_batch_compute_s + coalesce(b.host_to_device_s[1], 0) AS first_batch_compute_s,
+    e.wall_s AS pass_total_s,
+    e.images_per_s,
+    e.num_batches,
+    e.num_samples + coalesce(e.num_unknown, 0) AS images_processed,
+    e.peak_cuda_gib,
+    e.batch_size,
+    e.decode_threads AS num_workers,
+    e.pinned_memory AS pin_memory,
+    e.stored_order || ', read as ' || e.stream_order AS shuffle,
+    e.device
+FROM evaluations AS e
+LEFT JOIN batch_results AS b USING (folder, sequence)
+WHERE e.is_latest
+ORDER BY e.benchmark, e.shift_set, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
+COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each latest evaluation';
+COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
+COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
+COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';
+COMMENT ON COLUMN first_system_log.raw_payload_gib IS 'Sum of the images'' sizes, in 2^30 bytes';
+COMMENT ON COLUMN first_system_log.archive_gib IS 'Sum of the tar files'' sizes, in 2^30 bytes';
+COMMENT ON COLUMN first_system_log.inode_objects IS 'Tar files and their folder; num_inodes of shard_sets counts the files of the manifest too';
+COMMENT ON COLUMN first_system_log.projected_loose_objects IS 'Images, folders of the classes found, and the folder of the split';
+COMMENT ON COLUMN first_system_log.inode_factor IS 'projected_loose_objects / inode_objects';
+COMMENT ON COLUMN first_system_log.metadata_scan_s IS 'Reading the manifest and checking that the shards match it; the first system opened each tar file';
+COMMENT ON COLUMN first_system_log.datapipe_init_s IS 'Constructing the stream';
+COMMENT ON COLUMN first_system_log.first_batch_fetch_s IS 'From the start of the pass until the first batch arrives';
+COMMENT ON COLUMN first_system_log.first_batch_compute_s IS 'Copy to the device and computation of the first batch, cold caches included; in a stream that mixes cells, only its first cell has the copy';
+COMMENT ON COLUMN first_system_log.pass_total_s IS 'The whole pass: starting, fetching and computing';
+COMMENT ON COLUMN first_system_log.images_per_s IS 'images_processed / pass_total_s';
+COMMENT ON COLUMN first_system_log.images_processed IS 'Images evaluated, each once';
+COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode; the first system had processes';
+COMMENT ON COLUMN first_system_log.pin_memory IS 'Whether batches wait in pinned memory';
+COMMENT ON COLUMN first_system_log.shuffle IS 'Order of the samples in the shards with its seed, and the order in which the segment was read: both exact, without the first system''s buffers';

@@ -501,6 +501,29 @@ def test_published_means_stand_beside_the_same_sets(locations: Locations, ask: A
     )
 
 
+def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
+    """By hand: 1,000 images of 10 classes in 16 shards are 1,011 objects by 17."""
+    batches = {"num_samples": [600, 400], "data_wait_s": [0.3, 0.1], "host_to_device_s": [0.05, 0.01],
+               "compute_s": [2.0, 1.0]}  # fmt: skip
+    record(
+        locations, num_samples=1000, num_classes_found=10, num_shards=16, payload_bytes=3 * 2**29,
+        shard_bytes=2 * 2**30, batches=batches, data_wait_s=0.4, compute_s=3.0, first_batch_compute_s=2.0,
+        time_to_first_batch_s=0.3, wall_s=4.0, metadata_scan_s=0.25, pipeline_setup_s=0.125, peak_cuda_gib=1.5,
+        decode_threads=4, pinned_memory=True, batch_size=600,
+    )  # fmt: skip
+
+    (found,) = ask("SELECT to_json(first_system_log) FROM first_system_log")
+
+    assert {
+        "classes": 10, "archive_shards": 16, "images_indexed": 1000, "raw_payload_gib": 1.5, "archive_gib": 2.0,
+        "inode_objects": 17, "projected_loose_objects": 1011, "inode_factor": pytest.approx(1011 / 17),
+        "metadata_scan_s": 0.25, "datapipe_init_s": 0.125, "first_batch_fetch_s": 0.3,
+        "first_batch_compute_s": pytest.approx(2.05), "pass_total_s": 4.0, "images_per_s": 250.0, "num_batches": 2,
+        "images_processed": 1000, "peak_cuda_gib": 1.5, "batch_size": 600, "num_workers": 4, "pin_memory": True,
+        "shuffle": "permuted, seed 0, read as stored",
+    }.items() <= json.loads(found[0]).items()  # fmt: skip
+
+
 def test_trainings_are_compared_by_loader(locations: Locations, ask: Ask):
     """Where models differ in their loader alone: the same recipe, images and machine."""
     for model, loader, changes in (
