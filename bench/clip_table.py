@@ -24,6 +24,7 @@ from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.report.queries import GROUP_MEANS
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 
 NAME = "clip_table"
@@ -58,7 +59,8 @@ def prepare(locations: Locations, folder: Path) -> None:
     made = locations.root / f"{NAME}_images"
     images = _first_images(folder / "test.tar.gz")
     if not made.exists():
-        _lay(made, images)
+        with published_folder(made) as unfinished:
+            _lay(unfinished, images)
     architecture, weights = train_clip(folder / "train.tar.gz", locations.root / f"{NAME}_model")
     generated = {"kind": "generated", "clean": str(made / "clean"), "severity_table": "cifar_c"}
     content = {

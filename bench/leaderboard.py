@@ -30,6 +30,7 @@ from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.queries import LEADERBOARD
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
@@ -193,7 +194,8 @@ def first_test_images(locations: Locations, folder: Path, num_of_a_class: int = 
     """Return a folder with class folders of the first images of each class, ordered by name."""
     images = locations.root / f"cifar_10_first_{num_of_a_class}"
     if not images.exists():
-        _extract(folder / "test.tar.gz", images, num_of_a_class)
+        with published_folder(images) as unfinished:
+            _extract(folder / "test.tar.gz", unfinished, num_of_a_class)
     return images
 
 
@@ -220,9 +222,10 @@ def materialize(folder: Path, assets: str, cells: Sequence[Cell]) -> None:
 
 def launch_assets(folder: Path, assets: str, *partitions: str) -> None:
     """Materialize *assets* by the command line, with the networks in *folder*."""
-    environment = {**os.environ, "PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1"}
-    command = [str(Path(sys.executable).with_name("dg")), "launch", "--assets", assets, *partitions]
-    subprocess.run(command, env=environment, check=True)
+    own = {"PYTHONPATH": _python_path(folder), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    program = Path(sys.executable).with_name("dagster")  # dg works only in the folder of a Dagster project
+    command = [program, "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", assets, *partitions]
+    subprocess.run(command, env={**os.environ, **own}, check=True)
 
 
 def page(board: Board, table: Table, left_out: Mapping[str, str]) -> str:

@@ -16,13 +16,22 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image, ImageOps
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, materialize, run_benchmark, write_benchmark
+from bench.leaderboard import (
+    DOCS,
+    MODELS,
+    first_test_images,
+    launch_assets,
+    materialize,
+    run_benchmark,
+    write_benchmark,
+)
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.report.error_figures import open_set_dots
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.queries import OPEN_SET
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.locations import Locations
 
 KNOWN, UNKNOWN = "resnet_open", "photographs_c"
@@ -75,6 +84,7 @@ def main(folder: Path, photographs: Path) -> None:
         },
     })  # fmt: skip
     unknown = load_all_benchmarks(locations).benchmark(UNKNOWN)
+    launch_assets(folder, f"*{UNKNOWN}/clean/shard_manifest")
     materialize(folder, f"*{UNKNOWN}/shard_manifest", unknown.cells)
     run_benchmark(folder, KNOWN)
     write(locations, num_photographs=len(list(images.rglob("*.png"))))
@@ -87,12 +97,12 @@ def small_photographs(locations: Locations, folder: Path) -> Path:
         return images
     ids = (folder / "wnids.txt").read_text().split()
     left_out = {ids[place] for places in UNDER_CIFAR_10 for place in places}
-    with tarfile.open(folder / "photographs.tar.gz") as tar:
+    with tarfile.open(folder / "photographs.tar.gz") as tar, published_folder(images) as unfinished:
         for member in tar:
             name = PurePosixPath(member.name)
             data = tar.extractfile(member) if member.isfile() else None
             if data is not None and name.parent.name in ids and name.parent.name not in left_out:
-                target = images / name.parent.name / f"{name.stem}.png"
+                target = unfinished / name.parent.name / f"{name.stem}.png"
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with Image.open(io.BytesIO(data.read())) as photograph:
                     ImageOps.fit(photograph.convert("RGB"), (_SIZE, _SIZE), Image.Resampling.LANCZOS).save(target)

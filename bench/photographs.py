@@ -28,6 +28,7 @@ from tta_pipeline.report.error_figures import error_against_cost
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.tables import query
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.files import published_folder, written_file
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN
 
@@ -156,16 +157,11 @@ def _say_hours(image_s: float) -> str:
 
 def prepare(locations: Locations, folder: Path) -> None:
     """Write photographs, weights and the benchmark file."""
-    photographs = locations.root / "photographs"
-    if not photographs.exists():
-        with tarfile.open(folder / "photographs.tar.gz") as tar:
-            for member in tar.getmembers():
-                if member.isfile():
-                    member.name = "/".join(Path(member.name).parts[-2:])
-                    tar.extract(member, photographs, filter="data")
+    photographs = unpacked_photographs(locations, folder)
     weights = locations.root / "efficientnet_lite1.safetensors"
     if not weights.exists():
-        save_file(named_as_in_timm(folder / "efficientnet-lite1-77cc7160.pth"), weights)
+        with written_file(weights) as unfinished:
+            save_file(named_as_in_timm(folder / "efficientnet-lite1-77cc7160.pth"), unfinished)
     methods = [name for name in METHODS if not reason_left_out(name)]
     content = {
         "title": "Every method on photographs",
@@ -187,6 +183,18 @@ def prepare(locations: Locations, folder: Path) -> None:
         },
     }  # fmt: skip
     write_benchmark(locations, NAME, content)
+
+
+def unpacked_photographs(locations: Locations, folder: Path) -> Path:
+    """Return a folder with class folders of the photographs."""
+    photographs = locations.root / "photographs"
+    if not photographs.exists():
+        with tarfile.open(folder / "photographs.tar.gz") as tar, published_folder(photographs) as unfinished:
+            for member in tar.getmembers():
+                if member.isfile():
+                    member.name = "/".join(Path(member.name).parts[-2:])
+                    tar.extract(member, unfinished, filter="data")
+    return photographs
 
 
 def named_as_in_timm(file: Path) -> dict[str, torch.Tensor]:

@@ -17,6 +17,7 @@ from PIL import Image
 from torch.nn import functional
 
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.util.files import written_file
 
 SIZE = 32
 ARCHITECTURE = {
@@ -52,7 +53,8 @@ def train_clip(archive: Path, folder: Path) -> tuple[Path, Path]:
         torch.manual_seed(0)
         clip = open_clip.create_model(architecture.stem)
         _train(clip, open_clip.get_tokenizer(architecture.stem), *_read_images(archive))
-        torch.save({"state_dict": clip.state_dict()}, weights)
+        with written_file(weights) as unfinished:
+            torch.save({"state_dict": clip.state_dict()}, unfinished)
     return architecture, weights
 
 
