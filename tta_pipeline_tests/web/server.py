@@ -71,7 +71,11 @@ class WebServer:
 
     def start(self, asset: str, partition: str) -> str:
         """Start to materialize one partition of *asset* as the web UI does, and return the run's id."""
-        launched = self.ask(_LAUNCH, execution=_execution(asset, partition))["launchPipelineExecution"]
+        return self.start_job("__ASSET_JOB", [asset], {"dagster/partition": partition})
+
+    def start_job(self, name: str, assets: Sequence[str] | None, tags: Mapping[str, str]) -> str:
+        """Start *assets* of a job, or all of it, as the web UI does, and return the run's id."""
+        launched = self.ask(_LAUNCH, execution=_execution(name, assets, tags))["launchPipelineExecution"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return str(launched["run"]["runId"])
 
@@ -204,18 +208,18 @@ def _wait_until(result: Callable[[], Any], *, what: str) -> Any:
     raise TimeoutError(f"waited {_PATIENCE_S:.0f} s for {what}")
 
 
-def _execution(asset: str, partition: str) -> Mapping[str, Any]:
+def _execution(job: str, assets: Sequence[str] | None, tags: Mapping[str, str]) -> Mapping[str, Any]:
     return {
         "selector": {
             "repositoryLocationName": "tta_pipeline.definitions",
             "repositoryName": "__repository__",
-            "pipelineName": "__ASSET_JOB",
-            "assetSelection": [asset_key(asset)],
+            "pipelineName": job,
+            "assetSelection": None if assets is None else [asset_key(asset) for asset in assets],
             "assetCheckSelection": None,  # all of the asset
         },
         "mode": "default",
         "runConfigData": {},
-        "executionMetadata": {"tags": [{"key": "dagster/partition", "value": partition}]},
+        "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
     }
 
 
