@@ -69,7 +69,7 @@ def test_tda_follows_its_formula():
     ("method", "rtol"), [("tda", 0), ("bca", 0), ("onzeta", 1e-4), ("mta", 0), ("boostadapter", 0), ("ecalp", 1e-3)]
 )
 def test_the_batch_size_changes_nothing(method: str, rtol: float):
-    """Images one by one have the logits of one batch, to a rounding: `ecalp` has thousands, and `onzeta` adds up steps."""
+    """Images one by one have the logits of one batch; those of `ecalp` are in the thousands, `onzeta` adds up steps."""
     (images,) = contrasts(num_batches=1)
     whole, single = (build(method, clip_model(), num_classes=NUM_CLASSES) for _ in range(2))
 
