@@ -27,7 +27,7 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
     assert "writer.json cannot be read" in said.description
     assert "materialize this cell's tar_shards" in said.description
     assert "ManifestError" == said.metadata["fault"].value
-    select = "small/tar_shards,small/shard_manifest"
+    select = "small/source_split,small/tar_shards,small/shard_manifest"
     assert f"dg launch --assets '{select}' --partition 'contrast|5'" in said.metadata["then_type"].value
     assert 1 == len(failures[0].error_display_string.strip().splitlines())
 
@@ -48,7 +48,7 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     refused = project.materialize(everything, "--partition-range", "gaussian_noise|5...contrast|5")
     with open_metrics(project.locations.metrics) as connection:
         published = connection.execute("SELECT corruption FROM shard_sets ORDER BY ALL").fetchall()
-    mended = project.materialize("small/tar_shards,small/shard_manifest", *which)
+    mended = project.materialize("small/source_split,small/tar_shards,small/shard_manifest", *which)
 
     assert 0 != refused.returncode
     assert "make the shards of this cell again" in refused.stderr

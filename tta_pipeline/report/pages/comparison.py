@@ -30,7 +30,7 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
                     [number_of[unit], only_a, only_b, float(f"{p_holm:.3g}")]
                     for unit, (only_a, only_b, p_holm) in pair.cells.items()
                 ],
-                "verdict": verdict_on((a, b), pair),
+                "verdicts": [verdict_on((a, b), pair), verdict_on((b, a), pair.swapped())],
             }
             for (a, b), pair in pairs.items()
         },

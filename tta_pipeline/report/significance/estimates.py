@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,10 @@ class Estimate:
     """Number of different photographs; if it is not known, the least that it can be."""
     num_seeds: int = 1
     """Number of orders of the images. With one, the uncertainty is of this order alone."""
+
+    def __neg__(self) -> Self:
+        """Return the estimate of the change the other way round."""
+        return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
     def min_detectable_diff(self, *, num_tests: int = 1) -> float:
         """Return the smallest true change that these images would show in 80 % of cases, as one of *num_tests* tests.

@@ -1,8 +1,9 @@
 """Comparison of experiments: the interval of each mean error, and a test of every pair."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,15 @@ class Pair:
     """Mean errors of A and B over these cells; over all of its own cells, either may have another mean."""
     covers_both: bool
     """Whether these are all of the cells that count in the mean, for A and for B."""
+
+    def swapped(self) -> Self:
+        """Return the comparison of B and A."""
+        return replace(
+            self,
+            cells={cell: (only_b, only_a, p_value) for cell, (only_a, only_b, p_value) in self.cells.items()},
+            change=-self.change if self.change else None,
+            means=self.means[::-1] if self.means else None,
+        )
 
 
 WrongSamplesByExperiment = Mapping[str, Mapping[str, WrongSamples]]

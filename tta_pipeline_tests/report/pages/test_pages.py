@@ -147,12 +147,14 @@ def test_the_photographs_are_those_that_the_experiments_disagree_about(opened, l
 
 
 def test_two_experiments_side_by_side_say_what_the_command_line_says(opened, locations: Locations):
-    """The sentence and every cell are those of `compare`; the other way round, the sentence is the same."""
+    """The sentence and every cell are those of `compare`, in this order and the other way round."""
     runner = CliRunner(env={"TTA_DATA_ROOT": str(locations.root)})
-    asked = ["compare", "tent", "source", "--cells"]
-    result = runner.invoke(main, [*asked, "--json"], catch_exceptions=False)
-    _, *cells = json.loads(result.stdout)
-    verdict, _, _ = runner.invoke(main, asked, catch_exceptions=False).stdout.partition("\n\n")
+
+    def asked(*words: str) -> str:
+        return runner.invoke(main, ["compare", *words, "--cells"], catch_exceptions=False).stdout
+
+    _, *cells = json.loads(asked("tent", "source", "--json"))
+    verdict, swapped = (asked(*names).partition("\n\n")[0] for names in (("tent", "source"), ("source", "tent")))
     browser = opened("compare.html?a=tent&b=source")
 
     assert " ".join(verdict.split()) == browser.find_element(By.ID, "mean").text
@@ -166,7 +168,7 @@ def test_two_experiments_side_by_side_say_what_the_command_line_says(opened, loc
 
     browser.find_element(By.ID, "swap").click()
     assert "source" == Select(browser.find_element(By.ID, "a")).first_selected_option.text
-    assert " ".join(verdict.split()) == browser.find_element(By.ID, "mean").text
+    assert " ".join(swapped.split()) == browser.find_element(By.ID, "mean").text
     assert browser.current_url.endswith("?a=source&b=tent")
 
 

@@ -20,13 +20,14 @@ document.getElementById("swap").addEventListener("click", () => {
   show();
 });
 
-// A pair is stored once; for the reverse order, swap the counts. The verdict names the better one first in any order.
+// A pair is stored once, with the verdict in both orders; for the reverse order, swap the counts.
 function pairOf(a, b) {
-  if (pairs[`${a} ${b}`]) return pairs[`${a} ${b}`];
-  const stored = pairs[`${b} ${a}`];
+  const inOrder = pairs[`${a} ${b}`];
+  const stored = inOrder ?? pairs[`${b} ${a}`];
   if (!stored) return null;
+  if (inOrder) return { cells: stored.cells, verdict: stored.verdicts[0] };
   const cells = stored.cells.map(([cell, onlyA, onlyB, pHolm]) => [cell, onlyB, onlyA, pHolm]);
-  return { cells, verdict: stored.verdict };
+  return { cells, verdict: stored.verdicts[1] };
 }
 
 function element(name, attributes = {}, ...children) {
