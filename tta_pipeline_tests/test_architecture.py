@@ -155,8 +155,11 @@ def test_the_walks_name_what_there_is(file: str, name: str):
 
 
 def test_what_reads_results_needs_no_torch():
-    """Nor torchvision nor webdataset: the code location and the report start without the seconds it takes."""
-    modules = "evaluation.experiment_results", "results.database.database", "definitions"
+    """Nor torchvision nor webdataset: the code location, the leaderboard and `compare` start without the seconds it takes."""
+    modules = (
+        "evaluation.experiment_results", "results.database.database", "definitions", "report.significance.versus",
+        "report.pages.leaderboard_intervals",
+    )  # fmt: skip
     imported = ", ".join(f"tta_pipeline.{name}" for name in modules)
     program = f"import sys, {imported}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

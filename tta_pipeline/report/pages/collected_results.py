@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tta_pipeline.report.pages.cells import CellResults, Entry, Unit
-from tta_pipeline.report.pages.photographs import Photograph
 from tta_pipeline.report.significance.pairwise import WrongSamples
 from tta_pipeline.util.partitions import CLEAN
+
+MAX_PHOTOGRAPHS = 12
+TILE = 96
+"""Height and width of a photograph on the page, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,18 @@ class UnitFacts:
     """File name of the cell's page, without its suffix."""
     stream: str
     """Partition of the stream, with seed and position if needed to tell streams apart; empty for a single cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photograph:
+    """A sample on which the experiments disagree."""
+
+    key: str
+    label: str
+    said: Mapping[str, Sequence[str]]
+    """Experiments by predicted class, the true class first."""
+    right: Mapping[str, bool]
+    """Whether each experiment predicts the true class."""
 
 
 @dataclass(frozen=True, kw_only=True)

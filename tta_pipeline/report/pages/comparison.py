@@ -4,8 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from tta_pipeline.report.pages.collected_results import CollectedResults, PhotographsOfCell, unit_name
-from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
+from tta_pipeline.report.pages.collected_results import (
+    MAX_PHOTOGRAPHS,
+    TILE,
+    CollectedResults,
+    PhotographsOfCell,
+    unit_name,
+)
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.paired_tests import LEVEL, holm
 from tta_pipeline.report.significance.pairwise import Pair, WrongSamples, estimate_error

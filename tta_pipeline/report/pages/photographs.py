@@ -1,7 +1,6 @@
 """A few photographs of a cell in one file, and each experiment's prediction for them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,23 +11,8 @@ from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import order_among, stored_order
 from tta_pipeline.report.pages.cells import CellResults, find_most_disputed, largest_comparable_group
+from tta_pipeline.report.pages.collected_results import MAX_PHOTOGRAPHS, TILE, Photograph
 from tta_pipeline.report.tables import name_class
-
-MAX_PHOTOGRAPHS = 12
-TILE = 96
-"""Height and width of a photograph on the page, in pixels."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Photograph:
-    """A sample on which the experiments disagree."""
-
-    key: str
-    label: str
-    said: Mapping[str, Sequence[str]]
-    """Experiments by predicted class, the true class first."""
-    right: Mapping[str, bool]
-    """Whether each experiment predicts the true class."""
 
 
 def write_photographs(results: CellResults, path: Path, *, image_size: int) -> Sequence[Photograph]:

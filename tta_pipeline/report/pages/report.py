@@ -26,7 +26,7 @@ from tta_pipeline.report.error_figures import (
 from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg, lay_out
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import write_cells
-from tta_pipeline.report.pages.collected_results import CollectedResults
+from tta_pipeline.report.pages.collected_results import TILE, CollectedResults
 from tta_pipeline.report.pages.comparison import (
     Pairs,
     comparison_script,
@@ -36,7 +36,7 @@ from tta_pipeline.report.pages.comparison import (
     verdict_on,
 )
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
-from tta_pipeline.report.pages.photographs import TILE, save_sprite
+from tta_pipeline.report.pages.photographs import save_sprite
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
 from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
 from tta_pipeline.report.progress_figures import progress_lines
