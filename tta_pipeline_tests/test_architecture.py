@@ -155,7 +155,7 @@ def test_the_walks_name_what_there_is(file: str, name: str):
 
 
 def test_what_reads_results_needs_no_torch():
-    """Nor torchvision nor webdataset: the code location, the leaderboard and `compare` start without the seconds it takes."""
+    """Nor torchvision nor webdataset: the code location, the leaderboard and `compare` start without its seconds."""
     modules = (
         "evaluation.experiment_results", "results.database.database", "definitions", "report.significance.versus",
         "report.pages.leaderboard_intervals",

@@ -193,7 +193,7 @@ class Benchmark(ConfigModel):
         for name, model in self.trained_models.items():
             found = f"models.{name}.loader is {model.loader}"
             if model.loader == "webdataset" and self.source.is_remote:
-                yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
+                yield f"{found}, but source.root is a URL; expected loader indexed, or local shards: download them"
             if model.loader != "imagefolder":
                 continue
             if not self.source.has_loose_train:
