@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from tta_pipeline.loading.decode import WrongSizeError, decode_into
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.shard_bytes import ShardBytes, open_shard_bytes
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set import ShardSet, forget_verified
 
 _GAP_BYTES = 2**12
 """Largest gap between two samples, in bytes, that is read rather than skipped: headers, padding and label members."""
@@ -145,8 +146,8 @@ class StoredPixels:
         """Return the error for the sample at *index*, with *found* in its place."""
         size_bytes = self._shard_set.index.sizes[index]
         return StreamError(
-            f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "
-            "the shard set"
+            f"{self._damaged_place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: "
+            "a run of the benchmark makes its shards again, and `tta-pipeline shards verify` checks others"
         )
 
     def decoding_error(self, index: int, error: ValueError) -> StreamError:
@@ -157,8 +158,9 @@ class StoredPixels:
 
     def _changed_sample_error(self, index: int, found: bytes, expected: bytes) -> StreamError:
         return StreamError(
-            f"{self._place(index)}: found other bytes, of {self._check.name} {found.hex()}; expected {expected.hex()}, "
-            "as when the manifest was made: verify the shard set, and make it again"
+            f"{self._damaged_place(index)}: found other bytes, of {self._check.name} {found.hex()}; expected "
+            f"{expected.hex()}, as when the manifest was made: a run of the benchmark makes its shards again, and "
+            "`tta-pipeline shards verify` checks others"
         )
 
     def _changed_shard_error(self, number: int) -> StreamError:
@@ -171,6 +173,11 @@ class StoredPixels:
                 return self._changed_sample_error(index, found, expected)
         path = self._shards.place(number)
         return StreamError(f"{path} was written to while it was read; expected shards not to change: run again")
+
+    def _damaged_place(self, index: int) -> str:
+        """Return where the damaged sample at *index* lies, whose shard the next run then hashes."""
+        forget_verified(Path(self._shards.place(int(self._shard_set.index.shards[index]))).parent)
+        return self._place(index)
 
     def _place(self, index: int) -> str:
         samples = self._shard_set.index

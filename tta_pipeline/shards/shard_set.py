@@ -1,6 +1,7 @@
 """A shard set on disk: manifest, sample index and checksums, checked against each other."""
 
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, 
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex, read_table
-from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.set_facts import Manifest, ShardFacts
 from tta_pipeline.util.files import hash_file, read_if_sha256_matches, write_atomically
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -94,18 +95,12 @@ class ShardSet:
         if self.remote is not None:
             self._require_same_on_server(self.remote)
             return
-        verified = _read_verified(self.folder)
-        problems = []
-        for shard in self.manifest.shards:
-            path = self.folder / shard.name
-            if not path.is_file():
-                problems.append(f"{path} is missing; expected {shard.shard_bytes} bytes")
-            elif path.stat().st_size != shard.shard_bytes:
-                problems.append(f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}")
-            elif verified.get(shard.name) != _stamp(path, shard.sha256) and hash_file(path) != shard.sha256:
-                problems.append(f"{path} does not hash to {shard.sha256}")
-        if problems:
-            raise ManifestError(f"{abbreviate_list(problems, '; ')}; materialize the tar_shards of this cell again")
+        if problems := list(find_damage(self.folder, self.manifest.shards)):
+            forget_verified(self.folder)
+            raise ManifestError(
+                f"{abbreviate_list(problems, '; ')}; expected the bytes of the manifest: `tta-pipeline run` makes the "
+                "shards of this cell again, or fetch those that others made"
+            )
         self.note_verified()
 
     def note_verified(self) -> None:
@@ -137,6 +132,28 @@ class ShardSet:
         """
         write_checksums(self.folder, checksums, self.manifest.samples_sha256)
         return replace(self, checksums=checksums)
+
+
+def find_damage(folder: Path, shards: Iterable[ShardFacts]) -> Iterator[str]:
+    """Yield a sentence on each of *shards* that lies in *folder* with other bytes, or not at all.
+
+    A shard is hashed only if its inode, size or modification time has changed since it was last hashed.
+    """
+    verified = _read_verified(folder)
+    for shard in shards:
+        path = folder / shard.name
+        if not path.is_file():
+            yield f"{path} is missing; expected {shard.shard_bytes} bytes"
+        elif path.stat().st_size != shard.shard_bytes:
+            yield f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}"
+        elif verified.get(shard.name) != _stamp(path, shard.sha256) and hash_file(path) != shard.sha256:
+            yield f"{path} does not hash to {shard.sha256}"
+
+
+def forget_verified(folder: Path) -> None:
+    """Let the shards in *folder* be hashed the next time, since one of them turned out to be damaged."""
+    with suppress(OSError):
+        (folder / VERIFIED_FILE).unlink(missing_ok=True)
 
 
 def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests | None) -> ShardSet:

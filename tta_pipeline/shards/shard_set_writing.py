@@ -26,6 +26,7 @@ from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, domain_se
 from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.set_facts import ShardFacts, SkippedImage, SourceFacts, StoredOrder, WriterRecord
+from tta_pipeline.shards.shard_set import find_damage
 from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
 from tta_pipeline.shards.tar import archive_end
 from tta_pipeline.util.files import advice, published_folder
@@ -175,8 +176,7 @@ def read_finished_record(folder: Path) -> WriterRecord | None:
         record = read_record(folder / WRITER_FILE, WriterRecord)
     except ManifestError:
         return None
-    paths = {folder / shard.name: shard.shard_bytes for shard in record.shards}
-    return record if all(path.is_file() and path.stat().st_size == size for path, size in paths.items()) else None
+    return None if any(find_damage(folder, record.shards)) else record
 
 
 def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:

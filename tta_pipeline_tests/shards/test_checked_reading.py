@@ -58,6 +58,8 @@ def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: Sh
     index, expected = shard_set.index, shard_set.sample_check().known[7].tobytes().hex()
     for value in (str(path), index.keys[7], f"byte {index.offsets[7]}", expected):
         assert value in str(caught.value)
+    with pytest.raises(ManifestError, match=re.escape(path.name)):
+        shard_set.require_intact()  # from then on the shards are hashed
 
 
 def test_100_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet):

@@ -14,6 +14,8 @@ from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS, AssetName, Cut, Piece, Work, evaluation_pieces
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
+from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.shard_set import VERIFIED_FILE, find_damage
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
 from tta_pipeline.util.progress import Progress
@@ -53,8 +55,11 @@ class Planner:
         work = self._drop_waiting(unfinished, busy)
         if not work:
             return ()
+        without_shards = self._cells_without_shards(work)
+        for damage in filter(None, map(self._find_damage, without_shards)):
+            self.tell(f"{damage}: the shards of this cell are made again")
         return (
-            *self._shard_pieces(self._cells_without_shards(work)),
+            *self._shard_pieces(without_shards),
             *self._training_pieces(work),
             *evaluation_pieces(
                 work,
@@ -207,12 +212,24 @@ class Planner:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
     def _has_shards(self, cell: Cell) -> bool:
+        return self._read_manifest(cell) is not None and self._find_damage(cell) is None
+
+    def _find_damage(self, cell: Cell) -> str | None:
+        """Return which shard of *cell* is damaged, if an evaluation has found one; else None.
+
+        It removes the note that the shards were hashed. Those that others made stay as they are.
+        """
+        folder, manifest = self.locations.shards(self.benchmark.name, cell), self._read_manifest(cell)
+        if manifest is None or self.benchmark.has_shards or (folder / VERIFIED_FILE).exists():
+            return None
+        return next(find_damage(folder, manifest.shards), None)
+
+    def _read_manifest(self, cell: Cell) -> Manifest | None:
         folder = self.locations.shards(self.benchmark.name, cell)
         try:
-            read_manifest(folder, expected_for_benchmark(self.benchmark, self.locations, cell))
+            return read_manifest(folder, expected_for_benchmark(self.benchmark, self.locations, cell))
         except ManifestError:
-            return False
-        return True
+            return None
 
     def _lie_in_the_same_files(self, last: Sequence[Cell], following: Sequence[Cell]) -> bool:
         """Return whether one piece has both: a run reads an archive once for all its cells."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
@@ -16,9 +17,12 @@ from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.methods import METHODS
+from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set_writing import read_finished_record
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.shards.cell import flip_sample
 
 REPORT = Piece(stage="report", assets=("robustness_report",))
 MADE = ("source_split", "tar_shards", "shard_manifest")
@@ -115,6 +119,23 @@ def test_a_cell_without_a_manifest_is_made_and_evaluated(finished):
 
     assert {(asset, "gaussian_noise|5") for asset in MADE} == places(pieces, "shards")
     assert {(f"evaluation/{name}", "gaussian_noise|5") for name in ("source", "norm", "tent")} == places(pieces)
+
+
+def test_shards_that_an_evaluation_found_damaged_are_made_again(finished):
+    """Which shard it is, is said; the note that they were hashed is gone since then."""
+    shard_set = ShardSet.open(finished.shards("small", SMALL_CELLS[1]))
+    shutil.rmtree(finished.results("small") / "evaluations" / "tent" / "gaussian_noise-5")
+    path = flip_sample(shard_set, 7)
+    with pytest.raises(ManifestError):
+        shard_set.require_intact()
+    told = []
+
+    pieces = planned(finished, tell=told.append)
+
+    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(pieces, "shards")
+    assert {("evaluation/tent", "gaussian_noise|5")} == places(pieces)
+    assert [str(path)] == [line.split()[0] for line in told if path.name in line]
+    assert read_finished_record(shard_set.folder) is None
 
 
 def test_shards_of_a_range_are_all_missing(finished):
