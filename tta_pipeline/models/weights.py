@@ -1,6 +1,9 @@
 """Read state dicts from files, and hash weights."""
 
 import hashlib
+import pickletools
+import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,16 @@ from safetensors.torch import load_file
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.short_lists import abbreviate_list
 
 _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",
     "last", "best",
 )  # fmt: skip
 """Usual keys of the weights in training checkpoints: timm's, Lightning's, and those of CIFAR repositories in papers."""
+_PLAIN = re.compile(r"torch\.(_utils\.)?\w+|collections\.OrderedDict|builtins\.set")
+"""Tensors and what is read by default."""
+_NUM_PICKLES = 4  # of a file of PyTorch before 1.6: a number, a version, facts of the machine, and the object
 
 
 def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, torch.Tensor]:
@@ -30,18 +37,68 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
         EvaluationError: the file is missing, changed, unreadable, or holds something else.
     """
     require_file(path, sha256)
+    with path.open("rb") as file:
+        start = file.read(16)
+    names: list[str] = []
     try:
-        if path.suffix == ".safetensors":
+        if start[8:9] == b"{":  # after the length of its header
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        names = _find_classes(path)
+        stand_ins: list[Any] = [(type(name, (_Unread,), {}), name) for name in names]
+        # Opened here: torch reads by the name of a file too.
+        with path.open("rb") as file, torch.serialization.safe_globals(stand_ins):
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # of any kind: bytes that are not a pickle can make any pickle instruction fail
-        with path.open("rb") as file:
-            start = file.read(16)
+        if names:
+            advice = _convert_advice(path, names, "content['state_dict']")
+            raise EvaluationError(f"{path} cannot be read without its code; {advice}") from error
         raise EvaluationError(
             f"{path} cannot be read as weights: it begins with {start!r} ({first_line(error)}); expected safetensors "
             "or a saved state dict, without code"
         ) from error
     return _select_state(content, path, key)
+
+
+class _Unread:
+    """Stands in for an object of a class that is neither a tensor nor plain data: nothing of its code runs."""
+
+    def __init__(self, *args: object) -> None:
+        del args
+
+    def __setstate__(self, state: object) -> None:
+        del state
+
+
+def _find_classes(path: Path) -> list[str]:
+    """Return the classes and functions that the file *path* of `torch.save` names, and that are not read by default.
+
+    Checkpoints have them beside the weights: the options of the training, or an accuracy as a number of NumPy.
+    """
+    if zipfile.is_zipfile(path):
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    with path.open("rb") as file:
+        if file.read(2) == b"PK":
+            raise ValueError("a zip without its end")
+        file.seek(0)
+        found = {
+            str(name).replace(" ", ".").replace("__builtin__.", "builtins.")
+            for _ in range(_NUM_PICKLES)
+            for instruction, name, _ in pickletools.genops(file)
+            if instruction.name == "GLOBAL"
+        }
+    return sorted(name for name in found if not _PLAIN.fullmatch(name))
+
+
+def _convert_advice(path: Path, names: list[str], state: str) -> str:
+    """Return what *path* with objects of *names* has, and the line that saves its state dict, the expression *state*.
+
+    Only whoever trusts the file may run it.
+    """
+    return (
+        f"found objects of {abbreviate_list(names)}; expected safetensors or a state dict, names to tensors: if you "
+        f"trust the file, type python -c \"import torch; content = torch.load({str(path)!r}, map_location='cpu', "
+        f"weights_only=False); torch.save({state}, 'state_dict.pth')\" and name that file"
+    )
 
 
 def require_file(path: Path, sha256: str) -> None:
@@ -73,6 +130,9 @@ def _select_state(content: object, path: Path, key: str | None) -> dict[str, tor
             f"{path} has {len(found)} state dicts, {', '.join(found)}; expected one: name it in the field `state`, or "
             "give the state dict itself in Python"
         )
+    if not found and (unread := _find_unread(content)):
+        state, name = unread
+        raise EvaluationError(f"{path} holds no state dict; {_convert_advice(path, [name], f'{state}.state_dict()')}")
     if not found:
         has = f" with {', '.join(map(str, list(content)[:5]))}" if isinstance(content, Mapping) else ""
         raise EvaluationError(
@@ -90,6 +150,15 @@ def _find_states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[
     for key in _KEYS:
         if isinstance(content.get(key), Mapping):
             yield from _find_states(content[key], f"{where}.{key}" if where else key)
+
+
+def _find_unread(content: object) -> tuple[str, str] | None:
+    """Return the expression and the class of the object that is in the place of a state dict; None without one."""
+    if isinstance(content, _Unread):
+        return "content", type(content).__name__
+    found = content if isinstance(content, Mapping) else {}
+    at = (key for key in _KEYS if isinstance(found.get(key), _Unread))
+    return next(((f"content[{key!r}]", type(found[key]).__name__) for key in at), None)
 
 
 def state_sha256(state: Mapping[str, torch.Tensor]) -> str:

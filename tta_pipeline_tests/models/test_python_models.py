@@ -1,15 +1,22 @@
 """A network of the user's own code is a model like any other."""
 
+import argparse
 import hashlib
 import importlib
 import re
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
@@ -21,6 +28,7 @@ from tta_pipeline.methods import build
 from tta_pipeline.models.networks import load_network, make_untrained
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.weights import read_state
+from tta_pipeline.util.files import hash_file
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 TEN = tuple(f"c{number}" for number in range(10))
@@ -171,6 +179,77 @@ def test_weights_of_other_classes_are_told_from_those_of_another_network():
     """The classes of the images may be at fault, as where a folder beside the class folders is none."""
     with pytest.raises(ClassCountError, match=r"\(7, 4\) in place of \(10, 4\)"):
         loaded(spec("of_any", saved(network(num_classes=7).state_dict())))
+
+
+class Executed:
+    """Pickled, a call that leaves a file."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("open('executed', 'w')",)
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "before 1.6"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        argparse.Namespace(lr=0.1, output=Path("runs")), SimpleNamespace(lr=0.1), np.float64(76.1), np.int64(3),
+        np.bool_(True), np.arange(3), np.array(["a", None], dtype=object), Path("runs"), {"at": datetime.now(UTC)},
+        Executed(),
+    ],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_weights_are_read_beside_objects_of_any_class(beside: object, *, is_zip: bool):
+    """Training programs save their arguments and accuracies too; nothing of such a class runs."""
+    state = {"linear.weight": torch.ones(2)}
+    torch.save({"model": state, "other": beside}, "mine.pth", _use_new_zipfile_serialization=is_zip)
+
+    found = read_state(Path("mine.pth"), hash_file(Path("mine.pth")))
+
+    assert torch.equal(state["linear.weight"], found["linear.weight"])
+    assert list(found) == ["linear.weight"]
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize("beside", [defaultdict(list, a=[1]), deque([1])], ids=lambda each: type(each).__name__)
+def test_what_cannot_be_read_without_its_code_is_named(beside: object):
+    """With the line that saves the state dict alone."""
+    torch.save({"state_dict": {"w": torch.ones(2)}, "other": beside}, "mine.pth")
+
+    with pytest.raises(EvaluationError) as refused:
+        read_state(Path("mine.pth"), hash_file(Path("mine.pth")))
+
+    assert f"collections.{type(beside).__name__}" in str(refused.value)
+    assert "\x1b" not in str(refused.value)
+    program = str(refused.value).split('"')[1]
+    subprocess.run([sys.executable, "-c", program], check=True)
+    saved = Path("state_dict.pth")
+    assert ["w"] == list(read_state(saved, hash_file(saved)))
+
+
+@pytest.mark.parametrize(
+    ("saved", "state"),
+    [(lambda net: net, "content.state_dict()"), (lambda net: {"model": net}, "content['model'].state_dict()")],
+    ids=["whole", "in a checkpoint"],
+)
+def test_a_whole_network_is_named_with_the_line_that_saves_its_state(saved: Callable[[nn.Module], object], state: str):
+    """Only its own code could read it."""
+    torch.save(saved(nn.Linear(2, 2)), "mine.pth")
+
+    with pytest.raises(EvaluationError) as refused:
+        read_state(Path("mine.pth"), hash_file(Path("mine.pth")))
+
+    assert "torch.nn.modules.linear.Linear" in str(refused.value)
+    assert state in str(refused.value)
+
+
+def test_safetensors_are_told_by_their_bytes():
+    """Under another name, and files of torch under theirs."""
+    state = {"w": torch.ones(2)}
+    save_file(state, "mine.bin")
+    torch.save(state, "mine.safetensors")
+
+    for path in (Path("mine.bin"), Path("mine.safetensors")):
+        assert ["w"] == list(read_state(path, hash_file(path)))
 
 
 def test_weights_of_another_network_are_refused_in_three_lines():
