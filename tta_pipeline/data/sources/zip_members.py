@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 2**20
 _MAX_READ_BYTES = 2**28  # the central directory is read at once: 1.3 million names of ILSVRC2012 take 0.15 GB
 _MAX_LINK_BYTES = 4096
 _LOCAL_HEADER_BYTES = 30
-_ENCRYPTED = 0x1
+_ENCRYPTED, _IS_UTF8 = 0x1, 0x800
 _DAMAGES = (
     zipfile.BadZipFile, OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError, OverflowError,
 )  # fmt: skip
@@ -65,6 +65,8 @@ class ZipMembers:
         self._path = path
         self._steps = steps
         self._members = sorted(opened.infolist(), key=lambda member: member.header_offset)
+        for member in self._members:
+            member.filename = _plain_name(path, member)
         self._latest: zipfile.ZipInfo | None = None
         self._file: IO[bytes] | None = None
         _require_apart(path, self._members, end=opened.start_dir)
@@ -102,7 +104,7 @@ class ZipMembers:
         return data
 
     def _entry(self, member: zipfile.ZipInfo) -> Entry | None:
-        name = require_inside(_plain_name(self._path, member), where=str(self._path))
+        name = require_inside(member.filename, where=str(self._path))
         if member.flag_bits & _ENCRYPTED:
             raise SourceError(f"{self._path}: {name} is encrypted; expected a zip without a password: unpack it")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -158,10 +160,21 @@ def _md5_of(file: _BoundedFile) -> str:
 
 
 def _plain_name(path: Path, member: zipfile.ZipInfo) -> str:
-    """Return the name of *member*; refuse one with the character NUL, after which zipfile cuts it."""
-    if member.filename != member.orig_filename:
+    """Return the name of *member* with slashes and in the encoding that its writer used, though it may not say so.
+
+    Windows' own programs wrote backslashes, and others UTF-8 without its flag; any other name without the flag is in
+    code page 437.
+
+    Raises:
+        SourceError: the name has the character NUL, after which zipfile cuts it.
+    """
+    if "\0" in member.orig_filename:
         raise _damage(path, f"the name {member.orig_filename!r}")
-    return member.filename
+    name = member.filename  # from Python 3.12 on, the Unicode name in the extra fields if there is one
+    if name == member.orig_filename and not member.flag_bits & _IS_UTF8 and not name.isascii():
+        with suppress(UnicodeDecodeError):
+            name = name.encode("cp437").decode()
+    return name.replace("\\", "/")
 
 
 def _require_apart(path: Path, members: Sequence[zipfile.ZipInfo], *, end: int) -> None:

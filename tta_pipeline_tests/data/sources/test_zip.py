@@ -111,6 +111,37 @@ def test_a_zip_becomes_a_benchmark_and_shards(tmp_path: Path):
     assert 4 == ShardSet.open(tmp_path / "out").manifest.num_samples
 
 
+class _Unflagged(zipfile.ZipInfo):
+    """A member whose name is written in an encoding of its own, without the flag of UTF-8."""
+
+    encoding = "cp437"
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:  # noqa: N802 - zipfile's
+        return self.filename.encode(self.encoding), 0
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp437"])
+def test_names_without_the_flag_of_utf_8_are_read(tmp_path: Path, encoding: str):
+    """Zips of older programs do not say in which encoding their names are."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for cls in ("Bär", "Käse"):
+            member = _Unflagged(f"{FOG.path}/{cls}/é.JPEG")
+            member.encoding = encoding
+            archive.writestr(member, jpeg(0))
+
+    assert ("Bär", "Käse") == source(tmp_path / "a.zip").class_names()
+    assert ["Bär/é.JPEG", "Käse/é.JPEG"] == sorted(contents(source(tmp_path / "a.zip"), FOG))
+
+
+def test_backslashes_in_names_are_slashes(tmp_path: Path):
+    """Windows' own programs wrote them, and entries of folders that end in one."""
+    folders = {"fog\\": b"", "fog\\5\\n01\\": b""}
+    path = zipped(tmp_path / "a.zip", folders | {name.replace("/", "\\"): data for name, data in IMAGES.items()})
+
+    assert expected(FOG) == contents(source(path), FOG)
+    assert ("n01", "n02") == source(path).class_names()
+
+
 def test_a_folder_of_zips_is_a_folder_of_archives(tmp_path: Path):
     """Their cells are found together."""
     (tmp_path / "in").mkdir()
@@ -149,6 +180,8 @@ CENTRAL, LOCAL, END = b"PK\1\2", b"PK\3\4", b"PK\5\6"
     [
         (lambda path: with_member(path, "/fog/5/n01/a.JPEG"), r"'/fog/5/n01/a\.JPEG'"),
         (lambda path: with_member(path, "../fog/5/n01/a.JPEG"), r"'\.\./fog/5/n01/a\.JPEG'"),
+        (lambda path: with_member(path, "..\\fog\\5\\n01\\a.JPEG"), r"'\.\./fog/5/n01/a\.JPEG'"),
+        (lambda path: with_member(path, next(iter(IMAGES)).replace("/", "\\")), r"fog/5/n01/image_0\.JPEG"),
         (lambda path: with_member(path, next(iter(IMAGES))), r"fog/5/n01/image_0\.JPEG"),
         (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFLNK), r"l\.JPEG.*'/etc/passwd'"),
         (lambda path: with_member(path, "fog/5/n01/l.JPEG", mode=stat.S_IFIFO), r"l\.JPEG"),
