@@ -86,7 +86,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
         folder, expected_for_cell(locations, scope.benchmark.name, cell), source, cell
     )
     was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
-    sizes = [path.stat().st_size for path in folder.glob("*.tar")]
+    sizes = [path.stat().st_size for path in folder.glob("[!.]*.tar")]
     return PartitionReport(
         summary=f"{count_of(len(sizes), 'shard')} of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
         metadata={

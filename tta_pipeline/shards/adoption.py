@@ -199,10 +199,10 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
     """Return *shards* unless one is compressed: samples in a compressed shard cannot be read by offset."""
     if compressed := [path.name for path in shards if unpacked_path(path) != path]:
         raise ManifestError(
-            f"{shards[0].parent} has {len(compressed):,} compressed shards: {abbreviate_list(compressed)}; expected "
-            "plain tars, since samples in a compressed shard cannot be read by offset: give `tta-pipeline shards "
-            "adopt` the option --unpack, or name the shards in a benchmark of `kind: shards`, which unpacks them into "
-            "the data root"
+            f"{shards[0].parent} has {len(compressed):,} shards that are named as compressed: "
+            f"{abbreviate_list(compressed)}; expected plain tars called .tar, since samples in a compressed shard cannot "
+            "be read by offset: give `tta-pipeline shards adopt` the option --unpack, or name the shards in a "
+            "benchmark of `kind: shards`, which unpacks them into the data root"
         )
     return shards
 

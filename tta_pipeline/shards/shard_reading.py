@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tta_pipeline.data.formats.tar_format import read_compression
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.data.sources.existing_shards import StatedClass, stated_class
 from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES, LABEL_TYPES, REFUSED_TYPES
@@ -14,6 +15,14 @@ from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.member_names import sample_key, source_name, unescape
 from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.util.identifiers import require_unicode
+
+_UNPACKERS = {
+    "gzip": (".gz", "gunzip"),
+    "xz": (".xz", "unxz"),
+    "bzip2": (".bz2", "bunzip2"),
+    "zstd": (".zst", "unzstd"),
+}
+"""Suffix and program by which a file of each compression is unpacked."""
 
 
 class Sample(NamedTuple):
@@ -71,12 +80,23 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
         ManifestError: the shard is not an intact archive of images and labels.
     """
     tally = _BatchedProgress(advance)
+    if compression := read_compression(shard.path):
+        raise _compressed_error(shard.path, compression)
     with shard.path.open("rb") as file:
         reader = TarReader(shard.path, file)
         if shard.is_foreign:
             return _read_foreign_contents(shard.path, reader, tally)
         samples = _read_own_samples(shard.path, reader, tally)
     return ShardContents(shard.path.name, reader.size_bytes, reader.sha256, samples)
+
+
+def _compressed_error(path: Path, compression: str) -> ManifestError:
+    suffix, unpacker = _UNPACKERS.get(compression, ("", ""))
+    packed = path.name + suffix
+    advice = f"in its folder, type mv {path.name} {packed} && {unpacker} {packed}" if suffix else "pack it again"
+    return ManifestError(
+        f"{path} is compressed with {compression}; expected a plain tar, since samples are read by offset: {advice}"
+    )
 
 
 def _read_own_samples(path: Path, reader: TarReader, tally: "_BatchedProgress") -> list[Sample]:

@@ -1,7 +1,9 @@
 """Names: of benchmarks, experiments and models in a file, and of images and classes that are read."""
 
 import keyword
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -56,15 +58,34 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
     """
     if name.isascii():  # nearly all names are, and there are millions
         return
+    if _is_misread(name):
+        raise error(
+            f"{_printable(of)}: found the name {os.fsencode(name).decode()!a} in UTF-8, but Python reads names of files "
+            f"as {sys.getfilesystemencoding()} here; expected UTF-8: type export PYTHONUTF8=1, and the command again"
+        )
     try:
         name.encode()
     except UnicodeEncodeError:
-        where = str(of).encode("utf-8", "backslashreplace").decode()
         found = name.encode("utf-8", "surrogateescape")
         raise error(
-            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
+            f"{_printable(of)}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
             "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None
+
+
+def _is_misread(name: str) -> bool:
+    """Return whether *name* is a name of a file in UTF-8, which Python reads in another encoding: the locale's."""
+    if sys.getfilesystemencoding() == "utf-8":
+        return False
+    try:
+        os.fsencode(name).decode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _printable(of: Path | str) -> str:
+    return str(of).encode("utf-8", "backslashreplace").decode()
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:

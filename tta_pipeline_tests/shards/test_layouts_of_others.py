@@ -1,9 +1,11 @@
 """Shards in the layouts of other programs are adopted where they lie, with every image, order and label right."""
 
+import bz2
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -618,7 +620,7 @@ def test_compressed_shards_are_unpacked_in_place_if_asked_to(tmp_path: Path):
     refused, done, again = run(tmp_path), run(tmp_path, "--unpack", "--files", "a-*.tar.gz"), run(tmp_path, "--unpack")
 
     assert 1 == refused.exit_code
-    assert "2 compressed shards: a-0.tar.gz, a-1.tar.gz" in refused.output
+    assert "a-0.tar.gz, a-1.tar.gz" in refused.output
     assert 0 == done.exit_code, done.output
     assert [0, 1] == labels(tmp_path)
     assert "unchanged" in again.output
@@ -629,6 +631,59 @@ def test_compressed_shards_are_unpacked_in_place_if_asked_to(tmp_path: Path):
     assert 1 == damaged.exit_code
     assert "a-0.tar.gz" in damaged.output
     assert [path] == list(path.parent.iterdir())
+
+
+def test_a_shard_is_told_by_its_bytes_and_not_by_its_name(tmp_path: Path):
+    """A plain tar called .tar.gz and a gzip called .tar are read where compressed shards are."""
+    compressed(tmp_path / "theirs")
+    theirs = tmp_path / "theirs"
+    (theirs / "a-0.tar.gz").write_bytes(gzip.decompress((theirs / "a-0.tar.gz").read_bytes()))
+    (theirs / "a-1.tar.gz").rename(theirs / "a-1.tar")
+
+    link_shards(find_shard_files(theirs), tmp_path / "cell")
+    assert not link_shards(find_shard_files(theirs), tmp_path / "cell")
+
+    assert [0, 1] == adopted(tmp_path / "cell").shard_set.index.labels.tolist()
+    assert shards_version(find_shard_files(theirs)) == shards_version(find_shard_files(tmp_path / "cell"))
+
+
+def test_a_plain_tar_called_tar_gz_is_adopted(tmp_path: Path):
+    """Tars are copied under their right names."""
+    compressed(tmp_path)
+    for path in tmp_path.glob("*.gz"):
+        path.write_bytes(gzip.decompress(path.read_bytes()))
+
+    assert 0 == run(tmp_path, "--unpack").exit_code
+    assert [0, 1] == labels(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pack", "kind"),
+    [(gzip.compress, "gzip"), (lzma.compress, "xz"), (bz2.compress, "bzip2")],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_compressed_shard_called_tar_is_named_with_the_line_that_unpacks_it(
+    tmp_path: Path, pack: Callable[[bytes], bytes], kind: str
+):
+    """Samples are read by offset, so adoption of a folder unpacks nothing by itself."""
+    write_shard(tmp_path / "a-0.tar", [{"__key__": "0", "jpg": jpeg(0), "cls": 0}])
+    path = tmp_path / "a-0.tar"
+    path.write_bytes(pack(path.read_bytes()))
+
+    with pytest.raises(ManifestError) as refused:
+        adopted(tmp_path)
+
+    assert f"{path} is compressed with {kind}" in str(refused.value)
+    line = str(refused.value).partition("type ")[2]
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+    assert [0] == adopted(tmp_path).shard_set.index.labels.tolist()
+
+
+def test_a_class_called_as_compressed_files_begin_is_read(tmp_path: Path):
+    """The first bytes of a tar are a name."""
+    write_shard(tmp_path / "a-0.tar", [{"__key__": "BZh91AY/0", "jpg": jpeg(0), "cls": 0}])
+
+    assert [0] == adopted(tmp_path).shard_set.index.labels.tolist()
 
 
 def folder_md5(folder: Path) -> str:

@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 BLOCK_BYTES = 512
@@ -18,6 +19,15 @@ MAX_EXTENSION_BYTES = 2**20
 _PAX_FIELD = re.compile(rb"(\d{1,20}) ")
 _PAX_SIZE = re.compile(r"[0-9]{1,20}")
 _OCTAL = re.compile(rb"[0-7]*")
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\3\4": "zip",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+}
+"""First bytes of compressed files."""
 
 
 class Header(NamedTuple):
@@ -27,6 +37,33 @@ class Header(NamedTuple):
     kind: bytes
     size_bytes: int
     link: str
+
+
+def find_compression(start: bytes) -> str:
+    """Return the compression of a file that begins with the block *start*; empty if none is known, or it is a tar.
+
+    Names of files do not tell.
+    """
+    found = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), "")
+    return "" if found and is_tar(start) else found  # the first bytes of a tar are a name
+
+
+def read_compression(path: Path) -> str:
+    """Return the compression of the file *path* by its first bytes; empty if none is known.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return find_compression(file.read(BLOCK_BYTES))
+
+
+def is_tar(block: bytes) -> bool:
+    """Return whether a file that begins with the 512 bytes of *block* is a plain tar."""
+    try:
+        return len(block) == BLOCK_BYTES and read_header(block) is not None
+    except ValueError:
+        return False
 
 
 def read_header(block: bytes) -> Header | None:

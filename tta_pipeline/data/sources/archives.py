@@ -1,9 +1,9 @@
 """Archives of any kind: tar, tar.gz and zip."""
 
-import os
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from tta_pipeline.data.formats.tar_format import BLOCK_BYTES, find_compression, is_tar
 from tta_pipeline.data.sources.archive_entry import Members
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.data.sources.zip_members import STARTS, opened_zip
@@ -28,14 +28,12 @@ def opened_archive(
 
 
 def is_zip(path: Path) -> bool:
-    """Return whether *path* is a zip, by its first bytes, or by its name if it begins otherwise."""
-    if path.suffix == ".zip":
-        return True
+    """Return whether *path* is a zip, by its first bytes, or by its name if it begins otherwise, but not as a tar."""
+    start = b""
     with suppress(OSError):
         if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                return os.pread(descriptor, 4, 0) in STARTS
-            finally:
-                os.close(descriptor)
-    return False
+            with path.open("rb") as file:
+                start = file.read(BLOCK_BYTES)
+    if start[:4] in STARTS:
+        return True
+    return path.suffix.lower() == ".zip" and not is_tar(start) and not find_compression(start)

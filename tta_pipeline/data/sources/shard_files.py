@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tta_pipeline.data.formats.tar_format import read_compression
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.braces import expand
 from tta_pipeline.util.files import published_folder, written_file
@@ -154,7 +155,7 @@ def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> 
         return False
     with published_folder(target) as folder:
         for path in shards:
-            if unpacked_path(path) == path:
+            if not _is_compressed(path):
                 (folder / path.name).symlink_to(path.absolute())
             else:
                 (folder / f".{path.name}").symlink_to(path.absolute())
@@ -171,15 +172,18 @@ def unpacked_path(shard: Path) -> Path:
 
 
 def unpack(shard: Path, target: Path) -> None:
-    """Unpack the compressed *shard* to *target*, with the modification time of *shard*.
+    """Unpack *shard* to *target*, with the modification time of *shard*; a plain tar under any name is copied.
 
     Raises:
-        SourceError: *shard* is damaged.
+        SourceError: *shard* is damaged, or of another compression than gzip.
     """
+    compression = read_compression(shard)
+    if compression not in ("", "gzip"):
+        raise SourceError(f"{shard} is compressed with {compression}; expected gzip or a plain tar: pack it again")
     modified_ns = shard.stat().st_mtime_ns
     with written_file(target) as beside:
         try:
-            with gzip.open(shard) as packed, beside.open("wb") as file:
+            with gzip.open(shard) if compression else shard.open("rb") as packed, beside.open("wb") as file:
                 shutil.copyfileobj(packed, file, _CHUNK_BYTES)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise SourceError(f"{shard}: found {error}; expected a whole .tar.gz: fetch it again") from error
@@ -242,7 +246,7 @@ def _links(shards: Sequence[Path]) -> dict[str, Path | int]:
     """Return the expected content of a folder of links: the target of each link, the time of each unpacked copy."""
     links: dict[str, Path | int] = {}
     for path in shards:
-        if unpacked_path(path) == path:
+        if not _is_compressed(path):
             links[path.name] = path.absolute()
         else:
             links[f".{path.name}"] = path.absolute()
@@ -255,9 +259,14 @@ def _read_links(folder: Path) -> dict[str, Path | int]:
     return {path.name: path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in found}
 
 
+def _is_compressed(shard: Path) -> bool:
+    """Return whether *shard* is compressed by its name or by its first bytes."""
+    return unpacked_path(shard) != shard or read_compression(shard) == "gzip"
+
+
 def _original(path: Path) -> Path:
     """Return the link to the compressed original if *path* is an unpacked copy; otherwise *path*."""
-    for suffix in COMPRESSED_SUFFIXES:
+    for suffix in _SUFFIXES:
         original = path.with_name(f".{path.name.removesuffix('.tar')}{suffix}")
         if original.is_symlink():
             return original

@@ -21,6 +21,7 @@ from tta_pipeline.data.formats.tar_format import (
     MAX_EXTENSION_BYTES,
     SYMBOLIC_LINK,
     Header,
+    find_compression,
     parse_extension,
     read_header,
 )
@@ -35,8 +36,6 @@ _MAX_END_BYTES = 2**20  # tar pads to 10 KiB; an unfinished download into a prea
 D = TypeVar("D")
 T = TypeVar("T")
 _UNREADABLE = (OSError, EOFError, zlib.error)
-_GZIP = b"\x1f\x8b"
-_REFUSED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
 
 @contextmanager
@@ -51,14 +50,15 @@ def opened_tar(
         SourceError: the archive cannot be read, is compressed with anything but gzip, or has another md5.
     """
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
-        _refuse_compression(path, start)
+        compression = find_compression(start)
+        if compression not in ("", "gzip"):
+            raise SourceError(f"{path} is compressed with {compression}; expected tar or tar.gz: convert it")
         hashed = _HashingFile(raw, thread) if expected_md5 else raw
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
-        is_compressed = start.startswith(_GZIP)
-        if is_compressed:
+        if compression:
             # A separate buffer: gzip's own is 8 KiB before Python 3.12.
             file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
-        stream = TarStream(file, str(path), begins_at=None if is_compressed else 0)
+        stream = TarStream(file, str(path), begins_at=None if compression else 0)
         yield stream
         if isinstance(hashed, _HashingFile):
             stream.drain()
@@ -220,17 +220,11 @@ def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
     """Yield the file, open at its first byte, and its first bytes."""
     try:
         raw = _CountingFile(path, progress)
-        start = os.pread(raw.fileno(), 8, 0)
+        start = os.pread(raw.fileno(), BLOCK_BYTES, 0)
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
     with raw:
         yield raw, start
-
-
-def _refuse_compression(path: Path, start: bytes) -> None:
-    for magic, name in _REFUSED.items():
-        if start.startswith(magic):
-            raise SourceError(f"{path} is compressed with {name}; expected tar or tar.gz: convert it")
 
 
 class _CountingFile(io.FileIO):

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import stat
+import tarfile
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -140,6 +141,20 @@ def test_backslashes_in_names_are_slashes(tmp_path: Path):
 
     assert expected(FOG) == contents(source(path), FOG)
     assert ("n01", "n02") == source(path).class_names()
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_called_zip_is_read_as_what_it_is(tmp_path: Path, mode: str):
+    """As a zip called tar is."""
+    path = tmp_path / "a.zip"
+    with tarfile.open(path, mode) as archive:
+        for name, data in IMAGES.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+    assert expected(FOG) == contents(source(path), FOG)
+    assert expected(FOG) == contents(source(zipped(tmp_path / "b.tar", IMAGES)), FOG)
 
 
 def test_a_folder_of_zips_is_a_folder_of_archives(tmp_path: Path):
