@@ -1,9 +1,7 @@
 """Names: of benchmarks, experiments and models in a file, and of images and classes that are read."""
 
 import keyword
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.util.locale_names import misread_sentence
 
 MAX_NAME_LENGTH = 100
 """Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
@@ -58,34 +57,17 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
     """
     if name.isascii():  # nearly all names are, and there are millions
         return
-    if _is_misread(name):
-        raise error(
-            f"{_printable(of)}: found the name {os.fsencode(name).decode()!a} in UTF-8, but Python reads names of files "
-            f"as {sys.getfilesystemencoding()} here; expected UTF-8: type export PYTHONUTF8=1, and the command again"
-        )
+    where = str(of).encode("utf-8", "backslashreplace").decode()
+    if sentence := misread_sentence(name):
+        raise error(f"{where}: found {sentence}")
     try:
         name.encode()
     except UnicodeEncodeError:
         found = name.encode("utf-8", "surrogateescape")
         raise error(
-            f"{_printable(of)}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
+            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
             "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None
-
-
-def _is_misread(name: str) -> bool:
-    """Return whether *name* is a name of a file in UTF-8, which Python reads in another encoding: the locale's."""
-    if sys.getfilesystemencoding() == "utf-8":
-        return False
-    try:
-        os.fsencode(name).decode()
-    except UnicodeError:
-        return False
-    return True
-
-
-def _printable(of: Path | str) -> str:
-    return str(of).encode("utf-8", "backslashreplace").decode()
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_pipeline.errors import DataRootError
+from tta_pipeline.util.locale_names import misread_sentence
 from tta_pipeline.util.partitions import Cell
 
 RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
@@ -226,5 +227,7 @@ def _require_plain(text: str) -> None:
         raise DataRootError(
             f"the data root is {text!r}; expected no '?', at which DuckDB stops reading a name: rename it"
         )
+    if not text.isascii() and (sentence := misread_sentence(text)):
+        raise DataRootError(f"the data root has {sentence}")
     if any(not character.isprintable() for character in text):
         raise DataRootError(f"the data root is {text!r}; expected printable characters without line breaks: rename it")

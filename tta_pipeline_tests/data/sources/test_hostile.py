@@ -5,6 +5,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,29 @@ def test_a_name_of_another_encoding_is_named_with_its_folder(tmp_path: Path, *, 
     if in_class:
         with pytest.raises(SourceError, match=r"fog/5.*b'caf\\xe9'"):
             tree.class_names()
+
+
+def test_a_name_in_utf_8_is_not_blamed_for_the_locale(tmp_path: Path):
+    """Python may read names in another encoding than they are in: renaming the files would damage them."""
+    folder = tmp_path / "tree" / "K\u00e4se"
+    folder.mkdir(parents=True)
+    (folder / "a.JPEG").write_bytes(jpeg(0))
+    in_ascii = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    make = [sys.executable, "-m", "tta_pipeline", "shards", "make", "tree", "out", "--group-depth", "0", "--jobs", "1"]
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        command = [*make, "--num-shards", "1"]
+        return subprocess.run(command, cwd=tmp_path, env=in_ascii | more, capture_output=True, text=True, check=False)
+
+    refused, in_folder, done = run(), run(TTA_DATA_ROOT="K\u00e4se"), run(PYTHONUTF8="1")
+
+    for each in (refused, in_folder):
+        assert 1 == each.returncode
+        assert "ascii" in each.stderr
+        assert "export PYTHONUTF8=1" in each.stderr
+        assert "convmv" not in each.stderr
+        assert "rename" not in each.stderr
+    assert 0 == done.returncode, done.stderr
 
 
 def test_names_of_another_encoding_that_are_no_images_are_let_be(tmp_path: Path):
