@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 
@@ -137,13 +138,42 @@ def test_a_write_session_of_somebody_elses_stops_nobody(locations: Locations):
         assert "holds it\n" == notebook.stdout.readline()
         record(locations, run_id="meanwhile")
 
-        notes = publish_metrics(locations).notes
+        done = publish_metrics(locations)
 
-        assert any(f"PID {notebook.pid}" in note and "rebuilt from the 4 records" in note for note in notes), notes
+        assert not done.was_rebuilt
+        assert any(f"process {notebook.pid} " in note for note in done.notes), done.notes
         assert 4 == published(locations).total()
         notebook.kill()
     assert 0 == publish_metrics(locations).num_added
     assert 4 == published(locations).total()
+
+
+def test_a_write_session_of_somebody_elses_is_not_taken_for_damage(locations: Locations):
+    """Questions are answered from a copy, the process is named, and the file stays the one that it has open."""
+    before = locations.metrics.stat().st_ino
+    with start(WRITE_SESSION, locations.metrics) as notebook:
+        assert "holds it\n" == notebook.stdout.readline()
+
+        asked = CliRunner().invoke(
+            main,
+            ["metrics", "--sql", "FROM evaluations", "--format", "csv"],
+            env={"TTA_DATA_ROOT": str(locations.root)},
+        )
+
+        assert 0 == asked.exit_code, asked.output
+        assert 1 + 3 == len(asked.stdout.splitlines())
+        assert f"process {notebook.pid} " in asked.stderr
+        assert "rebuilt" not in asked.stderr
+        assert before == locations.metrics.stat().st_ino
+        notebook.kill()
+
+
+def test_a_connection_of_this_process_is_not_taken_for_damage(locations: Locations):
+    """As a notebook has that writes to the file and asks questions too."""
+    with duckdb.connect(locations.metrics):
+        with open_metrics(locations.metrics) as connection:
+            assert (3,) == connection.execute("SELECT count(*) FROM evaluations").fetchone()
+        assert not publish_metrics(locations).was_rebuilt
 
 
 def test_the_log_of_a_killed_write_session_is_kept_and_not_applied(locations: Locations):

@@ -1,5 +1,6 @@
 """`metrics.duckdb`, made from the result records and published by rename, so that readers and writers never wait."""
 
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ _CONFINED = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+_HOLDER = re.compile(r"held in (?P<program>.*?) ?\(PID (?P<pid>\d+)")
+"""How DuckDB names the process that has a file open for writing."""
 _MAX_LINES = 20
 """Most lines about records that are set aside; the table `set_aside` has all of them."""
 _SET_ASIDE = """
@@ -115,10 +118,10 @@ def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) ->
     if not locations.metrics.exists():
         return ()
     is_outdated = True
-    with suppress(duckdb.Error), open_read_only(locations.metrics) as connection:
+    with suppress(duckdb.Error), _opened(locations.metrics) as (connection, note):
         is_outdated = bool(_other_schema(connection, locations.metrics))
         if not is_outdated and marked_sha256(connection) == read_expected_results(locations).sha256:
-            return ()
+            return (note,) if note else ()
     try:
         return publish_metrics(locations, progress=progress).notes
     except RecordError as error:
@@ -131,6 +134,8 @@ def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) ->
 def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the database for reading; results published meanwhile do not show, and neither side waits.
 
+    If another program has it open for writing, a copy is read.
+
     Raises:
         RecordError: there is no database at *path*, or it cannot be read.
     """
@@ -140,7 +145,7 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             "records are, run `tta-pipeline results rebuild`"
         )
     try:
-        with open_read_only(path) as connection:
+        with _opened(path) as (connection, _):
             yield connection
     except duckdb.Error as error:
         if isinstance(error, STATEMENT_ERRORS):
@@ -151,6 +156,36 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
     """Open the database at *path* as `open_metrics` does, but without converting DuckDB's errors."""
     return _lock_settings(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    """Yield a connection as `open_read_only` does, and a note if a copy is read: another program writes to *path*."""
+    try:
+        connection = open_read_only(path)
+    except duckdb.OperationalError as error:
+        note = _note_of_writer(path, str(error))
+        if not note:
+            raise
+        with temporary_folder(path) as folder, open_read_only(shutil.copyfile(path, folder / path.name)) as connection:
+            yield connection, note
+        return
+    with connection:
+        yield connection, ""
+
+
+def _note_of_writer(path: Path, message: str) -> str:
+    """Return a note about who has *path* open for writing, according to DuckDB's *message*; empty if nobody has."""
+    if "different configuration" in message:
+        who = "this process"
+    elif "Could not set lock" in message:
+        found = _HOLDER.search(message)
+        who = f"process {found['pid']} ({found['program']})" if found else "another process"
+    else:
+        return ""
+    return (
+        f"{who} has {path} open for writing; what it writes is lost with the next new result, which replaces the file"
+    )
 
 
 def _lock_settings(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
@@ -166,6 +201,7 @@ def _publish(locations: Locations, *, within: Path | None, rebuild: bool, progre
     if locations.metrics.exists() and not rebuild:
         try:
             present = _compare(locations, asked, within)
+            notes = (*notes, *present.notes)
             if not (why_anew := present.changes.undone):
                 num_added, set_aside = _update(locations, present, asked, progress)
                 return Publication(num_added=num_added, was_rebuilt=False, notes=notes, set_aside=set_aside)
@@ -185,17 +221,20 @@ class _Present:
     asks_anew: bool
     """Whether the benchmark files ask for other results than at the last publication."""
     set_aside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def _compare(locations: Locations, asked: ExpectedResults, within: Path | None) -> _Present:
     """Compare the database with the records; one of another schema is undone."""
-    with _as_it_is(locations.metrics) as connection:
+    with _as_it_is(locations.metrics) as (connection, note):
+        notes = (note,) if note else ()
         if other := _other_schema(connection, locations.metrics):
-            return _Present(changes=Changes(fresh=(), restamped=(), undone=other), asks_anew=True)
+            return _Present(changes=Changes(fresh=(), restamped=(), undone=other), asks_anew=True, notes=notes)
         return _Present(
             changes=find_changes(connection, list_records(locations.root, within), locations.root, within),
             asks_anew=marked_sha256(connection) != asked.sha256,
             set_aside=read_set_aside(connection, locations),
+            notes=notes,
         )
 
 
@@ -254,8 +293,8 @@ def read_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations) 
 
 
 @contextmanager
-def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the current database at *path* under another name.
+def _as_it_is(path: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    """Open the current database at *path* under another name, as `_opened` does.
 
     If this process already has a path open, DuckDB reuses that open file, even if another file has replaced it.
     """
@@ -265,8 +304,8 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             link.hardlink_to(path)
         except OSError:  # a file system without hard links
             shutil.copyfile(path, link)
-        with open_read_only(link) as connection:
-            yield connection
+        with _opened(link) as (connection, note):
+            yield connection, note.replace(str(link), str(path))
 
 
 def _other_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
