@@ -16,6 +16,7 @@ from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify_shard_sets as verify_folders
 from tta_pipeline.shards.write_cell import shard_images, shard_split
+from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
@@ -54,6 +55,8 @@ def shard(
         SourceError, ClassMapError: an image or a class folder is invalid.
         ShardError: the settings contradict each other, or the shards cannot be written.
     """
+    if problem := url_problem(str(output)):
+        raise ShardError(problem)
     source, output = Path(source) if isinstance(source, str) else source, Path(output)
     if isinstance(source, Path) and source.is_file():
         raise SourceError(

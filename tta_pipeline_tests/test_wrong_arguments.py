@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import tta_pipeline as tta
 from tta_pipeline.cli import main
+from tta_pipeline.errors import SettingsError, ShardError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline_tests.conftest import launcher, write_tree
 from tta_pipeline_tests.faults.full_disk import run_limited
 
@@ -25,6 +29,26 @@ VERBS: dict[str, Callable[[str], list[str]]] = {
     "bench": lambda place: ["shards", "bench", place, "--loader", "indexed", "--repeats", "1"],
     "new-benchmark": lambda place: ["new-benchmark", "x", place, "--output", "-"],
 }
+URL = "s3://bucket/x"
+AT_A_URL: tuple[list[str], ...] = (
+    ["shards", "make", "tree", URL, "--group-depth", "0", "--num-shards", "1"],
+    ["shards", "make", URL, "out", "--group-depth", "0", "--num-shards", "1"],
+    ["shards", "make", "--config", "at_a_url.yaml"],
+    ["shards", "split", "tree", URL, "--parts", "2"],
+    ["shards", "split", URL, "out", "--parts", "2"],
+    ["shards", "verify", URL],
+    ["shards", "adopt", "hf://datasets/a/b", "--into", URL],
+    ["results", "publish", "digits_c", URL],
+    ["results", "reproduce", URL],
+    ["metrics", "--output", URL],
+    ["compare", "a", "b", "--output", URL],
+    ["new-benchmark", "later", "--output", URL],
+    ["new-benchmark", "later", URL],
+    ["download", "imagenet_c", URL],
+    ["init", URL],
+    ["run", "digits_c", "--decoded-folder", URL],
+    ["clean", "--dry-run", "--decoded", URL],
+)
 FAULTS = (
     ["shards", "make", "tree", "out", "--expect-md5", "without"],
     ["shards", "make", "tree", "out", "--expect-md5", "noise.tar=12"],
@@ -87,6 +111,50 @@ def test_a_place_that_is_none_is_refused(verb: str, refused):
     """A file for a folder, nothing, foreign bytes, a folder for a file, and more."""
     for place in PLACES:
         refused(VERBS[verb](place))
+
+
+@pytest.mark.parametrize("arguments", AT_A_URL, ids=lambda arguments: " ".join(arguments)[:60])
+def test_a_url_in_place_of_a_path_is_refused(arguments: list[str], refused, places: Path):
+    """No folder called `s3:` is made; the line says how what is written comes there, or what is there comes here."""
+    (places / "at_a_url.yaml").write_text(f"sources: [tree]\noutput: {URL}\nnum_shards: 1\ngroup_depth: 0\n")
+
+    assert URL in refused(arguments)
+    assert not (places / "s3:").exists()
+
+
+@pytest.mark.parametrize("arguments", [["metrics"], ["init", "mine"], ["doctor"]], ids=lambda arguments: arguments[0])
+def test_a_data_root_at_a_url_is_refused(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It would become a folder here."""
+    monkeypatch.chdir(tmp_path)
+
+    finished = CliRunner().invoke(main, arguments, env={"TTA_DATA_ROOT": URL})
+
+    assert URL in said_in_one_line(finished.exit_code, finished.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", [URL, Path(URL)], ids=["text", "path"])
+def test_shards_from_python_are_not_written_to_a_url(output: str | Path, places: Path):
+    """Also where a `Path` has made one slash of two."""
+    with pytest.raises(ShardError) as caught:
+        tta.shard(places / "tree", output, num_shards=1)
+
+    assert URL in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["decoded_folder", "stage_folder"])
+def test_a_folder_of_the_machine_is_not_at_a_url(name: str):
+    """As a setting of the resource `compute`."""
+    with pytest.raises(SettingsError) as caught:
+        Machine(**{name: URL})
+
+    assert name in str(caught.value)
+
+
+def test_a_url_of_a_file_is_a_path():
+    """Which the line has."""
+    assert url_problem("file:///data/my%20shards").endswith(" /data/my shards")
+    assert "" == url_problem("data/a:b")
 
 
 @pytest.mark.timeout(60)

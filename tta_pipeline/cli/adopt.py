@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import (
+    LocalPath,
     plain_errors,
     read_class_map,
     require_urls,
@@ -37,9 +38,7 @@ _LAYOUTS = textwrap.fill(
     ],
 )
 @click.argument("location", metavar="DIR|URL")
-@click.option(
-    "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."
-)
+@click.option("--class-map", type=LocalPath(is_read=True), help="JSON or meta.mat; default: the classes found, sorted.")
 @click.option(
     "--files",
     multiple=True,
@@ -49,13 +48,13 @@ _LAYOUTS = textwrap.fill(
 @click.option(
     "--devkit",
     metavar="META.MAT",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=LocalPath(exists=True, dir_okay=False),
     help="The devkit's meta.mat, if .cls members hold its ILSVRC2012_ID instead of labels.",
 )
 @click.option(
     "--into",
     metavar="OUT",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="With a URL: write the manifests to OUT/<corruption>/<severity>. The shards stay where they are.",
 )
 @click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, and read that instead.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import WIDTH_WITHOUT_TERMINAL, say
+from tta_pipeline.cli.common import WIDTH_WITHOUT_TERMINAL, LocalPath, say
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, as_paragraphs, as_text, choose_columns, with_form
 from tta_pipeline.util.files import write_atomically, written_file
 
@@ -118,7 +118,7 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Only the first N rows; else "
                      f"people get at most {_ROWS_FOR_PEOPLE:,} of a question in SQL, and programs all."),
-        click.option("--output", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        click.option("--output", "path", type=LocalPath(dir_okay=False), metavar="FILE",
                      help="Write there instead of printing."),
         with_form(*TABLE_FORMS, "parquet"),
     ):  # fmt: skip

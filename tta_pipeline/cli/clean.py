@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.common import LocalPath, plain_errors, print_table, say
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
@@ -31,9 +31,9 @@ _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished"
 @click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
 @click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+@click.option("--decoded", multiple=True, type=LocalPath(exists=True, file_okay=False),
               metavar="DIR", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
-@click.option("--beside", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+@click.option("--beside", multiple=True, type=LocalPath(exists=True, file_okay=False),
               metavar="DIR", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ import click
 
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.own_code import own_traceback
 
 if TYPE_CHECKING:
@@ -23,6 +25,20 @@ if TYPE_CHECKING:
     from tta_pipeline.shards.shard_set import ShardSet
 
 WIDTH_WITHOUT_TERMINAL = 80
+
+
+class LocalPath(click.Path):
+    """A path on this machine, as a `Path`; a URL is refused with the line that copies what is there, or goes there."""
+
+    def __init__(self, *, is_read: bool = False, **settings: Any) -> None:
+        super().__init__(**{"path_type": Path, **settings})
+        self.is_read = is_read or self.exists
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return *value* as a path."""
+        if problem := url_problem(os.fspath(value), is_read=self.is_read):
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, with_reporter
+from tta_pipeline.cli.common import LocalPath, plain_errors, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.json_values import JsonObject
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("shift_set", metavar="SET")
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="OUT", type=LocalPath(file_okay=False))
 @click.option("--archive", "archives", multiple=True, metavar="NAME", help="Only this archive; can be repeated.")
 @click.option(
     "--shift", "shifts", multiple=True, metavar="NAME", help="Only archives with this shift; can be repeated."

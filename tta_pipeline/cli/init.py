@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.cli.common import LocalPath, plain_errors
 from tta_pipeline.cli.verbs import Verb
 
 
@@ -16,7 +16,7 @@ from tta_pipeline.cli.verbs import Verb
         "cd my-project && tta-pipeline run first",
     ],
 )
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LocalPath())
 @plain_errors
 def init(*, folder: Path) -> None:
     r"""Create a project of your own in a new folder.
@@ -26,7 +26,9 @@ def init(*, folder: Path) -> None:
     .gitignore. It is named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
     """
     from tta_pipeline.extras.new_project import create_project
+    from tta_pipeline.util.locations import Locations
 
+    Locations.from_environment()  # refuses a data root that cannot be
     for path in create_project(folder, data_root=os.environ.get("TTA_DATA_ROOT") or "data"):
         click.echo(path)
     click.echo(f"Next:\n  cd {folder}\n  tta-pipeline run first")

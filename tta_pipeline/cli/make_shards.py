@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import exit_with_error, plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import LocalPath, exit_with_error, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
@@ -73,9 +73,9 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         "tta-pipeline shards make imagenet/val shards/clean/0 --group-depth 0 --num-shards 16",
     ],
 )
-@click.argument("sources", metavar="SOURCE...", nargs=-1, type=click.Path(path_type=Path))
-@click.argument("output", metavar="OUT", required=False, type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_load_config,
+@click.argument("sources", metavar="SOURCE...", nargs=-1, type=LocalPath(is_read=True))
+@click.argument("output", metavar="OUT", required=False, type=LocalPath())
+@click.option("--config", type=LocalPath(is_read=True), is_eager=True, expose_value=False, callback=_load_config,
               help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
@@ -88,7 +88,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.option("--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that know only jpg;png.")
 @click.option("--shift-set", default="imagenet_c", show_default=True, help="Names and severities in archives and "
               "arrays, and names of published folders.")  # fmt: skip
-@click.option("--class-map", type=click.Path(path_type=Path), help="JSON, meta.mat, or a list that comes with the "
+@click.option("--class-map", type=LocalPath(is_read=True), help="JSON, meta.mat, or a list that comes with the "
               "project, such as imagenet; default: the class folders, sorted.")  # fmt: skip
 @click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
               show_default=True)  # fmt: skip
@@ -119,7 +119,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
-@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of single files: lines, or JSON that "
+@click.option("--ground-truth", type=LocalPath(is_read=True), help="Classes of single files: lines, or JSON that "
               "maps a file name to its class.")  # fmt: skip
 @click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Pattern of the "
               "image names for a ground truth of lines; the number is that of the line.")  # fmt: skip

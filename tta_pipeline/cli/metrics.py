@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.answer_output import Output, current_metrics, honest_marks, with_output
-from tta_pipeline.cli.common import plain_errors, say, say_left_out
+from tta_pipeline.cli.common import LocalPath, plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
@@ -51,7 +51,7 @@ _PUBLISHED_COLUMNS = (
 )
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
 @click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
-@click.option("--published", "published_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+@click.option("--published", "published_file", type=LocalPath(dir_okay=False, exists=True),
               metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
 @click.option("--line", metavar="NAME", help="Compare all experiments with this line of the file; else each with the "
               "line of its name.")  # fmt: skip

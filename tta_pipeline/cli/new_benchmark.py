@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say
+from tta_pipeline.cli.common import LocalPath, plain_errors, say
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.locations import Locations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("name")
-@click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=LocalPath(is_read=True))
 @click.option(
     "--like",
     type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "ttabc"]),
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 @click.option("--weights", help="With --model: a file, whose sha256 is filled in; none for random weights; or the name "
               "of weights of torchvision.")  # fmt: skip
 @click.option(
-    "--output", metavar="FILE", help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root."
+    "--output",
+    type=LocalPath(path_type=str),
+    metavar="FILE",
+    help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root.",
 )
 @plain_errors
 def new_benchmark(

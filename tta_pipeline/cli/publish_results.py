@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say, say_left_out, with_reporter
+from tta_pipeline.cli.common import LocalPath, plain_errors, say, say_left_out, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.plurals import count_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("benchmark")
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=LocalPath())
 @click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
 @click.option("--robustbench", "is_robustbench", is_flag=True, help="Add entries for the model_info of RobustBench's "
               "repository.")  # fmt: skip

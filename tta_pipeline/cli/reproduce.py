@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say, with_device
+from tta_pipeline.cli.common import LocalPath, plain_errors, print_table, say, with_device
 from tta_pipeline.cli.verbs import Verb
 
 
@@ -17,7 +17,7 @@ from tta_pipeline.cli.verbs import Verb
         "tta-pipeline results reproduce published/tent --cell 'fog|5' --device cuda",
     ],
 )
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="DIR", type=LocalPath(exists=True, file_okay=False))
 @click.option("--cell", "cells", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
 @with_device
 @click.option(

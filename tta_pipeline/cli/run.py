@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import exit_with_error, plain_errors, say, say_left_out, with_device
+from tta_pipeline.cli.common import LocalPath, exit_with_error, plain_errors, say, say_left_out, with_device
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.interrupts import is_interrupted
@@ -73,8 +73,9 @@ class _Selection:
               "be repeated.")  # fmt: skip
 @click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
 @with_device
-@click.option("--decoded-folder", metavar="DIR", help="Keep decoded images and features there, so that methods share "
-              "them; the resource's `decoded_folder`.")  # fmt: skip
+@click.option("--decoded-folder", type=LocalPath(path_type=str), metavar="DIR",
+              help="Keep decoded images and features there, so that methods share them; the resource's "
+              "`decoded_folder`.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
 @plain_errors
 def run(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import LocalPath, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.plurals import count_of
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         "tta-pipeline shards split shards/fog/5 parts --parts 8",
     ],
 )
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LocalPath(exists=True, file_okay=False))
+@click.argument("output", metavar="OUT", type=LocalPath())
 @click.option("--parts", "num_parts", type=click.IntRange(1), required=True, help="Number of equal parts.")
 @plain_errors
 @with_reporter

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import parse_settings, plain_errors, print_table, say, say_left_out
+from tta_pipeline.cli.common import LocalPath, parse_settings, plain_errors, print_table, say, say_left_out
 from tta_pipeline.cli.engines import DEFAULT, ENGINES, EngineEntry, engine_of, names_of
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
@@ -61,7 +61,7 @@ _SYNC_EVERY_S = 30.0
               f"{names_of(lambda entry: entry.is_elsewhere)}: cuda.")  # fmt: skip
 @click.option("--compute", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the resource compute, "
               "such as stage_folder='$TMPDIR'.")  # fmt: skip
-@click.option("--engine-config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+@click.option("--engine-config", "config_path", type=LocalPath(exists=True, dir_okay=False),
               help=f"YAML file for {_CONFIGS}.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Report progress until the work ends; Ctrl-C leaves it running.")

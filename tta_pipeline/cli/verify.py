@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, with_reporter
+from tta_pipeline.cli.common import LocalPath, plain_errors, with_reporter
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.plurals import count_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         "tta-pipeline shards verify shards/fog --json",
     ],
 )
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=LocalPath(exists=True))
 @plain_errors
 @with_reporter
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:

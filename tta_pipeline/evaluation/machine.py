@@ -10,7 +10,9 @@ from typing import TypedDict
 
 import torch
 
+from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device.devices import device_name
+from tta_pipeline.util.local_paths import url_problem
 
 _MAX_THREADS = 8
 
@@ -35,6 +37,12 @@ class Machine:
     stage_limit_bytes: int = 0
     remote_limit_bytes: int = 16 * 2**30
     """Size limit of cached shards from URLs, below *stage_folder* or, if that is empty, in $TMPDIR."""
+
+    def __post_init__(self) -> None:
+        """Refuse a URL in place of a folder."""
+        for name, folder in (("decoded_folder", self.decoded_folder), ("stage_folder", self.stage_folder)):
+            if problem := url_problem(folder):
+                raise SettingsError(f"{name}: {problem}")
 
     @property
     def num_threads(self) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_pipeline.errors import DataRootError
+from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.locale_names import misread_sentence
 from tta_pipeline.util.partitions import Cell
 
@@ -65,6 +66,9 @@ class Locations:
         """Return the locations at *root* and, unless empty, *store*; with an empty *root*, use the environment."""
         if not root:
             return cls.from_environment()
+        for name, text in (("TTA_DATA_ROOT", root), ("TTA_SHARDS_ROOT", store)):
+            if problem := url_problem(text):
+                raise DataRootError(f"{name}: {problem}")
         own, others = Path(root).absolute(), Path(store).absolute() if store else None
         return cls(root=own, store=None if others == own else others)
 
