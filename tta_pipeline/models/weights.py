@@ -22,6 +22,8 @@ _KEYS = (
 """Usual keys of the weights in training checkpoints: timm's, Lightning's, and those of CIFAR repositories in papers."""
 _PLAIN = re.compile(r"torch\.(_utils\.)?\w+|collections\.OrderedDict|builtins\.set")
 """Tensors and what is read by default."""
+_OF_THE_SYSTEM = frozenset({"nt", "os", "posix", "subprocess", "sys"})
+"""Modules that a file of weights has no use for, unless it is hostile."""
 _NUM_PICKLES = 4  # of a file of PyTorch before 1.6: a number, a version, facts of the machine, and the object
 
 
@@ -49,9 +51,14 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
         with path.open("rb") as file, torch.serialization.safe_globals(stand_ins):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # of any kind: bytes that are not a pickle can make any pickle instruction fail
+        if calls := [name for name in names if name.partition(".")[0] in _OF_THE_SYSTEM]:
+            raise EvaluationError(
+                f"{path} cannot be read as weights: it calls {', '.join(calls)}; expected safetensors or a saved state "
+                "dict, without code: fetch it from another place, and open it with nothing else"
+            ) from error
         if names:
             advice = _convert_advice(path, names, "content['state_dict']")
-            raise EvaluationError(f"{path} cannot be read without its code; {advice}") from error
+            raise EvaluationError(f"{path} cannot be read as weights without its code; {advice}") from error
         raise EvaluationError(
             f"{path} cannot be read as weights: it begins with {start!r} ({first_line(error)}); expected safetensors "
             "or a saved state dict, without code"

@@ -150,6 +150,10 @@ class TarStream:
             header = read_header(block)
         except ValueError as error:
             self._offset -= BLOCK_BYTES
+            if not self._offset and (compression := find_compression(block)):
+                raise SourceError(
+                    f"{self._where} is compressed with {compression}; expected a plain tar here: unpack it"
+                ) from None
             raise self.damage_error(str(error), "an undamaged archive") from None
         self._begin(header.size_bytes if header else 0)
         return header

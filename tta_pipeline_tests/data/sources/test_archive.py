@@ -364,6 +364,18 @@ def test_an_inner_archive_in_another_form_is_refused(tmp_path: Path, name: str):
         contents(source(outer, cells=(CLEAN,), layout="nested"), CLEAN)
 
 
+def test_a_compressed_inner_archive_called_tar_is_named(tmp_path: Path):
+    """With its compression: only a plain tar is read inside another."""
+    inner = archive(tmp_path / "inner.tar", {"a.JPEG": jpeg(0)}, mode="w:gz").read_bytes()
+    outer = archive(tmp_path / "train.tar", {"n01.tar": inner + bytes(512)})
+    found = source(outer, cells=(CLEAN,), layout="nested")
+
+    with pytest.raises(SourceError) as refused:
+        found.class_names()
+
+    assert "n01.tar is compressed with gzip" in str(refused.value)
+
+
 def test_inner_archives_are_not_held(tmp_path: Path):
     """A class of 48 MiB is read with less memory than that."""
     inner = archive(tmp_path / "a.tar", {f"a_{i}.JPEG": bytes(2**20) for i in range(48)})
