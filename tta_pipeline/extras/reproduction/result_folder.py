@@ -78,7 +78,7 @@ def write_folders(
 def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, citation: Citation) -> None:
     result = found.result
     (folder / RESULT_FILE).write_bytes(result.encoded())
-    (folder / "unaggregated_results.csv").write_text(unaggregated_csv(result))
+    (folder / "unaggregated_results.csv").write_text(unaggregated_csv(result), encoding="utf-8")
     pq.write_table(_table(found), folder / "cells.parquet")
     (folder / "benchmark.yaml").write_bytes(benchmark_file.read_bytes())
     if found.sample_list is not None:
@@ -87,7 +87,7 @@ def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, ci
     for path in found.predictions:
         (folder / PREDICTIONS).mkdir(exist_ok=True)
         shutil.copyfile(path, folder / PREDICTIONS / path.name)
-    (folder / "citation.bib").write_text(bibtex(result, citation))
+    (folder / "citation.bib").write_text(bibtex(result, citation), encoding="utf-8")
     (folder / "README.md").write_text(
         _README.format(
             experiment=result.experiment,
@@ -95,7 +95,8 @@ def _write_folder(found: CollectedResult, folder: Path, benchmark_file: Path, ci
             headline=_headline(result),
             command=result.command,
             more_rows=_more_rows(found),
-        )
+        ),
+        encoding="utf-8",
     )
 
 

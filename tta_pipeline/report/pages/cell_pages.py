@@ -40,7 +40,7 @@ def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, report
         if not results.entries:
             continue
         photographs = write_photographs(results, folder / f"{results.name}.webp", image_size=benchmark.image_size)
-        (folder / f"{results.name}.html").write_text(_render_cell(benchmark, results, photographs))
+        (folder / f"{results.name}.html").write_text(_render_cell(benchmark, results, photographs), encoding="utf-8")
         gathered.add(results, photographs)
         progress.advance(1)
     return gathered

@@ -362,8 +362,10 @@ def write_report(
         shutil.copytree(STATIC, beside / "static")
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
         compared, means = compare_pairs(gathered.judged_cells()), mean_errors(gathered)
-        (beside / "comparison.js").write_text(comparison_script(gathered, compared))
-        (beside / "compare.html").write_text(render_page("compare.html.j2", benchmark=benchmark, notes=found.notes))
+        (beside / "comparison.js").write_text(comparison_script(gathered, compared), encoding="utf-8")
+        (beside / "compare.html").write_text(
+            render_page("compare.html.j2", benchmark=benchmark, notes=found.notes), encoding="utf-8"
+        )
         found = replace(found, intervals=corruption_errors(gathered))
         written = [_write_section(each, found, beside) for each in sections(benchmark) if found.tables[each.name].rows]
         shown = [section for section in written if section["html"] or section["formats"]]
@@ -376,7 +378,7 @@ def write_report(
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
             has_severities=bool(benchmark.shift_set.severities),
         )  # fmt: skip
-        (beside / "index.html").write_text(page)
+        (beside / "index.html").write_text(page, encoding="utf-8")
     return Report(
         path=folder / "index.html",
         leaderboard_markdown=as_markdown(drop_obvious_columns(found.tables["leaderboard"])),
@@ -490,13 +492,13 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
     """Write the table and chart of *section* to *folder*, and return the section's data for the page."""
     table = found.tables[section.name]
-    (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
+    (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n", encoding="utf-8")
     figure = section.draw(found, table) if section.draw else None
     if figure:
         add_notes(figure, [f"{found.benchmark.name}: {note}" for note in found.notes])
         lay_out(figure)
         stem = folder / "figures" / section.name
-        stem.with_suffix(".svg").write_text(as_svg(figure))
+        stem.with_suffix(".svg").write_text(as_svg(figure), encoding="utf-8")
         stem.with_suffix(".pdf").write_bytes(as_pdf(figure))
         stem.with_suffix(".png").write_bytes(as_png(figure))
     return {
