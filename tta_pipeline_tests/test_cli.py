@@ -89,7 +89,7 @@ def test_an_equation_stays_in_one_line():
 
 ACCENTED = """
 title: K\u00e4se
-own: {{names: [fog], severities: [5]}}
+custom: {{names: [fog], severities: [5]}}
 source: {{kind: archive, archives: [{archive}]}}
 image_size: 32
 shards: {{num_shards: 1}}

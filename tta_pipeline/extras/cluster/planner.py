@@ -197,11 +197,7 @@ class Planner:
         """Return the cells that *work* reads and whose shards are missing, in the benchmark's order."""
         needed = {cell for each in work for cell in self._cells_read_by(each)}
         every = (CLEAN, TRAIN, *self.benchmark.cells)
-        missing = tuple(cell for cell in every if cell in needed and not self._has_shards(cell))
-        for cell in missing:
-            if damage := self._find_damage(cell):
-                self.tell(f"{damage}: the shards of {cell.key} are made again")
-        return missing
+        return tuple(cell for cell in every if cell in needed and not self._has_shards(cell))
 
     def _cells_read_by(self, work: Work) -> Iterator[Cell]:
         """Yield each cell whose shards *work* needs."""
