@@ -10,7 +10,8 @@ from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
 from tta_pipeline.util.identifiers import Name
-from tta_pipeline.util.validation_errors import mistakes, short_repr
+from tta_pipeline.util.short_lists import short_repr
+from tta_pipeline.util.validation_errors import mistakes
 
 _MAX_SEEDS = 1_000
 SegmentOrder = SampleOrder | Literal["slow"]

@@ -18,7 +18,8 @@ from tta_pipeline.util.files import advice
 from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.locations import RESULT_KINDS, Locations
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.validation_errors import mistakes, short_repr
+from tta_pipeline.util.short_lists import short_repr
+from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".yaml"

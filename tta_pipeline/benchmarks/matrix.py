@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.methods.entry import PIECES
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.validation_errors import short_repr
+from tta_pipeline.util.short_lists import short_repr
 
 _COMBINATION_FIELDS = frozenset({"model", "method", "hyperparameters", "protocol"})
 """Fields of an experiment that a matrix does not share."""

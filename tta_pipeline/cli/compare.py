@@ -108,13 +108,13 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     """Return the id of the only run whose id begins with *beginning*."""
     from tta_pipeline.report import queries
     from tta_pipeline.report.tables import query
-    from tta_pipeline.util.short_lists import first_few
+    from tta_pipeline.util.short_lists import abbreviate_list
 
     found = query(connection, queries.RUNS, [beginning]).column("run_id")
     if beginning in found:
         return beginning
     if len(found) != 1:
-        some = f": {first_few(found, 5)}" if found else ""
+        some = f": {abbreviate_list(found)}" if found else ""
         raise click.UsageError(
             f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one: list them "
             'with tta-pipeline metrics --sql "FROM runs"'

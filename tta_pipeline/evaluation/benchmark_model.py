@@ -12,7 +12,7 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import TRAIN
-from tta_pipeline.util.short_lists import first_few
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) -> LoadedModel:
@@ -55,6 +55,6 @@ def describe_class_count(error: ClassCountError, benchmark: Benchmark, name: str
         return str(error)
     return (
         f"{error}. The {len(pinned.classes)} classes are the class folders of the images, "
-        f"{first_few(pinned.classes, 12)}: if one of them is no class, remove it, {pinned_at} and "
+        f"{abbreviate_list(pinned.classes, most=12)}: if one of them is no class, remove it, {pinned_at} and "
         f"{locations.shards(benchmark.name, TRAIN).parents[1]}"
     )

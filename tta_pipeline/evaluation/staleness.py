@@ -1,7 +1,7 @@
 """State of a cell, finished or not and why: its newest record compared with its present fingerprint."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, diff_parts
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import Record
+from tta_pipeline.util.short_lists import abbreviate_list
 
-_NUM_NAMED = 3
 _SHOWN_CHARACTERS = 60
 
 
@@ -67,14 +67,11 @@ class Staleness:
             return "it has no result yet"
         if self.is_finished:
             return "nothing that determines its predictions has changed"
-        return f"changed since: {'; '.join(self._describe_differences())}"
-
-    def _describe_differences(self) -> Iterator[str]:
-        found = list(self.differences.items())
-        for name, (before, now) in found[:_NUM_NAMED]:
-            yield f"{name} was {shorten_value(before)}, is {shorten_value(now)}"
-        if len(found) > _NUM_NAMED:
-            yield f"and {len(found) - _NUM_NAMED} more"
+        changes = [
+            f"{name} was {shorten_value(before)}, is {shorten_value(now)}"
+            for name, (before, now) in self.differences.items()
+        ]
+        return f"changed since: {abbreviate_list(changes, '; ')}"
 
 
 def shorten_value(value: Any) -> str:

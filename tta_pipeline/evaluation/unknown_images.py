@@ -13,9 +13,7 @@ from tta_pipeline.loading.stream_order import unknown_among
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.short_lists import first_few
-
-_MAX_NAMED = 5
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def add_unknown(opened: OpenStream, unknown: Sequence[ShardSet], *, share: float, seed: int) -> OpenStream:
@@ -61,6 +59,6 @@ def _require_other_classes(known: ShardSet, unknown: ShardSet) -> None:
     shared = [name for name in unknown.manifest.classes if name in set(known.manifest.classes) and not name.isdecimal()]
     if shared:
         raise StreamError(
-            f"{unknown.folder} has the classes {first_few(shared, _MAX_NAMED)}, which are classes of {known.folder} "
+            f"{unknown.folder} has the classes {abbreviate_list(shared)}, which are classes of {known.folder} "
             "too; expected unknown images of other classes: leave these out of their source"
         )

@@ -11,9 +11,7 @@ from tta_pipeline.shards.ordering import Indices, permuted
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.short_lists import first_few
-
-_MAX_NAMED = 5
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def first_positions(index: SampleIndex, count: int) -> Indices:
@@ -64,7 +62,7 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
             f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} "
-            f"({first_few(unknown, _MAX_NAMED)}); expected source names such as {next(iter(position_of))}: correct the "
+            f"({abbreviate_list(unknown)}); expected source names such as {next(iter(position_of))}: correct the "
             "list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
@@ -91,7 +89,7 @@ def read_listed_names(path: Path) -> tuple[str, ...]:
     doubled = sorted(find_duplicates(names))
     if doubled or not names:
         raise StreamError(
-            f"{path}: found {first_few(doubled, _MAX_NAMED) or 'no name'}; expected names, each once: correct the list"
+            f"{path}: found {abbreviate_list(doubled) or 'no name'}; expected names, each once: correct the list"
         )
     return names
 

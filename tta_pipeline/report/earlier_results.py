@@ -10,7 +10,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.stream_plans import partition_keys
 from tta_pipeline.evaluation.fingerprint import method_code_sha256
-from tta_pipeline.util.short_lists import first_few
+from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.short_lists import abbreviate_list
 
 # The newest results with the settings that the benchmark file has now.
 _COUNTED = """
@@ -24,7 +25,6 @@ ANTI JOIN (FROM evaluations WHERE is_latest)
     USING (benchmark, shift_set, experiment, stream, seed, position, corruption, severity)
 GROUP BY ALL
 """
-_NUM_NAMED = 3
 
 
 def earlier_notes(connection: duckdb.DuckDBPyConnection, benchmarks: Iterable[Benchmark]) -> Sequence[str]:
@@ -70,8 +70,8 @@ def _num_by_other_code(spec: Experiment, counted: Counter[tuple[object, ...]]) -
 
 
 def _say(file: str, experiments: Sequence[str]) -> str:
-    has = "1 experiment has" if len(experiments) == 1 else f"{len(experiments)} experiments have"
+    has = f"{count_of(len(experiments), 'experiment')} {'has' if len(experiments) == 1 else 'have'}"
     return (
-        f"{has} results by earlier code or settings: {first_few(experiments, _NUM_NAMED)}; to evaluate them again: "
+        f"{has} results by earlier code or settings: {abbreviate_list(experiments)}; to evaluate them again: "
         f"tta-pipeline run {file}"
     )

@@ -11,9 +11,7 @@ from tta_pipeline.report.significance.judged_cells import read_predictions, reco
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.short_lists import first_few
-
-_NUM_NAMED = 5
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def predictions(
@@ -46,8 +44,8 @@ def predictions(
     own = [place for place in recorded if place.cell.key == cell]
     places = [place for place in own if place.plan.seed == (own[0].plan.seed if seed is None else seed)]
     if not places:
-        of_cell = f"seeds {first_few(sorted({place.plan.seed for place in own}), _NUM_NAMED)} of {cell}"
-        of_all = f"cells such as {first_few(list(dict.fromkeys(place.cell.key for place in recorded)), _NUM_NAMED)}"
+        of_cell = f"seeds {abbreviate_list(sorted({place.plan.seed for place in own}))} of {cell}"
+        of_all = f"cells such as {abbreviate_list(list(dict.fromkeys(place.cell.key for place in recorded)), most=5)}"
         evaluated = of_cell if own else of_all if recorded else "nothing"
         asked = cell if seed is None else f"{cell} with seed {seed}"
         raise RecordError(f"{experiment} of {benchmark} has no result of {asked}; it has evaluated {evaluated}")

@@ -9,11 +9,11 @@ from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
 from tta_pipeline.util.locations import CLASS_MAP_FILE
+from tta_pipeline.util.short_lists import abbreviate_list
 
 _OWN_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, CLASS_MAP_FILE})
 _OWN_SHARD = re.compile(r".+-\d+-\d{5}\.tar")
 _OF_FILE_SYSTEMS = re.compile(r"\.unpublished-.*|\._.*|\.DS_Store|\.nfs.*")
-_NUM_NAMED = 3
 
 
 def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None:
@@ -27,10 +27,9 @@ def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None
         ShardError: the folder contains something else.
     """
     if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
-        named = ", ".join(others[:_NUM_NAMED]) + (", ..." if len(others) > _NUM_NAMED else "")
         raise ShardError(
-            f"{folder}: found {named}, which this project did not write; expected an empty folder or one of our "
-            "shard sets, since the whole folder is replaced: give another folder, or move these away"
+            f"{folder}: found {abbreviate_list(others)}, which this project did not write; expected an empty folder or "
+            "one of our shard sets, since the whole folder is replaced: give another folder, or move these away"
         )
 
 

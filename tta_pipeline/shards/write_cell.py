@@ -21,7 +21,7 @@ from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, quiet_reporter
-from tta_pipeline.util.validation_errors import short_repr
+from tta_pipeline.util.short_lists import short_repr
 
 
 def shard_split(

@@ -1,17 +1,18 @@
-"""Short lists on one line, for messages."""
+"""Lists and values on one line, for messages."""
 
 from collections.abc import Mapping, Sequence
 
 
-def abbreviate_list(found: Sequence[str], separator: str = ", ") -> str:
-    """Return the first three of *found* on one line, with the number of the others."""
-    more = [f"and {len(found) - 3:,} more"] if len(found) > 3 else []
-    return separator.join([*found[:3], *more])
+def abbreviate_list(found: Sequence[object], separator: str = ", ", *, most: int = 3) -> str:
+    """Return the first *most* of *found* on one line, with the number of the others."""
+    more = [f"and {len(found) - most:,} more"] if len(found) > most else []
+    return separator.join([*map(str, found[:most]), *more])
 
 
-def first_few(found: Sequence[object], num_shown: int) -> str:
-    """Return the first *num_shown* of *found* on one line, with dots if there are more."""
-    return ", ".join(map(str, found[:num_shown])) + (", ..." if len(found) > num_shown else "")
+def short_repr(value: object, limit: int = 80) -> str:
+    """Return the repr of *value*, cut to *limit* characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def describe_extensions(extensions: Mapping[str, int]) -> str:

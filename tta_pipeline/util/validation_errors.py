@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, NAME_PATTERN
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.short_lists import short_repr
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -67,9 +68,3 @@ def _wrong_choice(field: str, problem: "ErrorDetails") -> str:
     known = re.findall(r"'([^']*)'", context.get("expected_tags") or context["expected"])
     choices = name_choices(found, known, listed_in=ConfigModel.listed_in) if known else context["expected"]
     return f"{field} is {short_repr(found)}; expected one of {choices}"
-
-
-def short_repr(value: object, limit: int = 80) -> str:
-    """Return the repr of *value*, cut to *limit* characters."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

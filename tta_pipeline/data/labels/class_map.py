@@ -12,6 +12,7 @@ from tta_pipeline.data.labels.label_text import parse_label
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, write_once
 from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,9 @@ class ClassMap:
         unknown = sorted(set(class_names) - self.labels.keys())
         if unknown:
             raise ClassMapError(
-                f"{where} has {count_of(len(unknown), 'class folder')} that the class map lacks: {_some(unknown)}; "
-                f"expected only its {len(self.classes)} classes ({_some(self.classes)}): remove them or pin a new map"
+                f"{where} has {count_of(len(unknown), 'class folder')} that the class map lacks: "
+                f"{abbreviate_list(unknown)}; expected only its {len(self.classes)} classes "
+                f"({abbreviate_list(self.classes)}): remove them or pin a new map"
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
@@ -146,8 +148,3 @@ def _read_pinned(path: Path) -> ClassMap:
             "restore it, or remove it and every shard set made with it"
         )
     return pinned
-
-
-def _some(names: Iterable[str], limit: int = 5) -> str:
-    names = list(names)
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

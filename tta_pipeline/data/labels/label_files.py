@@ -17,6 +17,7 @@ from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.identifiers import find_duplicates
+from tta_pipeline.util.short_lists import short_repr
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of a validation image, given its line number in the ground truth."""
@@ -75,7 +76,9 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     elif isinstance(content, dict):
         pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]
     else:
-        raise ClassMapError(f"{path} holds {short(content)}; expected a list of class names or an object: rewrite it")
+        raise ClassMapError(
+            f"{path} holds {short_repr(content)}; expected a list of class names or an object: rewrite it"
+        )
     return require_label_order(pairs, path)
 
 
@@ -208,7 +211,7 @@ def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
     label = _number(key)
     if label is None:
         raise ClassMapError(
-            f'{path} maps {key!r} to {short(value)}; expected "name": label or "label": name: correct the entry'
+            f'{path} maps {key!r} to {short_repr(value)}; expected "name": label or "label": name: correct the entry'
         )
     return label, value[0] if isinstance(value, list) and value else value
 
@@ -224,7 +227,7 @@ def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: 
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
         if not isinstance(name, str) or not name:
-            raise ClassMapError(f"{path} has the class name {short(name)}; expected text, not empty: correct it")
+            raise ClassMapError(f"{path} has the class name {short_repr(name)}; expected text, not empty: correct it")
     _refuse_repeated((name for _, name in pairs), "class name", path=path)
     _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
     for expected, (label, name) in enumerate(pairs):
@@ -268,10 +271,10 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ClassMapError(f"{path} holds {short(content)}; expected an object, file name to class: rewrite it")
+        raise ClassMapError(f"{path} holds {short_repr(content)}; expected an object, file name to class: rewrite it")
     for file_name, label in content.items():
         if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
-            raise ClassMapError(f"{path} gives {file_name} the class {short(label)}; expected a name or a number")
+            raise ClassMapError(f"{path} gives {file_name} the class {short_repr(label)}; expected a name or a number")
         yield file_name, str(label)
 
 
@@ -373,9 +376,3 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
-
-
-def short(value: object, limit: int = 60) -> str:
-    """Return *value* for a message, cut after *limit* characters."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -7,6 +7,8 @@ name gets its place among the sorted names, `tensor(10)` before `tensor(2)`, and
 import codecs
 import re
 
+from tta_pipeline.util.short_lists import short_repr
+
 _NUMBER = r"[+-]?+(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?+\d++)?+"
 _PRINTED = r"(?:[A-Za-z_]\w*+\.)*+(?:[Tt]ensor|[Aa]rray|long|u?int\d*+|float\d*+)\(|<tf\.Tensor:.*numpy="
 """Beginnings of numbers as NumPy, PyTorch, JAX and TensorFlow print them."""
@@ -46,14 +48,14 @@ def parse_label(text: str) -> int | str:
     found = _FORM.fullmatch(text) if text else None
     if found is None:
         if _NO_NAME.fullmatch(text):
-            raise ValueError(f"has the class {_short(text)}, which is neither one number nor a name")
+            raise ValueError(f"has the class {short_repr(text)}, which is neither one number nor a name")
         return text
     numbers = re.findall(_NUMBER, found["numbers"])
     if len(numbers) != 1:
-        raise ValueError(f"has {len(numbers):,} numbers in place of one class: {_short(text)}")
+        raise ValueError(f"has {len(numbers):,} numbers in place of one class: {short_repr(text)}")
     value = float(numbers[0])
     if not value.is_integer() or abs(value) >= _LARGEST:
-        raise ValueError(f"has the class {_short(text)}, which is no whole number below {_LARGEST:,}")
+        raise ValueError(f"has the class {short_repr(text)}, which is no whole number below {_LARGEST:,}")
     return int(value)
 
 
@@ -69,7 +71,3 @@ def name_or_digits(text: str) -> str:
     if said < 0:
         raise ValueError(f"has the class {said}, which is negative")
     return str(said)
-
-
-def _short(text: str, limit: int = 40) -> str:
-    return repr(text if len(text) <= limit else f"{text[:limit]}...")

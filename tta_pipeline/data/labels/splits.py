@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tta_pipeline.data.labels.label_files import read_json, read_list, require_label_order, short
+from tta_pipeline.data.labels.label_files import read_json, read_list, require_label_order
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.short_lists import short_repr
 
 _PART = "test"
 _SUFFIX = ".jpg"
@@ -61,7 +62,7 @@ def _read_json_split(path: Path) -> Split:
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get(_PART), list) or not content[_PART]:
         raise ClassMapError(
-            f"{path} holds {short(content)}; expected an object whose {_PART!r} lists [path, label, class name]"
+            f"{path} holds {short_repr(content)}; expected an object whose {_PART!r} lists [path, label, class name]"
         )
     parts = {part: [_entry(each, path, part) for each in content[part]] for part in content}
     names: dict[int, str] = {}
@@ -83,7 +84,9 @@ def _entry(found: Any, path: Path, part: str) -> _Entry:
         or not found[0].strip("/")
         or found[1] < 0
     ):
-        raise ClassMapError(f"{path} has {short(found)} in {part!r}; expected [path, label, class name]: correct it")
+        raise ClassMapError(
+            f"{path} has {short_repr(found)} in {part!r}; expected [path, label, class name]: correct it"
+        )
     return _Entry(*found)
 
 

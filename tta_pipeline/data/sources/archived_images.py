@@ -30,7 +30,7 @@ from tta_pipeline.data.sources.class_folders import (
     is_hidden,
     require_unambiguous,
 )
-from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
+from tta_pipeline.data.sources.folder_tree import is_image
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.data.sources.slices import Slices
@@ -239,11 +239,6 @@ def _seal_index(key: str, index: Any) -> dict[str, Any]:
     return {**content, "sha256": _digest([key, content])}
 
 
-def _is_image(file_name: str) -> bool:
-    """Return whether a file of this name is an image."""
-    return file_name.lower().endswith(IMAGE_SUFFIXES)
-
-
 class _Place(NamedTuple):
     """Cell and class of a folder of an archive."""
 
@@ -309,7 +304,7 @@ class _Layout:
             SourceError: its name is not UTF-8.
             ClassMapError: the ground truth lacks the file.
         """
-        if not _is_image(file_name):
+        if not is_image(file_name):
             return ""
         require_unicode(f"{place.class_name}/{file_name}", of=path, error=SourceError)
         return self.rule.class_of(place.class_name, file_name, where=path)
@@ -325,7 +320,7 @@ class _Layout:
                 place = place_of(folder)
                 if place is not None and not place.is_hidden and not file_name.startswith("."):
                     found.add((place.cell, self.image_class(place, file_name, path=path)))
-                    if _is_image(file_name):
+                    if is_image(file_name):
                         folders.setdefault(place.cell, set()).add(place.below)
         for cell, below in folders.items():
             self.require_unambiguous(cell, below, path)
@@ -415,7 +410,7 @@ class _ArchivePass:
             return
         elif entry.link:
             self._links.setdefault(entry.link, []).append(entry)
-        elif not _is_image(file_name):
+        elif not is_image(file_name):
             home.found.strays.append(self._path / entry.name)
         elif class_name := self._layout.image_class(home.place, file_name, path=self._path):
             self._require_bounded(entry)

@@ -26,6 +26,11 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _OF_SYSTEMS
 
 
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders directly in *folder* that are not hidden, sorted."""
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not is_hidden(path.name)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassRule:
     """Where the class of an image comes from: a split, a list of files, a pattern, or the folders around it."""

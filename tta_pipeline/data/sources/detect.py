@@ -24,8 +24,8 @@ from tta_pipeline.data.sources.choose_shift_set import (
     find_whole_set,
     is_shift,
 )
-from tta_pipeline.data.sources.class_folders import WRAPPERS, is_hidden
-from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree
+from tta_pipeline.data.sources.class_folders import WRAPPERS, folders_in, is_hidden
+from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree, is_image
 from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.partitions import CLEAN, Cell
@@ -91,9 +91,7 @@ class Inspection:
         """Add the cell and the class in the *name* of a member, one of *num_images* that were not seen before."""
         folder, _, file_name = name.rpartition("/")
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
-        if file_name.startswith(".") or any(map(is_hidden, parts)):
-            return
-        if not file_name.lower().endswith(IMAGE_SUFFIXES) or not parts:
+        if not is_image(file_name) or not parts or any(map(is_hidden, parts)):
             return
         cell, below = self._cell(parts)
         if cell is None:
@@ -221,7 +219,7 @@ def find_first_file(folder: Path) -> Path | None:
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(names):
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
+            if is_image(name):
                 return Path(parent, name)
     return None
 
@@ -243,13 +241,9 @@ def _some_images(folder: Path) -> Iterator[Path]:
     """Yield a few images of each folder under *folder*, from its beginning, middle and end."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
-        images = sorted(filter(_is_image, names))
+        images = sorted(filter(is_image, names))
         step = max(1, len(images) // _SIZES_OF_A_FOLDER)
         yield from (Path(parent, name) for name in images[::step])
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 def _size_or_none(path: Path) -> tuple[int, int] | None:
@@ -313,7 +307,7 @@ def _beside_cells(tree: FolderTree) -> list[str]:
 def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[FolderTree, ChosenShiftSet, int] | None:
     """Return the cells of a shift set without severities; the folder is that of the set or of one of its shifts."""
     root = place.paths[0]
-    inside = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    inside = folders_in(root)
     inner = [path for path in inside if find_whole_set(path.name, place.sets)]
     if not inner and find_whole_set(root.name, place.sets):
         inner = [root]
@@ -337,7 +331,7 @@ def _without_severities(
 ) -> tuple[FolderTree, ChosenShiftSet, int] | None:
     """Return the cells of a set of one's own in `<root>/<shift>/<class>/<image>`."""
     root = place.paths[0]
-    names = [path.name for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    names = [path.name for path in folders_in(root)]
     first = find_first_file(root)
     if first is None or len(first.relative_to(root).parts) != 3 or is_shift(root.name, place.sets):
         return None

@@ -26,6 +26,11 @@ from tta_pipeline.util.partitions import CLEAN, Cell
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
+def is_image(file_name: str) -> bool:
+    """Return whether a file of this name is an image; macOS's hidden companion files are none."""
+    return file_name.lower().endswith(IMAGE_SUFFIXES) and not file_name.startswith(".")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FolderTree:
     """A source whose cells are folders of class folders."""

@@ -10,6 +10,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.short_lists import abbreviate_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,9 @@ def map_names_to_classes(
         SourceError: a name occurs twice, or has no class.
     """
     if twice := find_duplicates(names):
-        raise SourceError(f"{where} names {_some(twice)} more than once; expected each class once: rename them there")
+        raise SourceError(
+            f"{where} names {abbreviate_list(twice)} more than once; expected each class once: rename them there"
+        )
     if not classes:
         return {name: name for name in names}
     if all(map(_is_number, names)) and (are_numbers or set(names).isdisjoint(classes)):
@@ -74,8 +77,8 @@ def map_names_to_classes(
     if unknown := [name for name in names if name not in meant]:
         raise SourceError(
             f"{where} names {len(unknown)} classes that are not among the {len(classes)} of the class map: "
-            f"{_some(unknown)}; expected its names, such as {_some(classes)}, or numbers from 0 to {len(classes) - 1}: "
-            "give the class map that has these names, or leave class_map out"
+            f"{abbreviate_list(unknown)}; expected its names, such as {abbreviate_list(classes)}, or numbers from 0 to "
+            f"{len(classes) - 1}: give the class map that has these names, or leave class_map out"
         )
     return meant
 
@@ -104,10 +107,6 @@ def merge_class_names(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the classes of several parts of a data set: in their common order if there is one, else in label order."""
     orders = set(found)
     return orders.pop() if len(orders) == 1 else label_order({name for order in orders for name in order})
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _is_number(folder: str) -> bool:

@@ -10,7 +10,7 @@ from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_al
 from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.errors import DataRootError
-from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.machine_checks import is_installed
 from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
@@ -18,6 +18,7 @@ from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.short_lists import abbreviate_list
 
 _LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
     ((TimmModel, HubModel), ("timm",), "timm"),
@@ -123,7 +124,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
     if is_well and absent and num_sharded < num_cells:
         yield note(
             name,
-            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {first_few(absent)}",
+            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {abbreviate_list(absent)}",
             "run the cells that are there, or name only those in corruptions and severities",
         )
     elif is_well and not is_whole:

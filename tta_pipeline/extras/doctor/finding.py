@@ -1,12 +1,7 @@
 """One line of the doctor's report."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
-
-from tta_pipeline.util import short_lists
-
-_NUM_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +28,3 @@ def note(subject: str, found: str, advice: str) -> Finding:
 def fault(subject: str, found: str, advice: str) -> Finding:
     """Return a finding that prevents work."""
     return Finding(mark="fault", subject=subject, found=found, advice=advice)
-
-
-def first_few(things: Iterable[object]) -> str:
-    """Return the first few of *things*, separated by commas."""
-    return short_lists.first_few(tuple(things), _NUM_SHOWN)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
 from tta_pipeline.util.locations import SHARDS, Locations, owner_of
+from tta_pipeline.util.short_lists import abbreviate_list
 
 EXTRAS = {
     "clip": ("open_clip_torch",),
@@ -65,7 +66,7 @@ def _check_store(store: Path) -> Finding:
     names = sorted(path.parent.name for path in store.glob(f"*/{SHARDS}"))
     if not names:
         return fault(subject, f"{found} has no shards", "set TTA_SHARDS_ROOT to the data root in which they were made")
-    return ok(subject, f"{found}, only read: shards of {first_few(names)}")
+    return ok(subject, f"{found}, only read: shards of {abbreviate_list(names)}")
 
 
 def check_disk_space(locations: Locations) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.extras.doctor.finding import Finding, fault, first_few, note, ok
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.record_changes import find_changes
@@ -21,6 +21,7 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import is_abandoned
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
     from tta_pipeline.results.database.record_listing import RecordListing
@@ -48,13 +49,13 @@ def check_left_overs(locations: Locations) -> Iterator[Finding]:
     if abandoned:
         yield note(
             subject,
-            f"{count_of(len(abandoned), 'folder')} of killed runs, {_size(abandoned)}: {first_few(abandoned)}",
+            f"{count_of(len(abandoned), 'folder')} of killed runs, {_size(abandoned)}: {abbreviate_list(abandoned)}",
             "the next run that writes there removes them; or remove them now, with rm -r",
         )
     if files:
         yield note(
             subject,
-            f"{count_of(len(files), 'file')} of killed runs, {_size(files)}: {first_few(files)}",
+            f"{count_of(len(files), 'file')} of killed runs, {_size(files)}: {abbreviate_list(files)}",
             "remove them, with rm",
         )
     if not abandoned and not files:
@@ -75,7 +76,7 @@ def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
         yield note(
             subject,
             f"{len(missing):,} of {len(folders):,} shard sets have no fast checksums of their samples, so that reading "
-            f"them compares each sample's sha256, which takes longer: {first_few(missing)}",
+            f"them compares each sample's sha256, which takes longer: {abbreviate_list(missing)}",
             f"tta-pipeline shards verify {locations.root}",
         )
     else:

@@ -8,7 +8,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shipped_set
 from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.choose_shift_set import find_whole_set
-from tta_pipeline.data.sources.class_folders import is_hidden
+from tta_pipeline.data.sources.class_folders import folders_in
 from tta_pipeline.errors import SourceError
 from tta_pipeline.extras.new_project.draft import Draft
 from tta_pipeline.extras.new_project.template import load_template
@@ -94,7 +94,7 @@ def _folders(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
     level = [root]
     for _ in range(depth + 1):
         yield from level
-        level = [path for folder in level for path in _inner(folder)]
+        level = [path for folder in level for path in folders_in(folder)]
 
 
 def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
@@ -103,7 +103,7 @@ def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
         if not (folder / shift_set.split).is_file():
             return None
         packed = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
-        return _of_archives(packed) if packed and not _inner(folder) else _of_folder(folder)
+        return _of_archives(packed) if packed and not folders_in(folder) else _of_folder(folder)
     shifts = _shifts_of(shift_set)
     if (folder / shift_set.folder_of_cell(shifts[0], shift_set.cell_severities[-1])).is_dir():
         return _of_folder(folder)
@@ -115,10 +115,6 @@ def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
 
 def _shifts_of(shift_set: ShiftSet) -> tuple[str, ...]:
     return _SHIFTS.get(shift_set.name, shift_set.in_mean)
-
-
-def _inner(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not is_hidden(path.name)]
 
 
 def _of_folder(folder: Path) -> dict[str, object]:

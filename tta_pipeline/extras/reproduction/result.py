@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_valida
 from tta_pipeline.errors import RecordError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN
-from tta_pipeline.util.short_lists import first_few
+from tta_pipeline.util.short_lists import abbreviate_list
 from tta_pipeline.util.validation_errors import mistakes
 
 RESULT_FILE = "result.json"
@@ -187,7 +187,7 @@ class ExperimentResult(ConfigModel):
             inside = sorted(str(each.parent) for each in folder.glob(f"*/{RESULT_FILE}"))
             raise RecordError(
                 f"{path} cannot be read ({error.strerror}); expected the folder of an experiment, which results "
-                f"publish wrote{f': {first_few(inside, 3)}' if inside else ''}"
+                f"publish wrote{f': {abbreviate_list(inside)}' if inside else ''}"
             ) from error
         except ValidationError as error:
             raise RecordError(

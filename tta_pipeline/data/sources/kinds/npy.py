@@ -16,7 +16,7 @@ from tta_pipeline.data.images import encode_png
 from tta_pipeline.data.labels.class_map import require_zero_based_labels
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import CellImages, Place, choose_shift_set, is_shift
-from tta_pipeline.data.sources.class_folders import is_hidden
+from tta_pipeline.data.sources.class_folders import folders_in
 from tta_pipeline.data.sources.kinds.clean_images import Clean, add_clean_and_train
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import number_names
@@ -361,7 +361,7 @@ def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:
 
 def _folder_of_arrays(root: Path) -> Path | None:
     """Return *root* or the only folder in it, whichever has `labels.npy`; None if neither has."""
-    inner = [path for path in sorted(root.iterdir()) if path.is_dir() and not is_hidden(path.name)]
+    inner = folders_in(root)
     folders = (root, *(inner if len(inner) == 1 else ()))
     return next((folder for folder in folders if (folder / LABELS_FILE).exists()), None)
 
