@@ -7,10 +7,10 @@ the web UI, and the conditions under which speeds are comparable. Reading record
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from operator import attrgetter, le, mul, sub, truediv
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.probed_scores import ProbedScores
@@ -20,11 +20,10 @@ from tta_pipeline.results.record_fields import (
     Column,
     Field,
     InlinePart,
+    RecordedFacts,
     SeparatePart,
     columns_of,
-    decode,
 )
-from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.partitions import CLEAN
 
 PUBLISHED, PRESET, TUNED, OWN, BY_HAND = "published", "preset", "tuned (held-out)", "own", "set by hand"
@@ -176,7 +175,7 @@ class FirstSamples:
 
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
+class Evaluation(RecordedFacts):
     """The result of one pass over one cell.
 
     Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None where it
@@ -523,26 +522,10 @@ class Evaluation:
     peak_rss_gib: Annotated[float, _seconds("Peak resident memory of the process so far, in 2^30 bytes", shown=True)]
     batches: Annotated[Batches, SeparatePart()]
 
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the evaluation in the JSON of a record.
-
-        Raises:
-            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
-                other; the message has the field, its value and what was expected.
-        """
-        evaluation = decode(cls, facts)
-        evaluation.require_consistent()
-        return evaluation
-
     @property
     def is_untrained(self) -> bool:
         """Whether the model has random weights."""
         return self.weights == UNTRAINED
-
-    def facts(self) -> JsonObject:
-        """Return the facts as they are written into a record."""
-        return asdict(self)
 
     def require_consistent(self) -> None:
         """Check that redundant fields agree.

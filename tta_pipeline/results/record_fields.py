@@ -4,16 +4,17 @@ A frozen dataclass declares a field as `error: Annotated[float, Column("Top-1 er
 columns of a table follow from that, and so does the validation of untrusted JSON.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError, with_config
 from pydantic_core import CoreSchema, core_schema
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.validation_errors import say_expected
 
 FORBID_UNKNOWN_FIELDS = with_config(ConfigDict(extra="forbid"))
@@ -124,20 +125,35 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return plain, True
 
 
-Part = TypeVar("Part")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedFacts:
+    """What a record is about."""
 
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the facts in the JSON of a record.
 
-def decode(kind: Callable[..., Part], facts: Any) -> Part:
-    """Return *facts*, parsed from JSON, as an instance of the dataclass *kind*.
+        Raises:
+            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
+                other; the message has the field, its value and what was expected.
+        """
+        try:
+            found: Self = _adapter(cls).validate_python(facts)
+        except ValidationError as error:
+            raise RecordError(_describe_error(error)) from None
+        found.require_consistent()
+        return found
 
-    Raises:
-        RecordError: a field is missing, unknown, of the wrong type or out of its limits.
-    """
-    try:
-        record: Part = _adapter(kind).validate_python(facts)
-    except ValidationError as error:
-        raise RecordError(_describe_error(error)) from None
-    return record
+    def facts(self) -> JsonObject:
+        """Return the facts as they are written into a record."""
+        return asdict(self)
+
+    def require_consistent(self) -> None:
+        """Check that fields that follow from each other agree.
+
+        Raises:
+            RecordError: two fields contradict each other.
+        """
 
 
 @cache

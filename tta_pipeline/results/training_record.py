@@ -3,13 +3,19 @@
 This module determines the tables `training_runs` and `training_epochs`, as `evaluation_record` does for `evaluations`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
-from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.results.record_fields import (
+    FORBID_UNKNOWN_FIELDS,
+    Column,
+    Field,
+    RecordedFacts,
+    SeparatePart,
+    columns_of,
+)
 
 _SAME = 1e-6
 """Relative tolerance between two computations of the same sum or quotient."""
@@ -64,7 +70,7 @@ class TrainingEpoch:
 
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRun:
+class TrainingRun(RecordedFacts):
     """The training of a source model from its first epoch to the weights that were kept, resumed or not."""
 
     # Model and data.
@@ -152,22 +158,6 @@ class TrainingRun:
             RecordError: there is no epoch, or the best is selected without validation.
         """
         return cls(epochs=tuple(epochs), selected=selected, **_derived_fields(epochs, selected), **others)
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the run in the JSON of a record.
-
-        Raises:
-            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
-                other; the message has the field, its value and what was expected.
-        """
-        run = decode(cls, facts)
-        run.require_consistent()
-        return run
-
-    def facts(self) -> JsonObject:
-        """Return the facts as they are written into a record."""
-        return asdict(self)
 
     def require_consistent(self) -> None:
         """Check that redundant fields agree.

@@ -5,15 +5,21 @@ This module determines the tables `tunings` and `tuning_trials`, as `evaluation_
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeGuard
 
 from tta_pipeline.benchmarks.tuning_settings import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, Field, SeparatePart, columns_of, decode
+from tta_pipeline.results.record_fields import (
+    FORBID_UNKNOWN_FIELDS,
+    Column,
+    Field,
+    RecordedFacts,
+    SeparatePart,
+    columns_of,
+)
 from tta_pipeline.results.tuning_criteria import CRITERIA, CriterionChoice, choices_of, require_best_trial
 from tta_pipeline.results.tuning_trial import Trial, Value
-from tta_pipeline.util.json_values import JsonObject
 
 _SAME = 1e-9
 """Tolerance between two means of the same errors."""
@@ -23,7 +29,7 @@ _QUANTILE = 1.96
 
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TuningRun:
+class TuningRun(RecordedFacts):
     """Choice of an experiment's hyperparameters by a criterion on held-out shifts."""
 
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
@@ -65,22 +71,6 @@ class TuningRun:
             RecordError: there is no trial, or none has a score by the criterion.
         """
         return cls(trials=trials, criterion=criterion, **_derived_fields(trials, criterion), **others)
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the tuning in the JSON of a record.
-
-        Raises:
-            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
-                other; the message has the field, its value and what was expected.
-        """
-        run = decode(cls, facts)
-        run.require_consistent()
-        return run
-
-    def facts(self) -> JsonObject:
-        """Return the facts as they are written into a record."""
-        return asdict(self)
 
     @property
     def values(self) -> Mapping[str, Value]:
