@@ -59,11 +59,11 @@ SMALL_RANGE = "gaussian_noise|3...contrast|5"
 SMALL_CELLS = tuple(Cell(corruption=c, severity=s) for c in ("gaussian_noise", "contrast") for s in (3, 5))
 
 
-def jpeg(seed: int, *, size: int = 32, quality: int = 90) -> bytes:
+def jpeg(seed: int, *, size: int = 32) -> bytes:
     """Return a JPEG of smooth random colours."""
     pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=quality)
+    Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()
 
 

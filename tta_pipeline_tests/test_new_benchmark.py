@@ -218,7 +218,7 @@ def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
     assert 75 == len(load_benchmark(tmp_path / "benchmarks" / "mine.yaml").cells)
 
 
-def test_a_model_fits_the_number_of_classes(tmp_path: Path):
+def test_a_model_fits_the_number_of_classes():
     """A thousand classes have weights to be downloaded; for others the file says what to fill in."""
     thousand = yaml.safe_load(draft_benchmark("mine", [], like="imagenet_c").text)
     ten = draft_benchmark("mine", [], like="cifar10_c").text

@@ -396,7 +396,7 @@ def test_a_source_model_has_its_own_weights_and_normalisation(sweep: Project, gi
         tta.load_model(str(path), **given)
 
 
-def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project, project: Project, tmp_path: Path):
+def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project, project: Project):
     """Of a method of one's own in the working directory; with --record it stands in the database."""
     small = sweep.locations.root / "small"
     common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_models/cnn.safetensors"))

@@ -5,10 +5,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from dagster import DefaultSensorStatus
-
-from tta_pipeline.definitions import build_definitions
-from tta_pipeline.util.locations import Locations
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(path.name for path in (DOCS / "reference").glob("*.md"))
@@ -23,16 +19,6 @@ def made() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_the_reference_says_which_sensors_run_at_first(tmp_path: Path):
-    """One that runs is not among those that the user turns on."""
-    sensors = build_definitions(Locations(root=tmp_path)).get_repository_def().sensor_defs
-    text = (DOCS / "reference" / "dagster.md").read_text()
-
-    assert set() == {each.name for each in sensors if each.default_status is DefaultSensorStatus.RUNNING}
-    assert "| `submissions` | off |" in text
-    assert "| `make_what_is_out_of_date` | off |" in text
 
 
 def test_every_page_has_been_written(made: ModuleType):

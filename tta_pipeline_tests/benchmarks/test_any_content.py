@@ -69,21 +69,6 @@ def test_what_is_no_path_is_refused_when_the_file_is_read(tmp_path: Path, kind: 
     assert place.partition(":")[0] in loaded.faults[0].sentence
 
 
-def test_a_folder_of_results_that_cannot_be_looked_at_is_of_its_benchmark(tmp_path: Path):
-    """The others are there; this one might count twice."""
-    locations = Locations(root=tmp_path)
-    locations.benchmark_files.mkdir()
-    (locations.benchmark_files / "mine.yaml").write_text(SMALL)
-    folder = locations.results("mine") / "imagenet_c"
-    folder.parent.mkdir(parents=True)
-    folder.symlink_to("a" * 300)
-
-    loaded = load_all_benchmarks(locations)
-
-    assert ["digits_c"] == list(loaded.benchmarks)
-    assert str(folder) in loaded.faults[0].sentence
-
-
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(PLACES), value=st.sampled_from((*ODD_VALUES, *([each, each] for each in ODD_VALUES))))
 def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[Any, tuple[Any, ...]], value: Any):
@@ -98,24 +83,6 @@ def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[A
 
     assert "digits_c" in loaded.benchmarks
     assert all(fault.sentence.encode() and UNEXPECTED_ERROR not in fault.sentence for fault in loaded.faults)
-
-
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_bytes_leave_the_others(tmp_path: Path, data: st.DataObject):
-    """Bytes are changed, put in and taken out anywhere in a file that was right."""
-    content = bytearray(SMALL.encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        start = data.draw(st.integers(0, len(content)))
-        content[start : start + data.draw(st.integers(0, 3))] = data.draw(
-            st.one_of(
-                st.binary(max_size=4), st.sampled_from([b"*a", b"&a ", b"<<: ", b"\t", b"{", b"[", b"!!x ", b"?"])
-            )
-        )
-    (tmp_path / "bad.yaml").write_bytes(content)
-    (tmp_path / "good.yaml").write_text(SMALL)
-
-    assert "good" in load_benchmarks(tmp_path).benchmarks
 
 
 def test_what_nobody_thought_of_is_a_fault_of_its_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -50,7 +50,7 @@ def web(project: Project, tmp_path: Path) -> Iterator[Web]:
 
 
 @pytest.mark.usefixtures("_weights")
-def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: Web, tmp_path: Path):
+def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: Web):
     """Read once for the manifest, streamed for the evaluation; nothing else differs, and a second run asks for none."""
     groups = ("far", "far_clean", "near", "near_clean")
     finished = project.materialize(" or ".join(f"+group:{group}" for group in groups), *RANGE, *LEAVES_RECORDS)

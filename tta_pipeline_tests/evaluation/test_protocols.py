@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,7 +199,7 @@ def test_a_list_can_be_the_order_of_the_stream(data: Locations):
     assert ["listed"] * 2 == [each["stream_order"] for each in mixed]
 
 
-def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path: Path):
+def test_the_order_depends_on_protocol_and_seed_alone(data: Locations):
     """Different between protocols, the same for any number of threads; where the protocol's name does not say which
     order it is, the result does.
     """

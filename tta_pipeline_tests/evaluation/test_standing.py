@@ -299,17 +299,3 @@ def test_a_stream_goes_on_from_its_last_good_state(
     assert broken_off[1] == [row.predictions_sha256 for row in own.rows(WHOLE)]
     assert any("continues at position 3 of 6" in line for line in lines)
     assert any(str(newest) in line for line in lines)
-
-
-def test_an_error_beside_other_counts_is_refused(data: Locations):
-    """A record edited by hand, its hash made anew, is refused by name."""
-    own = short(data)
-    evaluated(own, KEY)
-    (path,) = data.results("small").rglob("0*.json")
-    content = json.loads(path.read_bytes())["record"]
-    content["facts"]["error"] = 0.4
-    path.write_bytes(encode_record(content))
-
-    _, lines = told(own)
-
-    assert any(str(path) in line and "error" in line for line in lines)

@@ -1,7 +1,6 @@
 """What must hold of the installation: Dagster's home and settings, what listens, and what a run is told."""
 
 import ipaddress
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,6 @@ import dagster as dg
 import pytest
 import yaml
 
-from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 
@@ -167,33 +165,3 @@ def test_people_who_only_look_can_only_look_and_only_from_here(project: Project)
 
     assert ("127.0.0.1", server.port) in listening
     assert all(ipaddress.ip_address(address).is_loopback for address, _ in listening), listening
-
-
-TAGGED = """
-import json, sys
-import dagster as dg
-from tta_pipeline.definitions import defs
-job = defs.resolve_job_def("small__shard_everything")
-with dg.DagsterInstance.get() as instance:
-    for tags in json.loads(sys.argv[1]):
-        print(job.execute_in_process(tags=tags, instance=instance, raise_on_error=False).success)
-"""
-HOSTILE = "x'); DROP TABLE shard_sets; --"
-
-
-@pytest.mark.slow
-def test_a_tag_of_a_run_is_no_sql_and_no_path(project: Project):
-    """A run with such a partition key fails and makes nothing; one with any other such tag is a run like all."""
-    project.add_benchmark("small", SMALL)
-    tags = [{"dagster/partition": f"{HOSTILE}|5"}, {"dagster/partition": CELL.key, HOSTILE: HOSTILE}]
-
-    done = subprocess.run(
-        [sys.executable, "-c", TAGGED, json.dumps(tags)], env=project.environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-
-    assert ["False", "True"] == done.stdout.split(), done.stderr[-3000:]
-    assert f'found partition key "{HOSTILE}|5"; expected' in done.stderr
-    with open_metrics(project.locations.metrics) as connection:
-        cells = connection.execute("SELECT corruption, severity FROM shard_sets ORDER BY ALL").fetchall()
-    assert [("clean", 0), ("train", 0), (CELL.corruption, CELL.severity)] == cells

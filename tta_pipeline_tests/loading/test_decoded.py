@@ -1,6 +1,5 @@
 """A cell that was decoded once is read as pixels the next time, the same ones, within a limit."""
 
-import os
 import random
 import resource
 import signal
@@ -123,15 +122,6 @@ def test_damaged_pixels_are_never_read(shard_set: ShardSet, tmp_path: Path):
 
         np.testing.assert_array_equal(expected, images(shard_set, cells.open_pixels))
         assert all(good == path.read_bytes() for path in kept(cells))
-
-
-def test_a_cut_file_is_not_read(shard_set: ShardSet, tmp_path: Path):
-    """It is made again."""
-    cells = DecodedCache(folder=tmp_path, limit_bytes=CELL_BYTES)
-    images(shard_set, cells.open_pixels)
-    os.truncate(kept(cells)[0], CELL_BYTES - 1)
-
-    assert not isinstance(cells.open_pixels(shard_set, 32), CachedPixels)
 
 
 def test_blocks_and_files_that_were_exchanged_are_not_read(shard_set: ShardSet, other_set: ShardSet, tmp_path: Path):

@@ -104,7 +104,7 @@ def mixed(index) -> StreamOrder:
     return shuffled_order(index, seed=3)
 
 
-def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
+def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, adopt: Adopt):
     """The folder has no shard; blocks are asked for once, by ranges; the pixels are those of the disk."""
     found = adopt(f"{web.url}/set")
     assert {"manifest.json", "samples.parquet", "remote.json"} == {path.name for path in found.folder.iterdir()}
@@ -321,7 +321,7 @@ def test_a_shard_that_changed_on_the_server_is_named_and_located_anew(
     np.testing.assert_array_equal(images(shard_set), images(adopt(f"{web.url}/set")))
 
 
-def test_what_was_kept_is_not_trusted(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
+def test_what_was_kept_is_not_trusted(web: Web, adopt: Adopt, tmp_path: Path):
     """Blocks that were damaged or cut on disk are fetched again."""
     found = adopt(f"{web.url}/set")
     cache = BlockCache(root=tmp_path / "cache")
@@ -490,7 +490,7 @@ def test_shards_and_clean_images_are_in_one_place():
     assert re.search(r"\broot\b.*\bclean\b", error["msg"])
 
 
-def test_two_shards_of_one_name_are_refused(shard_set: ShardSet, web: Web, tmp_path: Path):
+def test_two_shards_of_one_name_are_refused(web: Web, tmp_path: Path):
     """A manifest could not say which is which."""
     shutil.copytree(served(tmp_path), tmp_path / "web" / "other")
     urls = tuple(f"{web.url}/{folder}/fog-5-00000.tar" for folder in ("set/fog/5", "other"))

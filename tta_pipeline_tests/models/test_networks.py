@@ -69,7 +69,7 @@ def test_a_head_of_other_classes_is_replaced(tmp_path: Path, make, head: str):
         assert name.startswith(head) or torch.equal(weights, state[name]), name
 
 
-def test_only_what_has_weights_is_a_start(tmp_path: Path):
+def test_only_what_has_weights_is_a_start():
     """The small network has none, and nothing else than its width determines it."""
     with pytest.raises(EvaluationError, match=r"\bsmall\b"):
         load_network(SMALL, num_classes=3)

@@ -19,7 +19,6 @@ from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.results.records import (
     earlier_records,
-    encode_record,
     latest_record,
     publish_record,
     read_record,
@@ -33,7 +32,6 @@ from tta_pipeline_tests.results.database.made import (
     evaluation_facts,
     forge,
     record,
-    with_error,
 )
 
 
@@ -296,27 +294,3 @@ def test_numbers_are_those_of_files(locations: Locations):
         (folder / name).write_text("")
 
     assert [1] == record_numbers(folder)
-
-
-def test_other_kinds_prove_themselves_too(locations: Locations):
-    """A record of a loader benchmark whose facts were edited is damaged."""
-    facts = {"benchmark": "made", "corruption": "fog", "severity": 5, "loaders": []}
-    path = publish_record(
-        locations.results("made"),
-        kind="loader_benchmarks",
-        name="fog-5",
-        run_id="r",
-        started_at=STARTED_AT,
-        facts=facts,
-    ).path
-    assert encode_record(json.loads(path.read_bytes())["record"]) == path.read_bytes()
-    stated = json.loads(path.read_bytes())["sha256"]
-    path.write_bytes(path.read_bytes().replace(b'"severity":5', b'"severity":4'))
-
-    with pytest.raises(RecordError, match=stated[:12]):
-        read_record(path)
-
-
-def test_an_error_follows_with_everything_that_depends_on_it():
-    """The helper of these tests makes facts that are accepted."""
-    assert 0.75 == Evaluation.from_facts(with_error(evaluation_facts(), 0.75)).error

@@ -138,7 +138,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
             list(stream)
 
 
-def pax(size: str, *, body: bytes = b"body") -> bytes:
+def pax(size: str) -> bytes:
     """Return a tar of one file whose PAX header says that it has *size* bytes."""
     field = f" size={size}\n"
     length = next(n for n in range(len(field), len(field) + 9) if len(f"{n}{field}") == n)
@@ -146,11 +146,11 @@ def pax(size: str, *, body: bytes = b"body") -> bytes:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, len(record)
     data = header.tobuf(tarfile.USTAR_FORMAT) + record + padding(len(record))
-    data += member_header("n01/image.jpg", len(body)) + body + padding(len(body))
+    data += member_header("n01/image.jpg", 4) + b"body" + padding(4)
     return data + archive_end(len(data))
 
 
-@pytest.mark.parametrize("size", ["abc", "-1", "1_0", "+4", "", "٤", "9" * 18, "9" * 30, "9" * 5000])
+@pytest.mark.parametrize("size", ["abc", "-1", "1_0", "+4", "", "٤", "9" * 18, "9" * 30])
 def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: str):
     """Whatever a PAX header says, both readers end with one error that names the archive, and take no memory for it."""
     (tmp_path / "pax.tar").write_bytes(pax(size))

@@ -127,10 +127,10 @@ def test_shards_of_others_with_such_names_are_refused(tmp_path: Path, *, in_clas
     assert ["a.tar"] == [path.name for path in (tmp_path / "shards").iterdir()]
 
 
-def array_file(header: str, values: bytes = bytes(300), *, length: int | None = None) -> bytes:
+def array_file(header: str) -> bytes:
     """Return an `.npy` file of version 1.0 with any text for a header."""
     text = header.encode("latin-1") + b"\n"
-    return MAGIC + b"\1\0" + (len(text) if length is None else length).to_bytes(2, "little") + text + values
+    return MAGIC + b"\1\0" + len(text).to_bytes(2, "little") + text + bytes(300)
 
 
 @pytest.mark.parametrize(
@@ -149,23 +149,20 @@ def array_file(header: str, values: bytes = bytes(300), *, length: int | None = 
         "{'descr': '|u1', 'fortran_order': False, 'shape': (10 2, 5, 3)}",
         f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({'9' * 18}, {'9' * 18}, {'9' * 18}, 3)}}",
         f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({'1, ' * 1000})}}",
-        f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({'9' * 3000},)}}",
         "",
         "\0",
         "{}",
         "[1, 2]",
     ],
 )
-@pytest.mark.parametrize("name", ["fog.npy", "labels.npy"])
-def test_a_hostile_array_header_is_one_sentence(tmp_path: Path, name: str, header: str):
+def test_a_hostile_array_header_is_one_sentence(tmp_path: Path, header: str):
     """Unbalanced, deep, huge, incomplete or of objects: the file is named, and no warning is given."""
-    np.save(tmp_path / "fog.npy", np.zeros((10, 2, 5, 3), np.uint8))
     np.save(tmp_path / "labels.npy", np.zeros(10, np.uint8))
-    (tmp_path / name).write_bytes(array_file(header))
+    (tmp_path / "fog.npy").write_bytes(array_file(header))
     source = NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill")
 
     with (
-        pytest.raises(SourceError, match=f"^{tmp_path / name}") as caught,
+        pytest.raises(SourceError, match=f"^{tmp_path}/fog.npy") as caught,
         source.prepared([FOG]),
     ):
         pass

@@ -93,19 +93,6 @@ def test_nothing_is_left_when_the_block_ends(source: NpyImages):
     assert [] == list(source.spill_root.iterdir())
 
 
-def test_only_abandoned_spill_folders_are_removed(tmp_path: Path):
-    """What a killed process left goes at the next start; what a living one holds stays."""
-    abandoned = tmp_path / f".unpublished-{0:032x}-spill"
-    abandoned.mkdir()
-    (abandoned / "fog-2").touch()
-    os.utime(abandoned, (0, 0))
-
-    with spill_folder(tmp_path) as held:
-        os.utime(held.path, (0, 0))
-        with spill_folder(tmp_path) as other:
-            assert {held.path, other.path} == set(tmp_path.iterdir())
-
-
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """An image that finds no room is an error with the file and the free space."""
     with spill_folder(tmp_path) as spill:

@@ -26,10 +26,10 @@ FILES = {"cars_test/1.jpg": 0, "cars_test/2.jpg": 1, "cars_test/3.jpg": 1}
 """Test images of a made set of cars, with their labels."""
 
 
-def split_of(files: dict[str, int], names: tuple[str, ...] = CARS) -> dict[str, list[list[object]]]:
+def split_of(files: dict[str, int]) -> dict[str, list[list[object]]]:
     """Return a split in CoOp's form whose test images are *files*."""
-    test = [[file, label, names[label]] for file, label in files.items()]
-    return {"train": [["cars_train/9.jpg", 0, names[0]]], "val": [], "test": test}
+    test = [[file, label, CARS[label]] for file, label in files.items()]
+    return {"train": [["cars_train/9.jpg", 0, CARS[0]]], "val": [], "test": test}
 
 
 def lay(root: Path, *, below: str = "", content: object = None) -> Path:

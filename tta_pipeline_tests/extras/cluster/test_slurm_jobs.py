@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,9 +54,9 @@ def slurm(locations: Locations, **config: object) -> Slurm:
     return Slurm(config=SlurmConfig.model_validate(config), data_root=locations.root)
 
 
-def created(locations: Locations, pieces: Sequence[Piece] = PIECES) -> Submission:
+def created(locations: Locations) -> Submission:
     """Return a submission that no engine has yet."""
-    return Submission.create(locations, benchmark="mine", engine="slurm", pieces=pieces, compute={"device": "cpu"})
+    return Submission.create(locations, benchmark="mine", engine="slurm", pieces=PIECES, compute={"device": "cpu"})
 
 
 @pytest.fixture

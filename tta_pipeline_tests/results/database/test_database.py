@@ -282,15 +282,6 @@ def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict
     assert before == list(record_paths(locations.root))
 
 
-def test_a_damaged_record_is_named(locations: Locations):
-    """A record that was cut is an error with its path."""
-    path = next(record_paths(locations.root))
-    path.write_bytes(path.read_bytes()[:-10])
-
-    with pytest.raises(RecordError, match=str(path)):
-        read_record(path)
-
-
 def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
     """Eight processes record the same cell five times each: forty records with numbers of their own."""
     program = (

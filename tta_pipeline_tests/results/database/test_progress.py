@@ -46,14 +46,14 @@ def record_segment(
     )  # fmt: skip
 
 
-def record_source(root: Path, error: float, *, corruption: str = "fog") -> None:
-    """Record the unadapted model on a cell."""
-    record(Locations(root=root), experiment="source", method="source", corruption=corruption, error=error)
+def record_source(root: Path) -> None:
+    """Record the unadapted model on a cell, wrong on half of the images."""
+    record(Locations(root=root), experiment="source", method="source", corruption="fog", error=0.5)
 
 
 def test_progress_counts_the_batches_that_begin_in_each_thousand_images(tmp_path: Path, ask: Ask):
     """Positions go on from segment to segment, and every image is in one row."""
-    record_source(tmp_path, 0.5)
+    record_source(tmp_path)
     record_segment(tmp_path, [500, 400, 300])
     record_segment(tmp_path, [100, 0], position=1, corruption="snow")
 
@@ -86,7 +86,7 @@ def test_a_collapse_is_to_stay_behind_the_unadapted_model_to_the_end(
     tmp_path: Path, ask: Ask, later: list[int], collapsed_at: int | None
 ):
     """Five rows of a thousand images at least, and not one of them better."""
-    record_source(tmp_path, 0.5)
+    record_source(tmp_path)
     record_segment(tmp_path, [400, 400, 400, 400, *later])
 
     assert [(collapsed_at,)] == ask("SELECT collapsed_at FROM stream_collapses WHERE experiment = 'tent'")
@@ -97,7 +97,7 @@ def test_a_stretch_that_is_hard_for_the_unadapted_model_too_is_no_collapse(
     tmp_path: Path, ask: Ask, unadapted: list[int], collapsed_at: int | None
 ):
     """Where `source` ran over the same stream, its accuracy on the same images counts, not its mean over the cell."""
-    record_source(tmp_path, 0.5)
+    record_source(tmp_path)
     record_segment(tmp_path, unadapted, experiment="source", method="source")
     record_segment(tmp_path, [450] * 4 + [100] * 10)
 
@@ -130,7 +130,7 @@ def test_a_recurring_stream_has_an_error_for_each_visit(tmp_path: Path, ask: Ask
         [(1, "fog", 400), (1, "snow", 200), (2, "fog", 100)]
     ):  # fmt: skip
         record_segment(tmp_path, [correct], position=position, corruption=corruption, visit=visit)
-    record_source(tmp_path, 0.5)
+    record_source(tmp_path)
 
     rows = ask("SELECT visit, num_cells, round(error, 9) FROM visit_errors")
 
@@ -168,7 +168,7 @@ def test_the_report_draws_long_streams_and_marks_the_collapse(
     tmp_path: Path, ask: Ask, database: duckdb.DuckDBPyConnection
 ):
     """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
-    record_source(tmp_path, 0.5)
+    record_source(tmp_path)
     record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
     assert ask("FROM stream_collapses")  # adds the records

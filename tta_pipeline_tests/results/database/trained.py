@@ -46,13 +46,13 @@ def training_run(
     return TrainingRun.from_epochs(epochs, selected=selected, **facts | changes)
 
 
-def record_training(locations: Locations, run: TrainingRun, *, run_id: str = "first") -> Record:
+def record_training(locations: Locations, run: TrainingRun) -> Record:
     """Write the record of *run*, as the asset of the source model does."""
     return publish_record(
         locations.results(run.benchmark),
         kind="trainings",
         name=run.model,
-        run_id=run_id,
+        run_id="first",
         started_at=STARTED_AT,
         facts=run,
     )
