@@ -15,6 +15,7 @@ from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.published_figures import KeptError, PublishedError
     from tta_pipeline.report.tables import Table
@@ -103,9 +104,7 @@ def metrics(
             say(f"no results: {EVALUATE_FIRST}")
             if output.is_for_people:
                 return
-        uneven = _find_uneven([benchmark] if benchmark else known, locations)
-        marks = honest_marks(connection, benchmark=benchmark, uneven=uneven)
-        before = output.place([*marks, *_say_earlier(connection, locations, benchmark)])
+        before = output.place(_make_notes(connection, locations, benchmark, known))
         if published_file:
             _write_agreement(answer, published_file, output, before)
         elif by or not output.is_for_people:
@@ -114,27 +113,33 @@ def metrics(
             _write_leaderboard(output.read(answer), locations, output, before)
 
 
-def _say_earlier(connection: Any, locations: Locations, benchmark: str | None) -> "Sequence[str]":
-    """Return a sentence on each file whose results are partly by earlier code or settings."""
-    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+def _make_notes(
+    connection: Any, locations: Locations, benchmark: str | None, evaluated: Sequence[str]
+) -> "Sequence[str]":
+    """Return what readers of the answer must know: of models, of uneven cells, and of results by earlier code."""
     from tta_pipeline.report.earlier_results import earlier_notes
+    from tta_pipeline.shards.uneven_cells import find_uneven_cells
 
-    loaded = load_all_benchmarks(locations).benchmarks.values()
-    return earlier_notes(connection, [each for each in loaded if benchmark in (None, each.file)])
+    asked = _load_asked(locations, benchmark)
+    uneven = [
+        f"{each.name}: {found}"
+        for each in asked
+        if each.file in evaluated
+        for found in find_uneven_cells(each, locations).values()
+    ]
+    return [*honest_marks(connection, benchmark=benchmark, uneven=uneven), *earlier_notes(connection, asked)]
+
+
+def _load_asked(locations: Locations, benchmark: str | None) -> "Sequence[Benchmark]":
+    """Return the benchmarks in the file *benchmark*, or in all files."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+
+    return [each for each in load_all_benchmarks(locations).benchmarks.values() if benchmark in (None, each.file)]
 
 
 def _evaluated_benchmarks(connection: Any) -> list[str]:
     sql = "SELECT DISTINCT benchmark FROM evaluations WHERE is_latest ORDER BY benchmark"
     return [name for (name,) in connection.execute(sql).fetchall()]
-
-
-def _find_uneven(names: Sequence[str], locations: Locations) -> list[str]:
-    """Return what cells of the benchmarks *names* have, if it is not what most of their cells have."""
-    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.shards.uneven_cells import find_uneven_cells
-
-    asked = [each for each in load_all_benchmarks(locations).benchmarks.values() if each.file in names]
-    return [f"{each.name}: {found}" for each in asked for found in find_uneven_cells(each, locations).values()]
 
 
 def _open_answer(
@@ -172,16 +177,13 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
 
 def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> "Sequence[KeptError]":
     """Return the errors on the *published* cells of the experiments of *benchmark*, or of all, by their predictions."""
-    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.pages.leaderboard_intervals import kept_errors
     from tta_pipeline.util.partitions import Cell
     from tta_pipeline.util.progress import log_reporter
 
     locations = Locations.from_environment()
-    loaded = load_all_benchmarks(locations).benchmarks.values()
-    asked = [each for each in loaded if benchmark in (None, each.file)]
     cells = {Cell(corruption=each.corruption, severity=each.severity) for each in published}
-    return kept_errors(asked, locations, cells, log_reporter(say))
+    return kept_errors(_load_asked(locations, benchmark), locations, cells, log_reporter(say))
 
 
 def _write_agreement(answer: "Answer", path: Path, output: Output, before: Sequence[str]) -> None:

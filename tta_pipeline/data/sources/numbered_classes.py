@@ -10,6 +10,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 
@@ -76,7 +77,7 @@ def map_names_to_classes(
         meant = {name: name for name in set(names).intersection(classes)}
     if unknown := [name for name in names if name not in meant]:
         raise SourceError(
-            f"{where} names {len(unknown)} classes that are not among the {len(classes)} of the class map: "
+            f"{where} names {count_of(len(unknown), 'class')} that the class map of {len(classes)} lacks: "
             f"{abbreviate_list(unknown)}; expected its names, such as {abbreviate_list(classes)}, or numbers from 0 to "
             f"{len(classes) - 1}: give the class map that has these names, or leave class_map out"
         )

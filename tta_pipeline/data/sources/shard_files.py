@@ -117,8 +117,7 @@ def _require_one_set(shards: Sequence[Path]) -> None:
         patterns = [f"{stem}*.tar" for stem in stems]
         raise SourceError(
             f"{shards[0].parent} has shards of {len(stems)} names: {abbreviate_list(patterns)}; expected one set, not "
-            "training "
-            f'and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
+            f'training and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
             f'"{patterns[-1]}"` of `tta-pipeline shards adopt`, or "*.tar" if all are one set'
         )
 
