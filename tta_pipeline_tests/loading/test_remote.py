@@ -11,11 +11,10 @@ import pytest
 from tta_pipeline.data import remote_files, server_requests
 from tta_pipeline.data.remote_files import expand_braces
 from tta_pipeline.errors import PipelineError, StreamError
-from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.staging import Stage
-from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.loading.servers import s3_server, web_server
+from tta_pipeline_tests.shards.test_checked_reading import pixels
 
 
 @pytest.fixture
@@ -38,18 +37,12 @@ def s3() -> Iterator[str]:
         yield address
 
 
-def images(shard_set: ShardSet) -> np.ndarray:
-    """Return all images of a shard set."""
-    stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=6, image_size=32)
-    return np.concatenate([batch.images.numpy().copy() for batch in stream])
-
-
 def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
     """The set at *location* is *shard_set*, on local disk."""
     with stage.shard_set(location) as staged:
         assert stage.folder / shard_set.manifest.sha256 == staged.folder
         assert shard_set.manifest == staged.manifest
-        np.testing.assert_array_equal(images(shard_set), images(staged))
+        np.testing.assert_array_equal(pixels(shard_set), pixels(staged))
 
 
 def assert_nothing_arrives(location: str, stage: Stage, found: str) -> None:

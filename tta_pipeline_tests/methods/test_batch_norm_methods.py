@@ -6,7 +6,7 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
-from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, batches, group_norm_model
+from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, batches
 
 
 def run(method: str, images: list[torch.Tensor], **settings) -> list[torch.Tensor]:
@@ -97,13 +97,6 @@ def test_bn_ema_does_not_train_dropout():
 
     for batch in batches():
         torch.testing.assert_close(without.predict(batch), with_dropout.predict(batch), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("method", ["norm", "bn_alpha", "bn_ema"])
-def test_models_without_batch_norm_are_refused(method: str):
-    """There is nothing that these methods could change."""
-    with pytest.raises(AdaptationError, match=rf"\bbatch norm\b.*\b{method}\b"):
-        build(method, group_norm_model(), num_classes=NUM_CLASSES)
 
 
 @pytest.mark.parametrize("method", ["norm", "bn_ema"])

@@ -9,14 +9,9 @@ from torchvision.transforms import functional
 
 from tta_pipeline.methods.teachers.batch_views import cotta_batch_view, roid_batch_view
 from tta_pipeline_tests.methods.kernels import WAITS, Kernels
+from tta_pipeline_tests.methods.test_augmentations import smooth
 
 VIEWS = {"cotta": cotta_batch_view, "roid": roid_batch_view}
-
-
-def smooth(*, count: int = 4, size: int = 24) -> torch.Tensor:
-    """Return smooth images (count, 3, size, size)."""
-    coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    return torch.nn.functional.interpolate(coarse, size=(size, size), mode="bilinear")
 
 
 def recoloured(images: torch.Tensor) -> torch.Tensor:

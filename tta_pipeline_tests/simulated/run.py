@@ -3,7 +3,7 @@
     python -m tta_pipeline_tests.simulated.run cases FOLDER tent/reset_each_shift source/mixed
     python -m tta_pipeline_tests.simulated.run resume FOLDER
     python -m tta_pipeline_tests.simulated.run memory FOLDER
-    python -m tta_pipeline_tests.simulated.run faults FOLDER
+    python -m tta_pipeline_tests.simulated.run growth FOLDER
 
 FOLDER has the shards that `cases.make_shards` writes. The device is registered for the whole process, so each command
 is a process of its own. The stream's buffers are overwritten at the earliest moment that the stream may do so.
@@ -29,7 +29,6 @@ from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline_tests.simulated.cases import Case, experiment
 from tta_pipeline_tests.simulated.device import install, limited_to
 from tta_pipeline_tests.simulated.memory import MEMORY
-from tta_pipeline_tests.simulated.planted import PLANTED, planted
 from tta_pipeline_tests.simulated.streams import finish_all
 from tta_pipeline_tests.simulated.waits import WAITS
 
@@ -74,7 +73,7 @@ def facts(root: Path) -> Iterator[Line]:
         }  # fmt: skip
 
 
-def resume(root: Path, *planted_names: str) -> Iterator[Line]:
+def resume(root: Path) -> Iterator[Line]:
     """Yield the predictions and waits of a stream that is interrupted after the first cell and resumed."""
     case = Case(root, DEVICE, experiment("tent", "continual"))
     first, second = case.plan().segments
@@ -83,16 +82,14 @@ def resume(root: Path, *planted_names: str) -> Iterator[Line]:
     states = StreamStates(folder=root)
     states.save("0" * 64, evaluator.state_dict())
     expected = _predicted(case.evaluated(evaluator, second))
-    for name in planted_names or ("",):
-        resumed = case.evaluator()
-        resumed.start(case.opened(first).manifests[0], seed=0)
-        newest = states.read_newest(["0" * 64], print)
-        assert newest is not None
-        with planted(name):
-            resumed.load_state_dict(newest[1])
-        batches = Batches()
-        found = _predicted(case.evaluated(resumed, second, batches.advance))
-        yield {"planted": name, "uninterrupted": expected, "resumed": found, "waits": batches.waits}
+    resumed = case.evaluator()
+    resumed.start(case.opened(first).manifests[0], seed=0)
+    newest = states.read_newest(["0" * 64], print)
+    assert newest is not None
+    resumed.load_state_dict(newest[1])
+    batches = Batches()
+    found = _predicted(case.evaluated(resumed, second, batches.advance))
+    yield {"uninterrupted": expected, "resumed": found, "waits": batches.waits}
 
 
 def memory(root: Path) -> Iterator[Line]:
@@ -121,27 +118,12 @@ def _peak_bytes(case: Case) -> int:
     return MEMORY.peak_bytes
 
 
-def faults(root: Path, *names: str) -> Iterator[Line]:
-    """Yield the outcome of a stream of small batches without a fault, and with each planted fault."""
-    own = experiment("tent", batch_size=3)
-    expected = _predicted(Case(root, _CPU, own).results())
-    for name in (None, *(names or PLANTED)):
-        batches = Batches()
-        raised, found = None, None
-        with planted(name):
-            try:
-                found = _predicted(Case(root, DEVICE, own).results(batches.advance))
-            except RuntimeError as error:
-                raised = f"{type(error).__name__}: {error}"
-        finish_all()
-        yield {
-            "planted": name,
-            "is_same": found == expected,
-            "raised": raised,
-            "faults": _faults(),
-            "waits": batches.waits,
-            "live_bytes": batches.live_bytes,
-        }
+def growth(root: Path) -> Iterator[Line]:
+    """Yield the live bytes after each batch of three in a stream."""
+    batches = Batches()
+    list(Case(root, DEVICE, experiment("tent", batch_size=3)).results(batches.advance))
+    finish_all()
+    yield {"live_bytes": batches.live_bytes}
 
 
 def _predicted(results: Iterable[CellResult]) -> list[str]:
@@ -174,7 +156,7 @@ def main() -> None:
     Stream.__iter__ = _overwritten_early(Stream.__iter__)  # type: ignore[method-assign]
     command, root, *names = sys.argv[1:]
     lines: Callable[..., Iterator[Line]] = {
-        "cases": cases, "facts": facts, "resume": resume, "memory": memory, "faults": faults,
+        "cases": cases, "facts": facts, "resume": resume, "memory": memory, "growth": growth,
     }[command]  # fmt: skip
     for line in lines(Path(root), *names):
         sys.stdout.write(json.dumps(line) + "\n")

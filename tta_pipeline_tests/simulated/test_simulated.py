@@ -1,4 +1,4 @@
-"""Evaluations on a simulated accelerator: predictions, waits of the host, memory, and planted faults."""
+"""Evaluations on a simulated accelerator: predictions, waits of the host, and memory."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from tta_pipeline_tests.methods.models import ADDED
 from tta_pipeline_tests.simulated.cases import PROTOCOLS, make_shards
 from tta_pipeline_tests.simulated.committed import most, reasons, run, waits_of_methods
 from tta_pipeline_tests.simulated.device import missing
-from tta_pipeline_tests.simulated.planted import PLANTED
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -19,7 +18,7 @@ OF_DRAWS = tuple(f"{method}+batch/reset_each_shift" for method in ("cotta", "rot
 OF_ADDED = tuple(f"tent+{params}/reset_each_shift" for params in ADDED)
 OF_PROTOCOLS = tuple(f"tent/{protocol}" for protocol in PROTOCOLS)
 OF_BOTH = tuple(f"{method}/{protocol}" for method in METHODS for protocol in PROTOCOLS)
-Lines = dict[str | None, dict[str, Any]]
+Lines = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +36,6 @@ def cases(root: Path) -> Lines:
         line["case"]: line
         for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
     }
-
-
-@pytest.fixture(scope="module")
-def faults(root: Path) -> Lines:
-    """What happened in a stream of batches of three with each planted fault, and without one."""
-    return {line["planted"]: line for line in run("faults", root, *PLANTED)}
 
 
 @pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
@@ -98,21 +91,21 @@ def test_each_wait_has_a_reason():
     assert [] == [place for place, reason in reasons().items() if not reason]
 
 
-def test_memory_does_not_grow_over_a_pass(faults: Lines):
+def test_memory_does_not_grow_over_a_pass(root: Path):
     """A batch adds what is kept of its three samples, which is less than the pixels of one of them."""
-    before, after = faults[None]["live_bytes"][:2]
+    (line,) = run("growth", root)
+    before, after = line["live_bytes"][:2]
 
-    assert [before + number * (after - before) for number in range(4)] == faults[None]["live_bytes"][:4]
+    assert [before + number * (after - before) for number in range(4)] == line["live_bytes"][:4]
     assert 0 <= after - before < 3 * 16 * 16
 
 
 def test_a_stream_that_goes_on_waits_no_more_than_one_that_was_not_broken_off(root: Path):
     """With Adam, whose counters stay on the host; if they were on the device, each parameter would wait."""
-    sound, broken = run("resume", root, "", "counters on the device")
+    (line,) = run("resume", root)
 
-    assert sound["uninterrupted"] == sound["resumed"] == broken["resumed"]
-    assert waits_of_methods()["tent"] == most(sound["waits"])
-    assert 4 == most(broken["waits"])["methods/gradient_method.py:GradientMethod._update item"]
+    assert line["uninterrupted"] == line["resumed"]
+    assert waits_of_methods()["tent"] == most(line["waits"])
 
 
 def test_out_of_memory_names_the_batch_size_that_fits(root: Path):
@@ -138,47 +131,3 @@ def test_the_device_has_a_name_and_a_lease(root: Path):
         "leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30, "of_rank_3": "simulated:0",
         "exchange": "gloo",
     }  # fmt: skip
-
-
-def test_without_a_fault_nothing_is_found(faults: Lines):
-    """Else what is found below shows nothing."""
-    line = faults[None]
-
-    assert (True, None, []) == (line["is_same"], line["raised"], line["faults"])
-    assert waits_of_methods()["tent"] == most(line["waits"])
-
-
-def test_a_buffer_that_is_overwritten_early_is_found(faults: Lines):
-    """The host does not wait for the copy before it asks for the next batch: pixels are wrong, every time."""
-    assert not faults["buffer overwritten early"]["is_same"]
-
-
-def test_a_missing_wait_for_a_copy_is_found(faults: Lines):
-    """The batch is used before it is there."""
-    assert faults["no wait for the copy"]["raised"].startswith("RaceError: found memory that is used on a stream")
-
-
-def test_a_missing_record_stream_is_found(faults: Lines):
-    """Pixels would be freed, and overwritten by the next copy, while they are computed on."""
-    (fault,) = faults["no record_stream"]["faults"]
-    assert fault.endswith("expected record_stream")
-
-
-def test_mixed_devices_are_found(faults: Lines):
-    """An operation on a tensor of the host and one of the device is an error, as on any."""
-    assert faults["mixed devices"]["raised"].startswith("MixedDevicesError: aten.gather")
-
-
-def test_a_number_that_is_fetched_in_a_loop_is_found(faults: Lines):
-    """It is a wait for each of the three samples that the committed list lacks."""
-    found = most(faults["item in a loop"]["waits"])
-
-    assert {"methods/entropy/entropy_method.py:_loss.<genexpr> item": 3}.items() <= found.items()
-    assert waits_of_methods()["tent"] != found
-
-
-def test_pixels_that_stay_in_memory_are_found(faults: Lines):
-    """A view of nothing keeps the pixels of each batch."""
-    growth = faults["pixels kept"]["live_bytes"][1] - faults["pixels kept"]["live_bytes"][0]
-
-    assert growth > 3 * 3 * 16 * 16

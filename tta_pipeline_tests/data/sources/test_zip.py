@@ -19,19 +19,13 @@ from hypothesis import strategies as st
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.cli import main
-from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.zip_members import opened_zip
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.data.sources.test_archive import FOG, IMAGES, SNOW, contents, expected, source
 from tta_pipeline_tests.data.sources.test_hostile import BOUNDED
-
-FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
-IMAGES = {
-    f"{cell.path}/n0{c}/image_{i}.JPEG": jpeg(10 * c + i) for cell in (FOG, SNOW) for c in (1, 2) for i in range(3)
-}
 
 
 def zipped(path: Path, members: Mapping[str, bytes], *, method: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -40,22 +34,6 @@ def zipped(path: Path, members: Mapping[str, bytes], *, method: int = zipfile.ZI
         for name, body in members.items():
             archive.writestr(name, body)
     return path
-
-
-def source(path: Path, **changes) -> ArchivedImages:
-    """Return a source over *path* with the two cells."""
-    return ArchivedImages(**{"archives": (path,), "cells": (FOG, SNOW), "spill_root": path.parent / "spill", **changes})
-
-
-def contents(found: ArchivedImages, cell: Cell) -> dict[str, bytes]:
-    """Return the images of a cell by name."""
-    with found.prepared([cell]):
-        return {image.name: image.read() for image in found.listing(cell).images}
-
-
-def expected(cell: Cell) -> dict[str, bytes]:
-    """Return the images of *cell* by name, as they went into the archive."""
-    return {name.removeprefix(f"{cell.path}/"): data for name, data in IMAGES.items() if name.startswith(cell.path)}
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "Tiny-ImageNet-C/"], ids=["bare", "dot", "folder"])
