@@ -110,12 +110,6 @@ def test_sections_import_only_what_the_help_lists():
     assert {"simplejpeg", "pydantic", "torch"} <= set(finished.stdout.split())
 
 
-def test_the_document_has_a_place_for_the_figures():
-    """Nothing has to be added to docs/gpu-day.md before figures are written into it."""
-    text = (Path(__file__).parents[1] / "docs" / "gpu-day.md").read_text()
-    assert text.index(BEGIN) < text.index(END)
-
-
 def test_both_devices_draw_the_same_numbers():
     """Whatever way a method draws, the numbers are those of a generator of the CPU with the same seed."""
 

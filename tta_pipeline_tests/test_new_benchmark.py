@@ -22,8 +22,8 @@ from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.sources import detect
 from tta_pipeline.data.sources.choose_shift_set import Place
-from tta_pipeline.data.sources.detect import Inspection, inspect_archive
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.source_models import load_source_model
@@ -238,11 +238,12 @@ def test_a_model_has_the_outputs_of_the_class_map(tmp_path: Path):
     assert ["resnet50"] == list(benchmark.models)
 
 
-def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
+def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """After the first members, headers all over the archive still tell every cell, and the file says so."""
-    seen = Inspection(place=Place(paths=(tmp_path,), sets=tuple(shipped_sets().values())))
+    seen = detect.Inspection(place=Place(paths=(tmp_path,), sets=tuple(shipped_sets().values())))
 
-    inspect_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
+    monkeypatch.setattr(detect, "MAX_MEMBERS", 3)
+    detect.inspect_archive(packed(root, tmp_path / "my.tar"), seen)
 
     assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == set(seen.counts)
     assert (None, None, (32, 32)) == astuple(seen.cell_images)

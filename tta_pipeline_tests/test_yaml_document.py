@@ -46,16 +46,6 @@ def test_what_is_no_plain_yaml_is_refused_in_one_line(tmp_path: Path, content: s
     assert len(said.splitlines()) == 1
 
 
-def test_what_is_no_file_is_named(tmp_path: Path):
-    """A folder, and a link to nowhere."""
-    (tmp_path / "folder.yaml").mkdir()
-    (tmp_path / "link.yaml").symlink_to("nowhere")
-
-    for name in ("folder", "link"):
-        with pytest.raises(BenchmarkFileError, match=rf"{name}\.yaml"):
-            load_benchmark(tmp_path / f"{name}.yaml")
-
-
 @pytest.mark.parametrize(
     ("written", "value"),
     [

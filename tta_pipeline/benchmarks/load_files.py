@@ -211,24 +211,18 @@ def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBe
     return LoadedBenchmarks(benchmarks=benchmarks, faults=tuple(faults), folders=own)
 
 
-def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
-    """Read one benchmark file, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
-
-    Args:
-        path: The file.
-        part: Name of the shift set, if the file has several.
+def load_benchmark(path: Path) -> Benchmark:
+    """Read a benchmark file of one shift set, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
 
     Raises:
         BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
-            every such field, its value and the choices.
+            every such field, its value and the choices. Or the file has several sets.
     """
     with _named(path):
-        parts = {each.name: each for each in _split_sets(path, read_document(path))}
-    if part not in parts:
-        names = [name for name in parts if name]
-        known = name_choices(part, names, listed_in="it") if names else "none, since it has one shift set"
-        raise BenchmarkFileError(f"{path}: found no set {part!r}; expected one of {known}")
-    return parts[part].validate()
+        found = [part.validate() for part in _split_sets(path, read_document(path))]
+        if len(found) > 1:
+            raise BenchmarkFileError(f"{path} has {len(found)} sets; expected one: write the others into another file")
+    return found[0]
 
 
 def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple[Benchmark, ...]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
-from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.cli import main
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
@@ -155,7 +155,8 @@ def test_the_texts_of_a_shift_set_are_those_of_its_models(spec: OpenClipModel, t
         "models": {"usual": section, "own": {**section, "templates": ["a {}"]}},
     }  # fmt: skip
     path.write_text(json.dumps(content))
-    dtd, natural = (load_benchmark(path, part=name).models for name in sets)
+    found = load_benchmarks(tmp_path).benchmarks
+    dtd, natural = (found[f"several/{name}"].models for name in sets)
 
     def identity(model: object) -> object:
         return loaded(OpenClipModel.model_validate(model.model_dump())).identity

@@ -151,28 +151,6 @@ def test_orders_differ_and_correlated_ones_are_correlated(tmp_path: Path):
     assert 0.7 < shares["dirichlet"] < shares["by_class"]
 
 
-def test_damaged_images_are_skipped_by_name_when_allowed(write, tree, tmp_path: Path):
-    """The manifest names what was left out and why, and the counts still add up."""
-    (tree.folder(CELL) / "n02" / "image_003.JPEG").write_bytes(b"<html>")
-
-    manifest = published(write, tmp_path, damaged="skip").manifest
-
-    assert 19 == manifest.num_samples == manifest.source.num_taken
-    assert ["n02/image_003.JPEG"] == [skipped.name for skipped in manifest.source.skipped]
-    assert "expected a JPEG" in manifest.source.skipped[0].reason
-
-
-def test_a_full_decode_finds_what_the_header_hides(write, tree):
-    """Damage between an intact header and an intact end is found when every image is decoded."""
-    path = tree.folder(CELL) / "n02" / "image_003.JPEG"
-    data = path.read_bytes()
-    path.write_bytes(data[:-40] + b"\xff\xd9")
-    write()
-
-    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG"):
-        write(settings=ShardSettings(num_shards=3, decode_all=True))
-
-
 def test_foreign_folders_are_counted_and_named_when_allowed(write, tree, tmp_path: Path):
     """Tiny-ImageNet-C's frost has 1,000 folders for 200 classes: against the class map the rest is left out by name."""
     for name in ("n98", "n99"):

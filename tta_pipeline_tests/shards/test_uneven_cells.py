@@ -84,15 +84,6 @@ def test_a_cell_with_more_is_named(images: Path, tmp_path: Path, classes: dict[s
     assert f"fog|2 has {counts[0]} images of {counts[1]} classes" in sentence
 
 
-def test_a_cell_with_one_image_less_is_named(images: Path, tmp_path: Path):
-    """A single image is enough; other cells stay unnamed."""
-    next((images / ODD / "a").iterdir()).unlink()
-
-    (sentence,) = found(tmp_path)
-
-    assert "fog|2 has 8 images of 3 classes" in sentence
-
-
 @pytest.mark.parametrize("form", ["image_{:03d}.JPEG", "other_{:03d}.JPEG"])
 def test_as_many_other_photographs_are_named(images: Path, tmp_path: Path, form: str):
     """Their numbers tell them apart, however the files are called; a set without severities has others in each cell."""

@@ -139,7 +139,7 @@ def is_severity(name: str) -> bool:
     return name.isascii() and name.isdecimal() and str(int(name)) == name and 0 < int(name) <= MAX_SEVERITY
 
 
-def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMBERS) -> None:
+def inspect_archive(path: Path, seen: Inspection) -> None:
     """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive.
 
     Raises:
@@ -149,7 +149,7 @@ def inspect_archive(path: Path, seen: Inspection, *, max_members: int = MAX_MEMB
     until = time.monotonic() + MAX_S
     with opened_archive(path) as stream:
         for number, entry in enumerate(stream):
-            if not has_all_names and (number == max_members or time.monotonic() > until):
+            if not has_all_names and (number == MAX_MEMBERS or time.monotonic() > until):
                 seen.is_first_whole = len(seen.counts) > 1
                 seen.remarks.append(
                     f"Only the first {number:,} files of {path.name} were read{_sample_headers(path, seen)}: there "

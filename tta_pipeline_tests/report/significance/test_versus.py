@@ -225,18 +225,6 @@ def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[
     assert said in refused.output
 
 
-def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
-    """The record says what their hash is."""
-    project = copied_results(sweep, tmp_path)
-    (path, *_) = sorted(project.locations.predictions("small").glob("tent/**/*.parquet"))
-    path.write_bytes(path.read_bytes()[:-1])
-
-    refused = CliRunner().invoke(main, ["compare", "tent", "norm"], env=project.environment)
-
-    assert 1 == refused.exit_code
-    assert f"{path} hashes to" in refused.output
-
-
 @pytest.mark.parametrize(
     ("names", "said"),
     [
