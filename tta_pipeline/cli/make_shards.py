@@ -197,7 +197,7 @@ def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:
 def _published_md5(name: str) -> str:
     """Return the MD5 of the published archive *name*; empty if none is known."""
     from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-    from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+    from tta_pipeline.data.sources.kinds.clean_images import MD5_BY_ARCHIVE
 
     of_sets = {each: facts.md5 or "" for known in shipped_sets().values() for each, facts in known.archives.items()}
     return MD5_BY_ARCHIVE.get(name) or of_sets.get(name, "")

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -18,24 +19,29 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
-from tta_pipeline.shards.manifest import WRITER_FILE, read_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE, read_record
 from tta_pipeline.shards.member_names import make_member_name, sample_key
 from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, domain_seed, permuted
-from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.set_facts import ShardFacts, SkippedImage, SourceFacts, StoredOrder, WriterRecord
-from tta_pipeline.shards.shard_set import find_damage
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE, find_damage
 from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
 from tta_pipeline.shards.tar import archive_end
 from tta_pipeline.util.files import advice, published_folder
 from tta_pipeline.util.garbage_collection import gc_paused
+from tta_pipeline.util.locations import CLASS_MAP_FILE
 from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
+from tta_pipeline.util.short_lists import abbreviate_list
 
 WRITER_VERSION = "3"
+_OWN_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, CLASS_MAP_FILE})
+_OWN_SHARD = re.compile(r".+-\d+-\d{5}\.tar")
+_OF_FILE_SYSTEMS = re.compile(r"\.unpublished-.*|\._.*|\.DS_Store|\.nfs.*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,7 @@ def write_shards(
         ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
             foreign files; or one image alone exceeds the size limit of a shard.
     """
-    require_replaceable(target.folder, _read_shard_names(target.folder))
+    _require_replaceable(target.folder, _read_shard_names(target.folder))
     listing = listing.in_memory()
     if workers:
         workers.expect(sum(image.size_bytes for image in listing.images))
@@ -364,3 +370,30 @@ def _positions(images: Sequence[SourceImage], settings: ShardSettings, cell: Cel
     if settings.order == "by_class":
         return by_class(names, classes, seed=settings.seed)
     return dirichlet(names, classes, seed=domain_seed(settings.seed, cell.key), delta=settings.delta)
+
+
+def _require_replaceable(folder: Path, shard_names: Collection[str]) -> None:
+    """Refuse to replace *folder* if it contains anything that is not part of one of our shard sets.
+
+    Args:
+        folder: Folder for a shard set.
+        shard_names: Names of our shards that do not follow the writer's own pattern.
+
+    Raises:
+        ShardError: the folder contains something else.
+    """
+    if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
+        raise ShardError(
+            f"{folder}: found {abbreviate_list(others)}, which this project did not write; expected an empty folder or "
+            "one of our shard sets, since the whole folder is replaced: give another folder, or move these away"
+        )
+
+
+def _is_ours(path: Path, shard_names: Collection[str]) -> bool:
+    if path.is_symlink():
+        return path.suffix in (".tar", ".gz", ".tgz")
+    if path.is_dir():
+        return False
+    name = path.name
+    is_named = name in _OWN_FILES or name in shard_names
+    return is_named or bool(_OWN_SHARD.fullmatch(name) or _OF_FILE_SYSTEMS.fullmatch(name))

@@ -25,7 +25,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
-from tta_pipeline.data.sources.shard_layouts import LABEL_FIELDS, LAYOUTS, NAME_FIELDS, REFUSED_TYPES, ShardLayout
+from tta_pipeline.data.sources.shard_layouts import LAYOUTS, REFUSED_TYPES, ShardLayout
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.loading.reader import Stream
@@ -792,24 +792,6 @@ def test_every_layout_has_an_example_that_is_adopted(tmp_path: Path, layout: Sha
         write_shard(tmp_path / "validation-9.tar", [{"__key__": "more", "jpg": jpeg(9), "cls": 0}])
         with pytest.raises(ManifestError, match=f" 3 .* 2 .*{re.escape(layout.totals_file)}"):
             adopted(tmp_path, files=files)
-
-
-def test_the_guide_and_the_help_have_every_layout():
-    """The tables of the guide are those of the code, and the help of the verb names the layouts."""
-    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "own.md").read_text()
-
-    rows = guide.partition("| made by | how to adopt |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
-    assert [f"| {layout.made_by} | {layout.adopted_by} |" for layout in LAYOUTS] == rows
-    types = dict(line.strip("|").split("|", 1) for line in guide.splitlines() if line.startswith("| `"))
-    explained = {name for cell in types for name in cell.replace("`", " ").replace(",", " ").split()}
-    for layout in LAYOUTS:
-        assert {*layout.images, *layout.classes, *layout.objects} <= explained
-        assert layout.totals_file in guide
-    assert explained >= REFUSED_TYPES
-    for names in (LABEL_FIELDS, NAME_FIELDS):
-        assert f"{', '.join(f'`{name}`' for name in names[:-1])} or `{names[-1]}`" in guide
-    shown = " ".join(run("--help").output.split())
-    assert f"Layouts: {', '.join(layout.name for layout in LAYOUTS)}." in shown
 
 
 @pytest.mark.parametrize(

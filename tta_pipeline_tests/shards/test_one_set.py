@@ -11,8 +11,7 @@ from torchvision.datasets.imagenet import ARCHIVE_META
 
 from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
-from tta_pipeline.data.sources.kinds.clean_images import CleanImages
+from tta_pipeline.data.sources.kinds.clean_images import MD5_BY_ARCHIVE, CleanImages
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.shard_set import ShardSet

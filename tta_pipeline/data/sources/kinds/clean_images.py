@@ -15,12 +15,18 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import NumberedClasses
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+
+MD5_BY_ARCHIVE: Mapping[str, str] = {
+    "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",
+    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
+}
+"""The md5 of each published archive of ILSVRC2012, from torchvision: datasets/imagenet.py, ARCHIVE_META."""
 
 
 def _pattern_with_a_group(pattern: str) -> str:
