@@ -138,7 +138,7 @@ class RecordedFacts:
                 other; the message has the field, its value and what was expected.
         """
         try:
-            found: Self = _adapter(cls).validate_python(facts)
+            found: Self = _adapter(cls).validate_python(facts)  # type: ignore[arg-type]  # a class is hashable
         except ValidationError as error:
             raise RecordError(_describe_error(error)) from None
         found.require_consistent()
