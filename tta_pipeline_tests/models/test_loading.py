@@ -214,14 +214,6 @@ def test_a_file_of_weights_is_a_model(tmp_path: Path, name: str):
         torch.testing.assert_close(bare.eval()((images - mean) / std), loaded_logits(spec, images))
 
 
-def test_weights_of_data_parallel_training_are_read(tmp_path: Path):
-    """With what `nn.DataParallel` puts before each name, and inside a training checkpoint."""
-    state = shufflenet_v2_x0_5(num_classes=10).state_dict()
-    wrapped = {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}
-
-    assert (2, 10) == loaded_logits(checkpoint(tmp_path / "mine.pth", wrapped), torch.rand(2, 3, 32, 32)).shape
-
-
 class Gadget:
     """What a hostile checkpoint holds."""
 

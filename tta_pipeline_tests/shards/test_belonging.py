@@ -20,10 +20,8 @@ from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems, verify_shard_sets
-from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, Cell
-from tta_pipeline.util.progress import Progress, quiet_reporter
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 
@@ -253,21 +251,6 @@ def test_a_damaged_index_is_made_again_of_shards_that_the_manifest_proves(tmp_pa
 
     assert again.was_built
     assert first.manifest == again.shard_set.manifest
-
-
-def test_a_split_whose_folder_is_exchanged_before_its_manifest_is_refused(cells: Path, tmp_path: Path):
-    """The shards of another cell are not published as those that were written."""
-
-    def exchanging(what: str, total: int, *, unit: str = "images") -> Progress:
-        if what.endswith(" manifest"):
-            exchange(cells / CELL.path, cells / OTHER.path)
-        return quiet_reporter(what, total, unit=unit)
-
-    with pytest.raises(ManifestError, match=r"contrast\|5.*fog\|5"):
-        shard_split(
-            tmp_path / "tree" / CELL.path, cells / CELL.path, cell=CELL, settings=LIMITS, benchmark_name="out",
-            progress=exchanging,
-        )  # fmt: skip
 
 
 def test_a_manifest_of_other_shards_is_not_believed_by_its_publication(shard_set: ShardSet):
