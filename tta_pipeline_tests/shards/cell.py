@@ -26,8 +26,8 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def flip_sample(shard_set: ShardSet, index: int, *, byte: int = 300) -> Path:
+def flip_sample(shard_set: ShardSet, index: int) -> Path:
     """Flip a bit of the sample at *index*, see `flip`; return the shard's path."""
     path = shard_set.folder / shard_set.manifest.shards[int(shard_set.index.shards[index])].name
-    flip(path, int(shard_set.index.offsets[index]) + byte)
+    flip(path, int(shard_set.index.offsets[index]) + 300)
     return path

@@ -42,7 +42,7 @@ class ClassRule:
     """Class of each file by its name; empty: the pattern or the folder gives the class."""
     pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
-    named: ClassNames = tuple
+    named: ClassNames
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     is_flat: bool = False
     """Whether there are no folders, so that only the list or the pattern can give a class."""

@@ -178,9 +178,7 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
-def read_class_names(
-    shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None, *, where: Path
-) -> tuple[str, ...]:
+def read_class_names(shards: Iterable[Path], names_by_id: Mapping[int, str] | None, *, where: Path) -> tuple[str, ...]:
     """Return the classes of *shards*, which are all shards of *where*, in label order.
 
     *names_by_id* has the class of each number, if the numbers in the shards are not labels.

@@ -99,7 +99,7 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
     return found
 
 
-def find_one_set(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+def find_one_set(folder: Path, files: Sequence[str]) -> tuple[Path, ...]:
     """Return the shards in *folder* as `find_shard_files` does; without *files* they must belong to one set.
 
     Raises:

@@ -45,7 +45,7 @@ LOADERS: Mapping[str, Loader] = MappingProxyType(
 )
 
 
-def select_loaders(names: Sequence[str] = ()) -> Mapping[str, Loader]:
+def select_loaders(names: Sequence[str]) -> Mapping[str, Loader]:
     """Return the loaders called *names*; if empty, all of them.
 
     Raises:

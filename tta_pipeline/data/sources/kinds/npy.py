@@ -277,7 +277,7 @@ def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
     )
 
 
-def read_images(path: ArrayPlace, num_severities: int = 5) -> npt.NDArray[np.uint8]:
+def read_images(path: ArrayPlace, num_severities: int) -> npt.NDArray[np.uint8]:
     """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
 
     Raises:
