@@ -18,8 +18,8 @@ _FORM = re.compile(
     r"""(?:[\s\])}>"']|,(?:\s*+\w++=[^,=]*+)?+)*+"""
 )
 """Numbers, or none, with what may be printed around them; possessive, as a text may have a million characters."""
-_NO_NAME = re.compile(rf"(?:{_PRINTED}|[\[{{<]).*\d.*|.*[\x00-\x1f\x7f].*", re.DOTALL)
-"""Printed values, text of several lines and data."""
+_NO_NAME = re.compile(rf"(?:{_PRINTED}|[\[{{<]).*\d.*|0[xX][\da-fA-F]+|.*[\x00-\x1f\x7f].*", re.DOTALL)
+"""Printed values, hexadecimal numbers, text of several lines and data."""
 _BLANK = " \t\r\n\0\ufeff"
 _LARGEST = 2**53
 """Bound of the whole numbers that float64 holds exactly."""

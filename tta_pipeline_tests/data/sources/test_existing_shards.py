@@ -220,6 +220,19 @@ def test_numbers_that_count_from_1_are_no_labels(tmp_path: Path):
     assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("form", ["class_{}", "{} cat", "label: {}", "{}L"])
+def test_names_with_numbers_that_sort_otherwise_as_text_need_a_class_map(tmp_path: Path, form: str):
+    """Nobody knows whether class_10 has the label 2 or 10; with a class map it is known."""
+    names = [form.format(number) for number in range(11)]
+    write_labelled(tmp_path / "fog" / "5", names)
+
+    with pytest.raises(ClassMapError) as caught:
+        adopted(tmp_path / "fog" / "5")
+
+    assert names[2] in str(caught.value)
+    assert [10, 2] == adopted(tmp_path / "fog" / "5", ClassMap(classes=tuple(names))).index.labels[[10, 2]].tolist()
+
+
 def test_adopt_with_the_devkit_takes_numbers_that_count_from_1(tmp_path: Path):
     """The error of the command line names the option, and the option gives each number its own class."""
     write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
