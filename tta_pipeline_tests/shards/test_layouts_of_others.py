@@ -430,7 +430,8 @@ def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
 
 UNREAD = (
     "a-1.tar.zst", "a-1.tar.xz", "a-1.tar.bz2", "a-1.tar.lz4", "a-1.tar.Z", "a-1.TAR", "a-1.Tar.Gz", "a-1.TGZ",
-    "a-1.tbz2", "a-1.txz", "a-1.tar.part", "a-1.tar.gz.unfinished", "a-1.zst", "a-1.zip", "b-1.tar.zst",
+    "a-1.tbz2", "a-1.txz", "a-1", "a-1.wds", "a-1.br", "a-1.tar~", "a-1.tar (1)", "a-1.tar.!ut", "a-1.tar.part",
+    "a-1.tar.gz.unfinished", "a-1.zst", "a-1.zip", "b-1.tar.zst",
 )  # fmt: skip
 
 

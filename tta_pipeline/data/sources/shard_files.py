@@ -23,9 +23,13 @@ _NOT_PACKED = (
     r"md5\w*|sha\d*(?:sum)?|crc\w*|json\w*|txt|idx|index|csv|tsv|ya?ml|xml|asc|sig|log|li?st|etag|html?|parquet"
 )
 """Suffixes of files about a tar."""
-_TAR_LIKE = re.compile(rf"\.(?:tar(?:\.(?!(?:{_NOT_PACKED})$)\w+)*|t(?:gz|az|bz2?|b2|z2|xz|lz4?|zst?))$", re.IGNORECASE)
-"""Suffixes of tars in any form: of other compressions, in capitals, or with what an unfinished download adds."""
+_TAR_LIKE = re.compile(
+    rf"\.(?:tar(?![a-z0-9])(?!.*\.(?:{_NOT_PACKED})$).*|t(?:gz|az|bz2?|b2|z2|xz|lz4?|zst?))$", re.IGNORECASE
+)
+"""Suffixes of tars in any form: of other compressions, in capitals, or with what a download or a copy adds."""
 _PACKED = re.compile(r"\.(?:gz|bz2|xz|zstd?|lz4|lzma|z|zip|7z|rar)$", re.IGNORECASE)
+_ANY_FORM = re.compile(rf"\.(?!(?:{_NOT_PACKED})$)\w+$", re.IGNORECASE)
+"""Suffix of a file that may be a shard, if it has the name of one."""
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
 """The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
@@ -48,8 +52,13 @@ def find_unread(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES) -> 
     return [
         name
         for name in names
-        if _bare(name) not in read and (is_tar_like(name) or (_PACKED.search(name) and _stem(name) in stems))
+        if _bare(name) not in read and (is_tar_like(name) or _is_numbered_like(_ANY_FORM.sub("", name), read, stems))
     ]
+
+
+def _is_numbered_like(bare: str, read: Collection[str], stems: Collection[str]) -> bool:
+    """Return whether *bare* has the name of the shards *read* with another number."""
+    return bare not in read and _NUMBER.sub("", bare) in stems
 
 
 def require_read(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES, *, where: object) -> None:
