@@ -28,6 +28,7 @@ from tta_pipeline.data.sources.class_folders import (
     class_depth,
     find_only_parent,
     is_hidden,
+    require_one_level,
     require_unambiguous,
 )
 from tta_pipeline.data.sources.folder_tree import is_image
@@ -288,10 +289,12 @@ class _Layout:
         """Refuse folders of images of *cell* that may or may not be classes.
 
         Raises:
-            SourceError: see `class_folders.require_unambiguous`, and `find_only_parent`.
+            SourceError: see `require_unambiguous`, `require_one_level` and `find_only_parent` of `class_folders`.
         """
         if not self.rule.is_by_file and self.kind != "nested":
             require_unambiguous(found, self.rule.named, where=f"{path}, {cell.key},")
+            if not self.takes_all:
+                require_one_level(found, self.rule.named, where=f"{path}, {cell.key},")
         if self.takes_all:
             folder = self.folders.get(cell, cell.path)
             with_class = (below for below in found if self.rule.is_by_file or class_depth(below, self.rule.named))

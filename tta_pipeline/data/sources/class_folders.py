@@ -115,6 +115,30 @@ def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: s
             )
 
 
+def require_one_level(found: Iterable[Folders], named: ClassNames, *, where: str) -> None:
+    """Refuse class folders at several depths, or of one name in several folders, unless the class map has their names.
+
+    Thumbnails in `cat/small` would be a class `small`, and the images in `cat/part_1` and `dog/part_1` one class.
+
+    Raises:
+        SourceError: the folders of images *found* in *where* have such class folders.
+    """
+    class_folders = sorted({folders[:depth] for folders in found if (depth := class_depth(folders, named))})
+    places = {
+        folders: (*(name for name in folders[:-1] if name not in WRAPPERS), folders[-1]) for folders in class_folders
+    }
+    highest = min(class_folders, key=lambda folders: len(places[folders]), default=())
+    first_by_name: dict[str, Folders] = {}
+    for folders, place in places.items():
+        first = first_by_name.setdefault(place[-1], folders)
+        other = highest if len(place) > len(places[highest]) else first
+        if places[other] != place and place[-1] not in named():
+            raise SourceError(
+                f"{where} has images in {'/'.join(folders)} and in {'/'.join(other)}; expected all class folders in "
+                f"one folder: move the images of {'/'.join(folders)} into the folder of their class, or away"
+            )
+
+
 def find_only_parent(found: Iterable[Folders], named: ClassNames, *, where: Path, folder: str) -> Folders:
     """Return the only parent of all class folders, used if the only cell's own *folder* is missing.
 

@@ -15,6 +15,7 @@ from tta_pipeline.data.sources.class_folders import (
     Folders,
     find_only_parent,
     is_hidden,
+    require_one_level,
     require_unambiguous,
 )
 from tta_pipeline.data.sources.listing import Listing, SourceImage
@@ -112,8 +113,9 @@ class FolderTree:
         return folder.joinpath(*self._only_parent(folder, self._find_images(cell))) if self.missing_folder else folder
 
     def _class_names(self, folder: Path, *, known: Collection[str]) -> set[str]:
-        found = set(_class_folders(str(folder), (), self.suffixes, known=known))
+        found = dict(_class_folders(str(folder), (), self.suffixes, known=known))
         require_unambiguous(found, self.named, where=str(folder))
+        require_one_level(found.values(), self.named, where=str(folder))
         return {name for folders in found if (name := self._rule.class_folder(folders))}
 
     def _only_parent(self, folder: Path, found: "_FoundImages") -> Folders:
@@ -144,6 +146,8 @@ class FolderTree:
             require_unambiguous(found.class_folders | found.loose_folders, self.named, where=str(folder))
         if self.missing_folder:
             self._only_parent(folder, found)
+        elif not self._rule.is_by_file:
+            require_one_level(found.class_folders, self.named, where=str(folder))
         return Listing(
             cell=cell,
             root=folder,
@@ -292,30 +296,34 @@ def _class_folders(
     *,
     known: Collection[str],
     around: frozenset[tuple[int, int]] = frozenset(),
-) -> Iterator[Folders]:
+) -> Iterator[tuple[Folders, Folders]]:
     """Yield the class folders under *folder*, also inside wrappers, and each wrapper that directly holds images.
 
-    Folders without an image are none; those that are called as one of the *known* classes are not searched for one.
-    *around* are device and inode of the folders around *folder*.
+    With each comes the folder in it that an image was found in. Folders without an image are none; those that are
+    called as one of the *known* classes are not searched for one. *around* are device and inode of the folders around
+    *folder*.
     """
     around |= {_identity(folder)}
     for entry in _entries(folder, folder):
+        inner = (*parts, entry.name)
         if is_hidden(entry.name):
             continue
         if not entry.is_dir():
             if parts and entry.name.lower().endswith(suffixes):
-                yield parts
+                yield parts, parts
         elif entry.name in WRAPPERS:
-            yield from _class_folders(entry.path, (*parts, entry.name), suffixes, known=known, around=around)
-        elif entry.name in known or _has_image(entry.path, suffixes, around):
+            yield from _class_folders(entry.path, inner, suffixes, known=known, around=around)
+        elif holding := inner if entry.name in known else _find_image(entry.path, inner, suffixes, around):
             require_unicode(entry.name, of=folder, error=SourceError)
-            yield (*parts, entry.name)
+            yield inner, holding
 
 
-def _has_image(folder: str, suffixes: tuple[str, ...], around: frozenset[tuple[int, int]]) -> bool:
-    """Return whether there is an image at any depth under *folder*; only as much of it is read as this takes."""
+def _find_image(
+    folder: str, parts: Folders, suffixes: tuple[str, ...], around: frozenset[tuple[int, int]]
+) -> Folders | None:
+    """Return the folder of an image at any depth under *folder*; only as much of it is read as this takes."""
     if (identity := _identity(folder)) in around:
-        return False
+        return None
     inner = []
     try:
         with os.scandir(folder) as entries:
@@ -323,12 +331,14 @@ def _has_image(folder: str, suffixes: tuple[str, ...], around: frozenset[tuple[i
                 if is_hidden(entry.name):
                     continue
                 if entry.is_dir():
-                    inner.append(entry.path)
+                    inner.append(entry)
                 elif entry.name.lower().endswith(suffixes):
-                    return True
+                    return parts
     except OSError as error:
         raise _unlisted(folder, error) from error
-    return any(_has_image(path, suffixes, around | {identity}) for path in inner)
+    around |= {identity}
+    found = (_find_image(entry.path, (*parts, entry.name), suffixes, around) for entry in inner)
+    return next(filter(None, found), None)
 
 
 def _identity(folder: str) -> tuple[int, int]:

@@ -119,6 +119,29 @@ def test_a_folder_without_images_is_no_class(made: Made, tmp_path: Path, around:
     assert (["a/1.jpg", "b/2.jpg"], ("a", "b")) == contents(benchmark, tmp_path)
 
 
+@pytest.mark.parametrize("odd", ["0/a/3.jpg", "0/c/3.jpg", "b/c/3.jpg"])
+def test_class_folders_at_two_depths_are_refused(made: Made, tmp_path: Path, odd: str):
+    """A copy or a part would be a class of its own, and move the labels of the others."""
+    benchmark = made("dusk/a/1.jpg", "dusk/a1/2.jpg", f"dusk/{odd}")
+
+    require_refused(benchmark, tmp_path, rf"\bdusk\b.*{odd.rpartition('/')[0]}\b")
+
+
+def test_a_folder_in_a_class_folder_is_refused(made: Made, tmp_path: Path):
+    """Thumbnails are no class."""
+    benchmark = made("dusk/a/1.jpg", "dusk/b/2.jpg", "dusk/b/a-small/2.jpg")
+
+    with pytest.raises(SourceError, match="b/a-small"):
+        contents(benchmark, tmp_path)
+
+
+def test_folders_of_one_name_in_several_classes_are_refused(made: Made, tmp_path: Path):
+    """All images would be of the one class `part_1`."""
+    benchmark = made("dusk/a/part_1/1.jpg", "dusk/b/part_1/2.jpg")
+
+    require_refused(benchmark, tmp_path, "b/part_1")
+
+
 @pytest.mark.parametrize("around", ["dusk/", "of_another_name/", ""])
 def test_the_class_map_says_that_it_is_a_class(made: Made, tmp_path: Path, around: str):
     """It is then one like any other, though `images` in a class is none."""
