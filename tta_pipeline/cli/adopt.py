@@ -81,8 +81,7 @@ def adopt(
     """
     from tta_pipeline.cli.adopt_everything import adopt_everything, adopt_urls
     from tta_pipeline.data.remote_files import expand_braces
-    from tta_pipeline.shards.verification import find_missing_classes
-    from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
+    from tta_pipeline.shards.verification import describe_missing_classes, find_missing_classes
 
     classes = read_class_map(class_map)
     if "://" in location:
@@ -98,10 +97,9 @@ def adopt(
             f"{count_of(len(manifest.shards), 'shard')}"
         )
         missing = find_missing_classes(published.shard_set)
-        empty = f" (no sample of {len(missing):,} of them: {abbreviate_list(missing)})" if missing else ""
-        left_out = f"; left out {describe_extensions(published.left_out)}" if published.left_out else ""
+        left_out = f"; left out {found}" if (found := published.describe_left_out()) else ""
         state = "adopted" if published.was_built else "unchanged"
-        line = f"{published.shard_set.folder}: {counts}{empty}: {state}{left_out}"
+        line = f"{published.shard_set.folder}: {counts}{describe_missing_classes(missing)}: {state}{left_out}"
         facts = {
             **shard_set_facts(published.shard_set),
             "was_built": published.was_built,

@@ -139,6 +139,7 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
         raise click.UsageError("expected SOURCE... and OUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set
+    from tta_pipeline.shards.verification import describe_missing_classes, find_missing_classes
     from tta_pipeline.util.locations import Locations
 
     own_folder = Locations.from_environment().benchmark_files
@@ -154,10 +155,15 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
     )
     for number, total, published in shard_everything(order, reporter):
         manifest = published.shard_set.manifest
-        size = f"{count_of(manifest.num_samples, 'sample')} in {count_of(len(manifest.shards), 'shard')}"
+        missing = find_missing_classes(published.shard_set)
+        classes = (
+            f" of {count_of(len(manifest.classes), 'class')}{describe_missing_classes(missing)}" if missing else ""
+        )
+        size = f"{count_of(manifest.num_samples, 'sample')}{classes} in {count_of(len(manifest.shards), 'shard')}"
         left_out = f"; left out: {manifest.source.left_out}" if manifest.source.left_out else ""
         line = f"{manifest.cell.key}: {size}, {manifest.shard_bytes / 1e6:,.1f} MB, manifest {manifest.sha256[:12]}"
         facts = {**shard_set_facts(published.shard_set), "left_out": manifest.source.left_out}
+        facts["missing_classes"] = missing
         reporter.report_finished(line + left_out, facts, number=number, total=total)
 
 

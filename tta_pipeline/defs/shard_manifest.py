@@ -13,7 +13,6 @@ from tta_pipeline.defs.scope import Scope
 from tta_pipeline.defs.shard_set_reporting import record_shard_set
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
-from tta_pipeline.util.short_lists import describe_extensions
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -182,11 +181,8 @@ def _adopt_local(
         version=version,
         workers=workers,
     )
-    if published.left_out:
-        say(
-            f"{cell.key}: left out, since they are neither images nor classes: "
-            f"{describe_extensions(published.left_out)}"
-        )
+    if left_out := published.describe_left_out():
+        say(f"{cell.key}: left out, since they are neither images nor classes: {left_out}")
     return published
 
 

@@ -24,7 +24,7 @@ from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead
 from tta_pipeline.shards.shard_set import ShardSet, publish_manifest
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
-from tta_pipeline.util.short_lists import abbreviate_list
+from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,14 @@ class PublishedShardSet:
     """Seconds for reading back, comparing and publishing; for comparing alone if the manifest existed."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Number of ignored members of adopted shards by extension: neither the image nor its class."""
+
+    def describe_left_out(self) -> str:
+        """Return what lies in the source and is not in the shards, with numbers; empty if everything is."""
+        source = self.shard_set.manifest.source
+        if not self.left_out:
+            return source.left_out
+        hidden = source.model_copy(update={"num_strays": 0}).left_out
+        return describe_extensions(self.left_out) + (f", {hidden}" if hidden else "")
 
 
 @dataclass(frozen=True, kw_only=True)

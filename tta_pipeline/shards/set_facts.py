@@ -67,7 +67,7 @@ class SourceFacts(ConfigModel):
             (len(damaged), "damaged", abbreviate_list(damaged, "; ")),
             (self.num_foreign, "of other classes", abbreviate_list(self.foreign_classes)),
             (self.num_strays, "not named as images or outside class folders", ""),
-            (self.num_hidden, "hidden", ""),
+            (self.num_hidden, "hidden or without a suffix" if self.kind == "shards" else "hidden", ""),
         )
         return ", ".join(
             f"{number:,} {why}" + (f" ({names})" if names else "") for number, why, names in found if number

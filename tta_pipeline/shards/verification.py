@@ -18,6 +18,7 @@ from tta_pipeline.shards.set_facts import ShardFacts
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import hash_file, is_unpublished
 from tta_pipeline.util.progress import Progress, Reporter, quiet_reporter
+from tta_pipeline.util.short_lists import abbreviate_list
 
 _FILES_OF_A_SET = (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE)
 """Files that only shard sets have: each identifies a shard set even if its manifest is gone."""
@@ -69,6 +70,11 @@ def find_missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
     """Return the classes of the class map that no sample has."""
     counts = np.bincount(shard_set.index.labels, minlength=len(shard_set.manifest.classes))
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
+
+
+def describe_missing_classes(missing: Sequence[str]) -> str:
+    """Return the text, in parentheses, for the classes *missing*; empty if there are none."""
+    return f" (no sample of {len(missing):,} of them: {abbreviate_list(missing)})" if missing else ""
 
 
 def _verify_one(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verdict:

@@ -105,6 +105,17 @@ def test_whatever_is_left_out_is_counted_and_said(tree: Path, tmp_path: Path):
     assert all(found in json.loads(told)[0]["left_out"] for found in ("1 damaged", "3 not named"))
 
 
+def test_a_class_without_an_image_is_said(tree: Path, tmp_path: Path):
+    """Its folder may have been taken away after the classes were pinned."""
+    names = sorted(path.name for path in tree.iterdir())
+    (tmp_path / "classes.json").write_text(json.dumps(["a", *names]))
+    options = ("shards", "make", tree, tmp_path / "out", "--group-depth", "0", "--num-shards", "1")
+    options = (*options, "--class-map", tmp_path / "classes.json")
+
+    assert "no sample of 1 of them: a)" in run(*options).stdout
+    assert ["a"] == json.loads(run(*options, "--json").stdout)[0]["missing_classes"]
+
+
 def test_foreign_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
     """A class folder that the class map lacks is refused, or counted and named."""
     (tmp_path / "map.json").write_text('["n01"]')
