@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from pathlib import Path
 from tta_pipeline.data.labels.label_text import parse_label
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.files import advice, write_once
+from tta_pipeline.util.identifiers import natural_order
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
@@ -70,6 +72,24 @@ def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
     except ValueError:  # such as a version, 3.5
         return tuple(names)
     return tuple(sorted(names, key=numbers.__getitem__) if len(numbers) == len(names) else names)
+
+
+def require_plain_order(names: Collection[str], *, where: object) -> None:
+    """Refuse class names that are numbers with text around them, such as `class_10`, if they sort otherwise as text.
+
+    Folders are sorted as text by every tool; a list or a label member has no such custom.
+
+    Raises:
+        ClassMapError: the *names*, found at *where*, are such.
+    """
+    parts = [re.fullmatch(r"(\D*)\d.*", name, re.DOTALL) for name in names]
+    is_numbered = all(parts) and len({part[1] for part in parts if part}) == 1
+    in_order = sorted(names, key=natural_order)
+    if is_numbered and in_order != [*label_order(names)]:
+        raise ClassMapError(
+            f"{where} has the classes {abbreviate_list(in_order)}, which have another order as text than as numbers; "
+            "expected labels, or names in one order: give a class map with these names in label order"
+        )
 
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:

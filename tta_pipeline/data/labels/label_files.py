@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline.data.labels.class_map import require_plain_order
 from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
 from tta_pipeline.errors import ClassMapError
@@ -31,6 +32,13 @@ _FILE_AND_LABEL = re.compile(
 """Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
 _FILE_HEADING = re.compile(r"image|file|path", re.IGNORECASE)
 _LABEL_HEADING = re.compile(r"label|class|categor|target|prediction|wnid|synset", re.IGNORECASE)
+_HEADING = re.compile(
+    r"#.*|(?:\w*[ _])?(?:labels?|class(?:es)?|category|target|wnid|synset)(?:[ _](?:id|name|index))?", re.IGNORECASE
+)
+"""Line above a list of classes alone."""
+_IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|bmp|webp)\b", re.IGNORECASE)
+_COLUMNS = re.compile(r"\S*\d\S*?(?:\s*[,;|:=]\s*|\s+)\S.*")
+"""Line with a number, or a name with one, before the class."""
 _BOXES_HEADING = "PredictionString"
 """Heading of Kaggle's LOC_val_solution.csv, whose column has the class and the place of each object."""
 
@@ -126,8 +134,14 @@ def read_ground_truth(
         ClassMapError: a line is empty, differs in form from the first, or has an unknown number; a file appears twice.
     """
     found: dict[str, str] = {}
-    written = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
+    written = (
+        _files_in_json(path)
+        if path.suffix.lower() == ".json"
+        else _files_and_labels(path, file_names, is_mapped=ids is not None or bool(classes))
+    )
     pairs = [(file, _name_or_digits(label, where=f"{path}, line {at}")) for at, (file, label) in enumerate(written, 1)]
+    if ids is None and not classes:
+        require_plain_order({label for _, label in pairs}, where=path)
     if ids is None and _are_labels({label for _, label in pairs}, classes):
         ids = dict(enumerate(classes))
     for number, (file, label) in enumerate(pairs, start=1):
@@ -278,39 +292,51 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
         yield file_name, str(label)
 
 
-def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
+def _files_and_labels(path: Path, file_names: str, *, is_mapped: bool) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class, as written, of each line."""
     lines = read_list(path).rstrip().splitlines()
     if lines and (columns := _columns_by_heading(lines[0])):
         yield from _rows_of_table(lines, *columns, path=path)
         return
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
+    has_heading = lines[:1] != lines[1:2] and bool(lines) and _HEADING.fullmatch(lines[0].strip()) is not None
+    is_in_columns = all(_COLUMNS.fullmatch(line.strip()) for line in lines) and len(set(lines)) == len(lines) > 1
+    if is_in_columns and not with_files and not is_mapped:
+        raise ClassMapError(
+            f"{path} has another class in each of its {len(lines):,} lines: {short(lines[0])}, {short(lines[1])}; "
+            "expected classes, or a file name and its class in each: correct the lines, or give a class map"
+        )
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
-        if not line.strip() or with_files != bool(match):
-            expected = "a file name and its class" if with_files else "only a class"
+        names_file = match is None and _IMAGE_NAME.search(line) is not None
+        if not line.strip() or with_files != bool(match) or names_file or has_heading:
+            expected = "a file name and its class" if with_files or names_file else "only a class"
             raise ClassMapError(
-                f"{path}, line {number}: {line!r}; expected {expected}, as in the first line: correct the line"
+                f"{path}, line {number}: {line!r}; expected {expected}, the same in each line: correct the line"
             )
         yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
 
 
-def _columns_by_heading(heading: str) -> tuple[str, int, int] | None:
-    """Return what separates the columns of a table, and those of the file and the class; None if it is no heading."""
+def _columns_by_heading(heading: str) -> tuple[str, int, list[int]] | None:
+    """Return what separates the columns of a table, the file's and those of its class; None if it is no heading."""
     if _FILE_AND_LABEL.fullmatch(heading.strip()):
         return None
     separator = next((each for each in ",;\t" if each in heading), ",")
     names = next(csv.reader([heading], delimiter=separator))
     files = [at for at, name in enumerate(names) if _FILE_HEADING.search(name)]
     labels = [at for at, name in enumerate(names) if _LABEL_HEADING.search(name) and at not in files]
-    return (separator, files[0], labels[0]) if files and labels else None
+    if files and len(labels) > 1 and any("pred" in names[at].lower() for at in labels):
+        labels = [at for at in labels if "pred" not in names[at].lower()]
+    return (separator, files[0], labels) if files and labels else None
 
 
 def _rows_of_table(
-    lines: Sequence[str], separator: str, file_column: int, label_column: int, *, path: Path
+    lines: Sequence[str], separator: str, file_column: int, label_columns: Sequence[int], *, path: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the class of each row below the heading."""
+    """Yield the file name and the class of each row below the heading; further columns may have names of the class."""
     heading, *rows = csv.reader(lines, delimiter=separator)
+    label_column = label_columns[0]
+    names: dict[str, list[str]] = {}
     for number, row in enumerate(rows, start=2):
         if len(row) != len(heading) or not row[file_column].strip() or not row[label_column].strip():
             raise ClassMapError(
@@ -318,6 +344,11 @@ def _rows_of_table(
                 f"{separator.join(heading)!r}: correct the line"
             )
         label = row[label_column].strip()
+        if names.setdefault(label, others := [row[at] for at in label_columns[1:]]) != others:
+            raise ClassMapError(
+                f"{path}, line {number}: {separator.join(row)!r}; expected one class, in the column "
+                f"{heading[label_column]!r} as in {heading[label_columns[1]]!r}: leave the wrong column out"
+            )
         yield row[file_column].strip(), label.split()[0] if heading[label_column] == _BOXES_HEADING else label
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
+from tta_pipeline.data.labels.class_map import label_order, require_plain_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.sources.archive_entry import Entry
 from tta_pipeline.data.sources.class_folders import WRAPPERS
@@ -19,9 +18,8 @@ from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.tar_stream import TarStream, opened_tar
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.util.identifiers import natural_order, require_unicode
+from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.partitions import TRAIN, Cell
-from tta_pipeline.util.short_lists import abbreviate_list
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
 ONE_BASED_ADVICE = (
@@ -174,23 +172,13 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
             "expected one or the other: give a class map, which says which label belongs to which name"
         )
-    _require_plain_order({one.text for one in found if one.text and name_of_class(one, wrappers) == one.text})
+    texts = {one.text for one in found if one.text and name_of_class(one, wrappers) == one.text}
+    require_plain_order(texts, where=where or "a label member")
     if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
         raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
     if where is not None:
         require_zero_based_labels(labels, where=where, otherwise=ONE_BASED_ADVICE)
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
-
-
-def _require_plain_order(texts: Collection[str]) -> None:
-    """Refuse *texts* in label members that are numbers with more around them, if these sort otherwise as text."""
-    parts = [re.fullmatch(r"(\D*)\d.*", text, re.DOTALL) for text in texts]
-    is_numbered = all(parts) and len({part[1] for part in parts if part}) == 1
-    if is_numbered and (ordered := sorted(texts, key=natural_order)) != sorted(texts):
-        raise ClassMapError(
-            f"found the classes {abbreviate_list(ordered)} in label members, which have another order as text than as "
-            "numbers; expected labels, or names in one order: give a class map with these names in label order"
-        )
 
 
 def read_class_names(shards: Iterable[Path], names_by_id: Mapping[int, str] | None, *, where: Path) -> tuple[str, ...]:

@@ -215,6 +215,39 @@ def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, found: str
         read_ground_truth(tmp_path / "val.txt", {1: "n01", 2: "n02"})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n01,a.png\nn02,b.png\nn01,c.png\n",  # a class and a file name
+        "n01/a.png\nn02/b.png\n",
+        "0,a.png,n01\n1,b.png,n02\n",
+        "a.png|n01\nb.png|n02\n",
+        "val_1 n01\nval_2 n02\n",
+        "1 n01\n2 n02\n3 n01\n",
+        "label\nn01\nn02\nn01\n",
+        "# classes\nn01\nn02\nn01\n",
+        "a.png class_9\nb.png class_10\n",
+        "image,label_of_a,label_of_b\na.png,n01,n02\nb.png,n01,n01\n",
+    ],
+)
+def test_a_list_that_is_no_list_of_classes_is_refused(tmp_path: Path, text: str):
+    """Each line would be a class of its own, or every label another one."""
+    (tmp_path / "val.csv").write_text(text)
+
+    with pytest.raises(ClassMapError, match="val"):
+        read_ground_truth(tmp_path / "val.csv")
+
+
+@pytest.mark.parametrize("heading", ["image,predicted_class,true_class", "image,true_class,prediction"])
+def test_predictions_in_a_table_are_no_labels(tmp_path: Path, heading: str):
+    """The other column has the classes."""
+    values = {"image": "a.png", "true_class": "n01"}
+    row = ",".join(values.get(name, "n02") for name in heading.split(","))
+    (tmp_path / "val.csv").write_text(f"{heading}\n{row}\n")
+
+    assert {"a.png": "n01"} == read_ground_truth(tmp_path / "val.csv")
+
+
 def test_a_pattern_finds_the_class_in_a_path():
     """The first group is the class, wherever it stands in the path."""
     assert "n01440764" == class_by_pattern(r"(n\d{8})", "train/n01440764/n01440764_10026.JPEG")
