@@ -44,7 +44,8 @@ class Sample(NamedTuple):
     @property
     def stated(self) -> StatedClass:
         """The class as stated by a third-party shard."""
-        return StatedClass(self.class_name, self.label, self.text)
+        around = self.source_name.rpartition("/")[0].rpartition("/")[0]
+        return StatedClass(self.class_name, self.label, self.text, around)
 
 
 class ShardContents(NamedTuple):

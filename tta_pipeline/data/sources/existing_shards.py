@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tta_pipeline.data.labels.class_map import label_order, require_plain_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.data.sources.archive_entry import Entry
-from tta_pipeline.data.sources.class_folders import WRAPPERS
+from tta_pipeline.data.sources.class_folders import WRAPPERS, require_one_level
 from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.tar_stream import TarStream, opened_tar
@@ -38,6 +38,8 @@ class StatedClass(NamedTuple):
     """Integer in the `.cls` or `.json` member, if it has one."""
     text: str = ""
     """Text in the `.cls` or `.json` member, if it has one and no number."""
+    around: str = ""
+    """Path of the folder that the folder *name* is in; empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +114,9 @@ def stated_class(member: str, said: LabelContent) -> StatedClass | None:
 
     A folder such as `train` is no class beside a label member; without one, a class map must name it.
     """
-    folder = member.rpartition("/")[0].rpartition("/")[2]
+    around, _, folder = member.removeprefix("./").rpartition("/")[0].rpartition("/")
     name = "" if folder == "." or (folder in WRAPPERS and said != LabelContent()) else folder
-    return StatedClass(name, *said) if name or said != LabelContent() else None
+    return StatedClass(name, *said, around) if name or said != LabelContent() else None
 
 
 def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
@@ -130,13 +132,13 @@ def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], 
             f"{where}: found the number {stated.label} in a label member; expected {min(names_by_id)} to "
             f"{max(names_by_id)} as in the devkit: leave the devkit out if the numbers are labels"
         )
-    return StatedClass(stated.name, None, names_by_id[stated.label])
+    return stated._replace(label=None, text=names_by_id[stated.label])
 
 
 def find_wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
     """Return the folders that are not classes, because their samples have several labels or texts."""
     said_by_folder: defaultdict[str, set[tuple[int | None, str]]] = defaultdict(set)
-    for name, label, text in stated:
+    for name, label, text, _ in stated:
         if label is not None or text:
             said_by_folder[name].add((label, text))
     return frozenset(name for name, said in said_by_folder.items() if name and len(said) > 1)
@@ -155,6 +157,7 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
         where: The source, if these are all of its samples; None: others may have the label 0.
 
     Raises:
+        SourceError: class folders lie at several depths.
         ClassMapError: some samples have a name and others only a label; or a label is too large, or none is 0; or the
             names are numbers with more around them, such as `class_10`, and sort otherwise as text.
     """
@@ -172,6 +175,8 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
             "expected one or the other: give a class map, which says which label belongs to which name"
         )
+    folders = {(*filter(None, one.around.split("/")), one.name) for one in found if one.label is None and not one.text}
+    require_one_level(folders, tuple, where=str(where or "a set of shards"))
     texts = {one.text for one in found if one.text and name_of_class(one, wrappers) == one.text}
     require_plain_order(texts, where=where or "a label member")
     if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:

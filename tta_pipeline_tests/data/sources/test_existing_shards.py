@@ -220,6 +220,21 @@ def test_numbers_that_count_from_1_are_no_labels(tmp_path: Path):
     assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
 
 
+def test_class_folders_at_two_depths_in_shards_are_refused(tmp_path: Path):
+    """Thumbnails would be a class of their own, and move the labels of the others; `train` is around all of them."""
+    write_foldered(tmp_path / "fog" / "5", ("train/n01", "train/n02"))
+    assert ("n01", "n02") == ExistingShards(root=tmp_path, cells=(CELL,)).class_names()
+
+    write_foldered(tmp_path / "fog" / "5", ("n01/a-small",))
+
+    for adopting in (
+        lambda: [*adopt_everything(tmp_path, None, lambda *_: QUIET)],
+        lambda: adopted(tmp_path / "fog" / "5"),
+    ):
+        with pytest.raises(SourceError, match="n01/a-small"):
+            adopting()
+
+
 @pytest.mark.parametrize("form", ["class_{}", "{} cat", "label: {}", "{}L"])
 def test_names_with_numbers_that_sort_otherwise_as_text_need_a_class_map(tmp_path: Path, form: str):
     """Nobody knows whether class_10 has the label 2 or 10; with a class map it is known."""
