@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.class_folders import WRAPPERS
 from tta_pipeline.data.sources.existing_shards import (
     ONE_BASED_ADVICE,
     classes_in_label_order,
@@ -299,6 +300,12 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
             raise ClassMapError(
                 f"{folder}: sample {sample.key} is in the folder of {name} and has {sample.text} in its label member; "
                 "expected one class: correct the shards"
+            )
+        outer = sample.stated.around.rpartition("/")[2]
+        if name in WRAPPERS and class_map.labels.keys() >= {name, outer} and outer != name and not sample.text:
+            raise ClassMapError(
+                f"{folder}: sample {sample.key} is in the folder {name} in {outer}, and the class map has both; "
+                "expected one class: pack the shards with class folders alone"
             )
         return sample._replace(class_name=name)
     named = class_map.classes[sample.label] if 0 <= sample.label < len(class_map.classes) else None

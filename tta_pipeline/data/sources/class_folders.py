@@ -103,6 +103,13 @@ def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: s
         SourceError: the folders of images *found* in *where* have such a folder, and no class map names it.
     """
     depths = {folders: class_depth(folders, named) for folders in found}
+    for folders in sorted(depths):
+        classes = [name for name in dict.fromkeys(folders) if name in named()]
+        if len(classes) > 1 and WRAPPERS.issuperset(folders):
+            raise SourceError(
+                f"{where} has images in {'/'.join(folders)}, and the class map has {abbreviate_list(classes)}; "
+                "expected one class among these folders: move the images into the folder of their class"
+            )
     class_folders = sorted(folders[:depth] for folders, depth in depths.items() if depth)
     parents = {folders[:-1] for folders in class_folders}
     for folders, depth in sorted(depths.items()):

@@ -151,6 +151,14 @@ def test_the_class_map_says_that_it_is_a_class(made: Made, tmp_path: Path, aroun
     assert (["car/1.jpg", "train/2.jpg"], tuple(classes)) == contents(benchmark, tmp_path)
 
 
+def test_folders_that_are_all_classes_are_refused(made: Made, tmp_path: Path):
+    """The images in `train/images` would be of the one or of the other."""
+    benchmark = made("dusk/train/images/1.jpg", "dusk/val/images/2.jpg", class_map=["images", "train", "val"])
+
+    with pytest.raises(SourceError, match="train/images"):
+        contents(benchmark, tmp_path)
+
+
 def test_an_inner_archive_is_a_class_whatever_its_name(tmp_path: Path):
     """ILSVRC2012_img_train.tar has an archive for each class."""
     for name in ("car", "train"):

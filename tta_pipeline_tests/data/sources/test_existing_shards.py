@@ -235,6 +235,14 @@ def test_class_folders_at_two_depths_in_shards_are_refused(tmp_path: Path):
             adopting()
 
 
+def test_a_folder_in_the_folder_of_a_class_is_not_taken_for_another(tmp_path: Path):
+    """The images in `n01/images` are not of a class `images`, though there is one."""
+    write_foldered(tmp_path / "fog" / "5", ("n01/images", "n02/images"))
+
+    with pytest.raises(ClassMapError, match=r"images in n01\b"):
+        adopted(tmp_path / "fog" / "5", ClassMap(classes=("images", "n01", "n02")))
+
+
 @pytest.mark.parametrize("form", ["class_{}", "{} cat", "label: {}", "{}L"])
 def test_names_with_numbers_that_sort_otherwise_as_text_need_a_class_map(tmp_path: Path, form: str):
     """Nobody knows whether class_10 has the label 2 or 10; with a class map it is known."""
