@@ -141,7 +141,7 @@ def read_ground_truth(
     )
     pairs = [(file, _name_or_digits(label, where=f"{path}, line {at}")) for at, (file, label) in enumerate(written, 1)]
     if ids is None and not classes:
-        require_plain_order({label for _, label in pairs}, where=path)
+        _require_order({label for _, label in pairs}, path=path)
     if ids is None and _are_labels({label for _, label in pairs}, classes):
         ids = dict(enumerate(classes))
     for number, (file, label) in enumerate(pairs, start=1):
@@ -154,6 +154,18 @@ def read_ground_truth(
     if not found:
         raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
     return found
+
+
+def _require_order(labels: AbstractSet[str], *, path: Path) -> None:
+    """Refuse *labels* whose order is unknown, or numbers with a gap, after which each would have too small a label."""
+    require_plain_order(labels, where=path)
+    numbers = sorted(int(label) for label in labels if _is_digits(label))
+    if len(numbers) == len(labels) > 0 and numbers[0] < 2 and numbers[-1] - numbers[0] >= len(numbers):
+        gap = next(number + 1 for number in numbers if number + 1 not in numbers)
+        raise ClassMapError(
+            f"{path} has the numbers {numbers[0]} to {numbers[-1]} without {gap}; expected each, so that the numbers "
+            "are labels: give a class map"
+        )
 
 
 def _are_labels(found: AbstractSet[str], classes: Sequence[str]) -> bool:

@@ -79,7 +79,9 @@ class ArchivedImages:
     _prepared: dict[Cell, "_CellImages"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the union of the classes in all archives, in label order."""
+        """Return the union of the classes in all archives, or the classes of the list of files, in label order."""
+        if self._layout.rule.classes_of_list:
+            return label_order(self._layout.rule.classes_of_list)
         if self._is_wholly_prepared():
             return label_order({name for found in self._prepared.values() for name in found.images.class_names})
         return label_order({name for path in self.archives for name in self._index(path)["classes"]})

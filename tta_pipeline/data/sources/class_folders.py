@@ -53,6 +53,12 @@ class ClassRule:
         known = self.classes_by_path or self.classes_by_file
         return self.is_flat or bool(known) or self.pattern is not None
 
+    @property
+    def classes_of_list(self) -> frozenset[str]:
+        """Classes of the list of files, if it alone gives the classes."""
+        is_only = not self.classes_by_path and self.pattern is None
+        return frozenset(self.classes_by_file.values() if is_only else ())
+
     def leaves_out(self, folder: str, file_name: str) -> bool:
         """Return whether there is a split without the file *file_name* in *folder*, as `class_folder` names it."""
         return bool(self.classes_by_path) and self._class_by_path(f"{folder}/{file_name}") is None

@@ -63,8 +63,11 @@ class FolderTree:
     def class_names(self) -> tuple[str, ...]:
         """Return the union of the classes of all cells that exist, in label order.
 
-        A folder without an image in any cell is none of them.
+        A folder without an image in any cell is none of them. A list of files gives all of its classes, also those
+        without an image here.
         """
+        if self._rule.classes_of_list:
+            return label_order(self._rule.classes_of_list)
         if self._rule.is_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
             return label_order({image.class_name for cell in there for image in self._make_listing(cell).images})

@@ -227,6 +227,7 @@ def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, found: str
         "label\nn01\nn02\nn01\n",
         "# classes\nn01\nn02\nn01\n",
         "a.png class_9\nb.png class_10\n",
+        "a.png 0\nb.png 2\n",  # the label 2 would be 1
         "image,label_of_a,label_of_b\na.png,n01,n02\nb.png,n01,n01\n",
     ],
 )

@@ -66,6 +66,22 @@ def test_a_number_in_a_file_name_is_read_in_any_form(tmp_path: Path, lie: Callab
         names(tmp_path, path=laid, class_pattern="_([0-9.]+)_[.j]")
 
 
+def test_a_list_gives_classes_without_an_image_too(tmp_path: Path, lie: Callable[..., Path]):
+    """Of a part of the images, the labels are those of all."""
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({"cat_1.jpg": 0, "ape_3.jpg": 2, "dog_2.jpg": 1}))
+    laid = lie("cat_1.jpg", "ape_3.jpg")
+    context = SourceContext(
+        cells=(CLEAN,), shift_set=shipped_sets()["imagenet_c"], spill_root=tmp_path / "spill",
+        generated_root=tmp_path / "generated", image_size=32,
+    )  # fmt: skip
+    source = CleanImages.model_validate({"layout": "flat", "path": laid, "ground_truth": path}).open(context)
+
+    assert ("0", "1", "2") == source.class_names()
+    with source.prepared([CLEAN]):
+        assert ("0", "1", "2") == source.class_names()
+
+
 def test_a_json_says_the_class_of_each_file(tmp_path: Path, lie: Callable[..., Path]):
     """File name to class; a file that it lacks is named."""
     path = tmp_path / "labels.json"

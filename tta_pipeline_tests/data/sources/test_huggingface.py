@@ -138,6 +138,14 @@ def test_numbers_that_are_text_are_read_in_any_form(tmp_path: Path, form: str):
         assert f"{expected}/00000010.jpg" in [name for name, _ in images(found, root)["fog|1"]]
 
 
+def test_names_with_numbers_whose_order_is_unknown_are_refused(tmp_path: Path):
+    """Nobody knows whether class_10 has the label 2 or 10."""
+    parquet(tmp_path / "hub" / "fog" / "1.parquet", [f"class_{number}" for number in range(11)])
+
+    with pytest.raises(ClassMapError, match=r"1\.parquet.*class_2\b"):
+        load_class_map(benchmark(tmp_path, {}, severities=[1]), Locations(root=tmp_path / "data"))
+
+
 @pytest.mark.parametrize("label", ["3.5", "[0, 1]", "-1"])
 def test_text_that_is_no_class_is_refused(tmp_path: Path, label: str):
     """The file and the text are named."""

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from tta_pipeline.data.images import ARRAYS, read_image_header
-from tta_pipeline.data.labels.class_map import label_order, require_zero_based_labels
+from tta_pipeline.data.labels.class_map import label_order, require_plain_order, require_zero_based_labels
 from tta_pipeline.data.labels.label_text import name_or_digits
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import CellImages, Place, choose_shift_set, is_shift
@@ -423,6 +423,7 @@ def _read_stated_classes(path: Path, column: str, labels: set[int | str] | None 
             f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
             "correct its labels"
         )
+    require_plain_order(names, where=path)
     return _StatedClasses(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
 
 
