@@ -14,6 +14,7 @@ from tta_pipeline.util.plurals import count_of
         (1200, "class", "1,200 classes"),
         (2, "severity", "2 severities"),
         (2, "batch", "2 batches"),
+        (2, "epoch", "2 epochs"),
     ],
 )
 def test_one_is_singular(number: int, noun: str, text: str):

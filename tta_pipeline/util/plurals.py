@@ -7,7 +7,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def _plural(noun: str) -> str:
-    if noun.endswith(("s", "ch")):
+    if noun.endswith(("s", "tch")):  # but epochs
         return f"{noun}es"
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{noun[:-1]}ies"

@@ -60,7 +60,7 @@ def check_left_overs(locations: Locations) -> Iterator[Finding]:
         )
     if not abandoned and not files:
         busy = len(folders) - len(abandoned)
-        yield ok(subject, f"none{f'; active runs hold {busy} temporary folders' if busy else ''}")
+        yield ok(subject, f"none; active runs hold {count_of(busy, 'temporary folder')}" if busy else "none")
 
 
 _SETS = ("*/shards/*/*", "*/shards/*/*/*")
