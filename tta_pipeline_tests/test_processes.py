@@ -70,6 +70,19 @@ with Workers(1) as workers:
 """
 
 
+PARENT_OF_WORK = """
+from tta_pipeline.util.processes import Workers
+from tta_pipeline_tests.work import work
+import time
+with Workers(1) as workers:
+    workers.submit(work, 1).result()
+    workers.submit(time.sleep, 1)
+    time.sleep(0.5)
+    print("working", flush=True)
+    time.sleep(100)
+"""
+
+
 def test_processes_end_when_their_parent_is_killed():
     """Nobody is there to end them then; they notice."""
     with start_python(PARENT, stdout=subprocess.PIPE) as parent:
@@ -81,3 +94,13 @@ def test_processes_end_when_their_parent_is_killed():
         time.sleep(0.05)
 
     assert not worker.exists() or "zombie" in (worker / "status").read_text()
+
+
+def test_processes_end_without_a_word_when_their_parent_is_killed_during_work():
+    """Nobody is there to take the answer."""
+    with start_python(PARENT_OF_WORK, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        parent.kill()
+        said = parent.stderr.read()  # until the worker has closed it too
+
+    assert "Traceback" not in said

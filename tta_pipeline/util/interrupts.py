@@ -20,6 +20,8 @@ _LINE = b"interrupted; what is finished is kept\n"
 _SHOW_CURSOR = b"\x1b[?25h"
 """For terminals: progress bars hide the cursor."""
 _is_interrupted = threading.Event()
+_ending = threading.Lock()
+"""Of the thread that ends the process: the main thread and the one that watches can come to it at once."""
 
 
 class InterruptedExit(SystemExit):
@@ -78,5 +80,6 @@ def _watch(reading: socket.socket) -> None:
 
 def _end_now() -> None:
     """End the process without waiting for anything: every file is published by a rename, so none is half-written."""
-    os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + _LINE)
-    os._exit(EXIT_STATUS)
+    with _ending:
+        os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + _LINE)
+        os._exit(EXIT_STATUS)

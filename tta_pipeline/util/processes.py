@@ -134,7 +134,10 @@ def serve() -> None:
             answer = (True, work(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - the parent raises it
             answer = (False, error)
-        _send(answer, answers)
+        try:
+            _send(answer, answers)
+        except BrokenPipeError:  # the parent has ended, for example by Ctrl-C
+            os._exit(1)
 
 
 def _send(message: Any, stream: IO[bytes]) -> None:

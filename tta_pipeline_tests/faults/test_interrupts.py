@@ -52,15 +52,18 @@ def num_events(ended: subprocess.CompletedProcess[str]) -> int:
 
 def was_noticed(ended: subprocess.CompletedProcess[str]) -> bool:
     """Return whether the command ended by SIGINT, and said so in one line."""
-    is_said = 1 == ended.stderr.count("interrupted") and "Traceback" not in ended.stderr
+    is_said = 1 == ended.stderr.count("interrupted") and not {"Traceback", "ERROR"} & set(ended.stderr.split())
     return is_said and (ended.returncode == 128 + signal.SIGINT)
 
 
 def test_an_interrupt_at_the_edge_of_a_run_is_not_lost(project: Project):
-    """Dagster only notes one before the first step and after the last; the command ends all the same."""
+    """Dagster only notes one before the first step and after the last; the command ends all the same.
+
+    One within a step is no failure of the step.
+    """
     last = num_events(interrupted_at(project, 0))
 
-    assert [True] * 2 == [was_noticed(interrupted_at(project, number)) for number in (1, last)]
+    assert [True] * 3 == [was_noticed(interrupted_at(project, number)) for number in (1, last // 3, last)]
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import logging
 
 import dagster as dg
 
+from tta_pipeline.util.interrupts import is_interrupted
+
 
 @dg.logger(None, description="Short lines of information, warnings and errors on standard error")
 def console(_: dg.InitLoggerContext) -> logging.Logger:
@@ -28,7 +30,12 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _is_cause(record: logging.LogRecord) -> bool:
-    """Return whether *record* says more than that a step failed, or is left out since one before it failed."""
+    """Return whether *record* says more than that a step failed, or is left out since one before it failed.
+
+    After Ctrl-C no step failed by itself, and the command says in one line that it was interrupted.
+    """
+    if record.levelno >= logging.ERROR and is_interrupted():
+        return False
     message = getattr(record, "dagster_meta", {}).get("orig_message") or ""
     return not (message.startswith("Dependencies for step ") or "Steps failed: [" in message)
 
