@@ -353,16 +353,18 @@ def test_arrays_are_cifar_10_c_if_all_of_it_is_there(tmp_path: Path, num_rows: i
     assert (name, ("fog",)) == (benchmark.shift_set.name, benchmark.corruptions)
 
 
-def test_nothing_is_overwritten(root: Path, tmp_path: Path):
-    """A second file of the name is refused, and the first stays as it was."""
+@pytest.mark.parametrize("name", ["mine", "Mine"])
+def test_nothing_is_overwritten(root: Path, tmp_path: Path, name: str):
+    """A second file of the name, whatever its capitals, is refused, and the first stays as it was."""
     written(tmp_path, root)
     path = tmp_path / "data" / "benchmarks" / "mine.yaml"
     path.write_text("title: changed by hand\n")
 
-    finished = run(tmp_path / "data", "mine", root)
+    finished = run(tmp_path / "data", name, root)
 
     assert 1 == finished.exit_code
-    assert "exists; expected a new name" in finished.stderr
+    assert f"{path} exists; expected a new name" in finished.stderr
+    assert [path] == list(path.parent.iterdir())
     assert "title: changed by hand\n" == path.read_text()
 
 

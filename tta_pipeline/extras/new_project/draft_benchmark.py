@@ -65,11 +65,14 @@ def draft_benchmark(
 
 
 def write_new_file(path: Path, text: str) -> None:
-    """Write *text* to *path*, which must not exist yet.
+    """Write *text* to *path*, which must not exist yet, whatever its capitals.
 
     Raises:
         BenchmarkFileError: the file exists, or cannot be written.
     """
+    alike = [each for each in path.parent.glob("*.yaml") if each.name.lower() == path.name.lower()]
+    if alike:
+        raise BenchmarkFileError(f"{alike[0]} exists; expected a new name: choose another, or remove the file")
     try:
         was_written = write_once(path, text.encode())
     except OSError as error:
