@@ -190,7 +190,7 @@ def _find_untuned(
     untuned = {}
     for refused in find_refusals(benchmark, locations, chosen):
         if refused.mark == "fault" or is_asked_for:
-            exit_with_error(f"{refused.subject}: {refused.found}; correct it, or choose others by --experiment")
+            exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments by --experiment")
         untuned[refused.subject.removeprefix(f"{benchmark.name}/")] = f"{refused.subject}: {refused.found}"
     return untuned
 

@@ -119,7 +119,8 @@ def require_file(path: Path, sha256: str) -> None:
     except OSError as error:
         raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
     if not is_file:  # reading a FIFO would block
-        raise EvaluationError(f"{path} is {'not a file' if path.exists() else 'missing'}; expected weights: restore it")
+        found = "not a file" if path.exists() else "missing"
+        raise EvaluationError(f"{path} is {found}; expected weights: restore it, or correct its path")
     if found != sha256:
         raise EvaluationError(
             f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore "
