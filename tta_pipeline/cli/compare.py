@@ -145,8 +145,9 @@ def _pair_cells(
     both = [each for each in asked if set(names) <= set(each.experiments)]
     if needs_one and not benchmark and (left_out or len(both) > 1):
         raise click.UsageError(
-            f"found --fail-if-worse without --benchmark, {count_of(len(both), 'benchmark')} with both experiments, and "
-            f"{count_of(len(left_out), 'fault')} in their files; expected one benchmark: name it"
+            "found --fail-if-worse without --benchmark, and both experiments in "
+            f"{', '.join(each.name for each in both) or 'no benchmark'}"
+            f"{', beside faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
         )
     found = [
         CommonCells.find(

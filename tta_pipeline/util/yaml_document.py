@@ -70,9 +70,7 @@ def read_document(path: Path) -> dict[str, Any]:
             f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
         ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
-        raise BenchmarkFileError(
-            f"{path} is not YAML: {_on_one_line(error)}; expected YAML: correct it there"
-        ) from error
+        raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}: correct it there") from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")
@@ -84,4 +82,5 @@ def _line(part: yaml.Node) -> int:
 
 
 def _on_one_line(error: Exception) -> str:
-    return " ".join(str(error).replace('"<unicode string>", ', "").split())
+    said = " ".join(str(error).replace('"<unicode string>", ', "").split())
+    return said.replace("found character that", "found a tab, or another character, that")
