@@ -1,7 +1,7 @@
 """Errors of this project in a run: one line in its log, where Dagster's and our own frames would hide it.
 
-An error that arose in a user's own code is one line with its place, and the traceback from there on. Any other error
-outside the tree of `errors.py` keeps its traceback.
+A full disk and the like are one line too. An error that arose in a user's own code is one line with its place, and the
+traceback from there on. Any other error outside the tree of `errors.py` keeps its traceback.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.util.files import advice, is_of_the_disk
 from tta_pipeline.util.own_code import arose_in_own_code, describe_raised, own_traceback
 
 if TYPE_CHECKING:
@@ -41,14 +42,16 @@ def as_failure(describe: "Callable[[Exception], tuple[str, dict[str, RawMetadata
     """Turn an error of the user in the block into a failure with the description and metadata that *describe* returns.
 
     Raises:
-        dg.Failure: for any `PipelineError`, or error of the user's own code, unless an interrupt led to it.
+        dg.Failure: for any `PipelineError`, or error of the disk or of the user's own code, unless an interrupt led to
+            it.
     """
     try:
         yield
     except dg.Failure:
         raise
     except Exception as error:
-        if _is_interrupted(error) or not (isinstance(error, PipelineError) or arose_in_own_code(error)):
+        is_of_the_user = isinstance(error, PipelineError) or is_of_the_disk(error) or arose_in_own_code(error)
+        if _is_interrupted(error) or not is_of_the_user:
             raise
         description, metadata = describe(error)
         if own := own_traceback(error):
@@ -57,7 +60,9 @@ def as_failure(describe: "Callable[[Exception], tuple[str, dict[str, RawMetadata
 
 
 def say_error(error: Exception) -> str:
-    """Return *error* in words, with the place in the user's code if it is none of this project."""
+    """Return *error* in words, with the place in the user's code if it is none of this project or of the disk."""
+    if is_of_the_disk(error) and not arose_in_own_code(error):
+        return f"{error}: {advice(error)}"
     return str(error) if isinstance(error, PipelineError) else f"{describe_raised(error)}: correct it"
 
 

@@ -54,6 +54,11 @@ def advice(error: Exception) -> str:
     return _ADVICE.get(code or 0, "check this place, its permissions and its free space")
 
 
+def is_of_the_disk(error: Exception) -> bool:
+    """Return whether *error* says that a disk is full or read-only, or the like, for which `advice` knows a remedy."""
+    return isinstance(error, OSError) and error.errno in _ADVICE
+
+
 def read_if_sha256_matches(path: Path, sha256: str) -> bytes | None:
     """Return the content of the file *path* if it hashes to *sha256*, else None.
 

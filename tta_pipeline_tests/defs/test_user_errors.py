@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tta_pipeline.defs.resources import console
 from tta_pipeline.defs.user_errors import with_one_line_errors
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.util.files import read_if_sha256_matches
 from tta_pipeline.util.plurals import count_of
 
 
@@ -20,6 +22,13 @@ def mistaken() -> None:
         _ = 1 / 0
     except ZeroDivisionError as error:
         raise EvaluationError("w.pth is missing; expected weights: restore it") from error
+
+
+@dg.asset
+@with_one_line_errors
+def of_the_disk() -> None:
+    """Fail in this project for a reason that lies in the disk."""
+    read_if_sha256_matches(Path("/dev/null/w.pth"), "")
 
 
 @dg.asset
@@ -65,6 +74,15 @@ def test_an_error_in_the_users_code_has_its_line_and_no_other_frames():
     assert "ZeroDivisionError" in failure.error_display_string
     assert "test_user_errors.py, line " in failure.error_display_string
     assert 'user_errors.py", line' not in failure.error_display_string
+
+
+def test_an_error_of_the_disk_has_no_frames_of_this_project():
+    """They would hide that it is full, read-only or another thing that only the user can mend."""
+    result = dg.materialize([of_the_disk], raise_on_error=False)
+    (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+
+    assert "/dev/null/w.pth" in failure.error_display_string.splitlines()[0]
+    assert '/defs/user_errors.py"' not in failure.error_display_string
 
 
 def test_the_terminal_says_the_same(capfd: pytest.CaptureFixture[str]):
