@@ -316,7 +316,8 @@ def _files_and_labels(path: Path, file_names: str, *, is_mapped: bool) -> Iterat
     if is_in_columns and not with_files and not is_mapped:
         raise ClassMapError(
             f"{path} has another class in each of its {len(lines):,} lines: {short_repr(lines[0])}, "
-            f"{short_repr(lines[1])}; expected classes, or a file name and its class in each: correct the lines, or give a class map"
+            f"{short_repr(lines[1])}; expected classes, or a file name and its class in each: correct the lines, or "
+            "give a class map"
         )
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
