@@ -247,13 +247,17 @@ def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Pat
     assert 1 == len(done["run"].stderr.splitlines())
 
 
-def test_results_by_earlier_code_and_settings_are_said(project: Path, tmp_path: Path):
+def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp_path: Path):
     """Beside the leaderboard and the list of experiments; `compare` takes the cells that both have now."""
     there = Path(shutil.copytree(project, tmp_path / "there"))
     method = there / "my_method.py"
     edited = method.read_text().replace(") / 2", ") * 0.5")
     assert edited != method.read_text()
 
+    file = there / "data/benchmarks/mine.yaml"
+    file.write_text(file.read_text().replace("samples_per_shard: 60", "samples_per_shard: 60, seed: 1"))
+    typed(there, "tta-pipeline", "run", "mine", "--experiment", "tent", "--cell", "contrast|5")
+    by_shards = typed(there, "tta-pipeline", "metrics")
     method.write_text(edited)
     by_code = typed(there, "tta-pipeline", "metrics")
     setting = "class Chosen(Hyperparameters):\n    share: float = 0.5\n\n\nMIRRORED ="
@@ -262,6 +266,7 @@ def test_results_by_earlier_code_and_settings_are_said(project: Path, tmp_path: 
     by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["metrics"], ["results", "list", "mine"])]
     compared = typed(there, "tta-pipeline", "compare", "mirrored", "tent", "--json")
 
+    assert "mirrored (1 of 3 cells), mirrored_few (1 of 3 cells)" in " ".join(by_shards.stdout.split())
     said = " ".join(by_code.stdout.split())
     assert "mirrored (3 of 3 cells), mirrored_few (3 of 3 cells)" in said
     assert all("mirrored (2 of 3 cells)" in " ".join((each.stdout + each.stderr).split()) for each in by_setting)

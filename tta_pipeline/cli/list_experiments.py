@@ -28,7 +28,7 @@ def list_experiments(*, benchmark: str, form: Form) -> None:
     r"""List the experiments of a benchmark, with their progress.
 
     Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; a line says which
-    results are by earlier code or settings. Faulty experiments are listed at the end, and the exit status
+    results are by earlier code, settings or shards. Faulty experiments are listed at the end, and the exit status
     is then 1. No weights are read: `doctor` does that, and says what a run would refuse.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
