@@ -125,7 +125,7 @@ def _make_notes(
         f"{each.name}: {found}"
         for each in asked
         if each.file in evaluated
-        for found in find_uneven_cells(each, locations).values()
+        for found in find_uneven_cells(each, locations, compares_photographs=False).values()
     ]
     return [*honest_marks(connection, benchmark=benchmark, uneven=uneven), *earlier_notes(connection, asked)]
 

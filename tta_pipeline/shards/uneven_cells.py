@@ -17,25 +17,36 @@ from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import Cell
 
 
-def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cell, str]:
+def find_uneven_cells(
+    benchmark: Benchmark, locations: Locations, *, compares_photographs: bool = True
+) -> Mapping[Cell, str]:
     """Return the cells of *benchmark* with other images than most of those that have a manifest, and what they have.
 
-    Photographs are compared if the shift set has severities: without them, as in ImageNetV2, each cell has its own.
+    Args:
+        benchmark: The benchmark. Without severities, as in ImageNetV2, each cell has photographs of its own.
+        locations: Where its shards lie.
+        compares_photographs: Whether cells of equal size are compared too, which takes reading every index: seconds
+            for the 75 of ImageNet-C, if their shards are in different orders.
     """
     manifests = dict(_read_manifests(benchmark, locations))
     if len({manifest.order.sha256 for manifest in manifests.values()}) < 2:
         return {}  # the same keys in the same order
+    sizes = Counter(manifest.num_samples for manifest in manifests.values())
+    usual_size = max(sizes, key=lambda size: (sizes[size], size))
+    alike_by_size = [cell for cell, manifest in manifests.items() if manifest.num_samples == usual_size]
+    left_out = set() if compares_photographs else set(alike_by_size[1:])
     counts, shown = dict[Cell, tuple[int, int]](), dict[Cell, tuple[int, bytes]]()
     photographs = Photographs(benchmark.photograph_pattern)
-    for cell in manifests:
+    for cell in [cell for cell in manifests if cell not in left_out]:
         with suppress(ManifestError):
             index = ShardSet.open(locations.shards(benchmark.name, cell)).index
             counts[cell] = len(index), len(np.unique(index.labels))
-            numbered = photographs.number(index.keys, cell)
-            shown[cell] = numbered.group, np.unique(numbered.numbers).tobytes()
+            if compares_photographs and benchmark.shift_set.severities:
+                numbered = photographs.number(index.keys, cell)
+                shown[cell] = numbered.group, np.unique(numbered.numbers).tobytes()
     votes = Counter(counts.values())
-    usual = max(votes, key=lambda each: (votes[each], each), default=(0, 0))
-    alike = [shown[cell] for cell in counts if counts[cell] == usual and benchmark.shift_set.severities]
+    usual = max(votes, key=lambda each: (each[0] == usual_size, votes[each], each), default=(0, 0))
+    alike = [shown[cell] for cell in shown if counts[cell] == usual]
     usually_shown = max(alike, key=alike.count, default=None)
     uneven = {}
     for cell, (num_images, num_classes) in counts.items():
@@ -44,7 +55,7 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
                 f"{cell.key} has {num_images:,} images of {num_classes:,} classes, where other cells have "
                 f"{usual[0]:,} of {usual[1]:,}"
             )
-        elif usually_shown not in (None, shown[cell]):
+        elif usually_shown not in (None, shown.get(cell)):
             uneven[cell] = f"{cell.key} has other photographs than other cells, by the names of the images"
     return uneven
 
