@@ -372,7 +372,7 @@ def test_a_piece_that_fails_twice_is_named_with_its_log(prepared: Cluster):
 
     (problem,) = [line for line in told.splitlines() if ": failed; log: " in line]
     log = Path(problem.partition("log: ")[2])
-    assert 2 == log.read_text().count("RuntimeError: this piece was told to fail\n")
+    assert 2 == log.read_text().count("RuntimeError('this piece was told to fail')")
     assert (prepared.project.locations.report("mine") / "index.html").exists()
     assert problem in prepared.run("submit", "mine", "--status", status=1)
     assert 5 == len(prepared.records("source"))
