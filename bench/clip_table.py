@@ -20,12 +20,12 @@ from PIL import Image, ImageOps
 
 from bench.leaderboard import DOCS, sha256_of
 from bench.tiny_clip import train_clip
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.report.queries import GROUP_MEANS
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.files import published_folder
-from tta_pipeline.util.locations import Locations
 
 NAME = "clip_table"
 MARK = "<!-- Below: written by `python -m bench.clip_table`. -->"

@@ -27,6 +27,8 @@ import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import Cell, PartitionKey, parse_key
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.overview import Overview
 from tta_pipeline.extras.cluster.pieces import Piece
@@ -37,8 +39,6 @@ from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import publish_record, record_numbers, utc_now
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell, PartitionKey, parse_key
 
 NAME = "simulated"
 WORK_S = 0.05

@@ -15,9 +15,9 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.data.corruptions.constants import DIGITS, SEVERITIES
 from tta_pipeline.data.images import decode_with_pillow
 from tta_pipeline.data.sources.kinds.digits import DigitsSource, digit_tree, generate_cell
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.models.trained_models import load_trained_model
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 
 EMBEDDED = Path(__file__).parents[1] / "tta_pipeline" / "benchmarks" / "digits_c.yaml"
 

@@ -19,12 +19,12 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.domain.cells import Cell, grid_of_cells
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell, grid_of_cells
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))
 """Number of cells, out of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""

@@ -21,6 +21,7 @@ from bench.figures import spread
 from bench.steps import resnet20
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
@@ -28,7 +29,6 @@ from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2000"))

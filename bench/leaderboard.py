@@ -24,6 +24,8 @@ from pathlib import Path
 import torch
 import yaml
 
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods import METHODS
 from tta_pipeline.report.error_figures import error_against_cost
 from tta_pipeline.report.figure_style import as_png
@@ -31,8 +33,6 @@ from tta_pipeline.report.queries import LEADERBOARD
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.files import published_folder
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 
 _OF_A_CLASS = 100
 _FEW = 100

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from bench.projects import materialize, new_project
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.domain.cells import StreamKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import StreamKey
 
 BENCHMARK = """
 title: Long streams

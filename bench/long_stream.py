@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 
 from bench.leaderboard import DOCS, MODELS, first_test_images, run_benchmark, write_benchmark
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.util.locations import Locations
 
 _METHODS: Mapping[str, Mapping[str, object]] = {
     "tent": {"method": "tent"},

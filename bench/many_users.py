@@ -19,9 +19,9 @@ from rich.table import Table
 
 from bench.figures import spread
 from bench.metrics import evaluation_facts
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import publish_record
-from tta_pipeline.util.locations import Locations
 
 NUM_PROCESSES = (1, 4, 16)
 NUM_RECORDS = 60

@@ -25,6 +25,7 @@ from rich.table import Table
 
 from bench.figures import spread
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report import queries
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.database.record_listing import list_records
@@ -38,7 +39,6 @@ from tta_pipeline.results.evaluation_record import (
     FirstSamples,
 )
 from tta_pipeline.results.records import RECORD_VERSION, encode_record, publish_record, record_file_name
-from tta_pipeline.util.locations import Locations
 
 NUM_ROWS = 1_000_000
 NUM_EXPERIMENTS, NUM_CELLS, NUM_SEEDS = 100, 75, 5
@@ -127,7 +127,7 @@ def main() -> None:
 _REBUILD = """
 import resource, sys, time
 from pathlib import Path
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import publish_metrics
 started = time.perf_counter()
 done = publish_metrics(Locations(root=Path(sys.argv[1])), rebuild=True)

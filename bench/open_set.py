@@ -26,13 +26,13 @@ from bench.leaderboard import (
     write_benchmark,
 )
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.error_figures import open_set_dots
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.queries import OPEN_SET
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.files import published_folder
-from tta_pipeline.util.locations import Locations
 
 KNOWN, UNKNOWN = "resnet_open", "photographs_c"
 METHODS = ("source", "norm", "tent", "eata", "sar", "deyo", "come", "roid", "ostta", "unient")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults, unit_name
 from tta_pipeline.report.significance.estimates import CellValues, Estimate, estimate_mean
@@ -12,8 +14,6 @@ from tta_pipeline.report.significance.paired_tests import LEVEL, holm
 from tta_pipeline.report.significance.pairwise import WrongSamples, estimate_error
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
 
 Wrong = Mapping[str, WrongSamples]
 """The wrong samples of an experiment by cell, such as `fog|5`."""

@@ -23,14 +23,14 @@ from safetensors.torch import save_file
 from bench import photograph_page
 from bench.leaderboard import DOCS, write_benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods import METHODS
 from tta_pipeline.report.error_figures import error_against_cost
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.tables import query
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.files import published_folder, written_file
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
 
 NAME = "photograph_leaderboard"
 PAGE = "photograph-leaderboard"

@@ -19,9 +19,9 @@ from rich.table import Table
 
 from bench.figures import spread
 from bench.projects import materialize, new_project
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 
 BENCHMARK = """
 title: 75 small cells

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 
 def new_project(folder: Path, name: str, benchmark: str) -> Locations:

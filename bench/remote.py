@@ -23,10 +23,10 @@ from rich.table import Table
 
 from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 LATENCY_S, BYTES_PER_S = 0.020, 200e6 / 8

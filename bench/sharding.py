@@ -22,12 +22,12 @@ from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.folder_tree import discover_tree
 from tta_pipeline.data.sources.kinds import ArchiveSource
+from tta_pipeline.domain.cells import CLEAN, grid_of_cells
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set_writing import Target, write_shards
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline.util.partitions import CLEAN, grid_of_cells
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress, quiet_reporter
 

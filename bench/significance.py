@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from tta_pipeline.domain.cells import grid_of_cells
 from tta_pipeline.report.significance import estimates
 from tta_pipeline.report.significance.estimates import CellValues, estimate_mean, upper_bound
 from tta_pipeline.report.significance.paired_tests import LEVEL
 from tta_pipeline.shards.photographs import Numbered, Photographs
-from tta_pipeline.util.partitions import grid_of_cells
 
 CORRUPTIONS = tuple(f"corruption_{letter}" for letter in "abcdefghijklmno")
 SEVERITIES = (1, 2, 3, 4, 5)

@@ -24,6 +24,7 @@ from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.benchmarks.training_recipe import Recipe
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
@@ -31,7 +32,6 @@ from tta_pipeline.extras.training.learner import Learner
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 BATCH_SIZE = 64

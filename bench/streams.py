@@ -7,10 +7,10 @@ from bench.stream_figures import stream_picture
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.domain.cells import parse_key
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.report.figure_style import as_png
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import parse_key
 
 ROOT = Path(__file__).parents[1]
 STREAMS: dict[str, tuple[Any, str]] = {

@@ -26,9 +26,9 @@ from bench.crops import (
 from bench.figures import spread
 from bench.steps import show_steps
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.processes import Workers
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.leaderboard import DOCS, MODELS, first_test_images, launch_assets, materialize, write_benchmark
 from bench.open_set import CORRUPTIONS
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
 from tta_pipeline.report.figure_style import as_png
@@ -24,7 +25,6 @@ from tta_pipeline.report.tables import Table
 from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.tuning_criteria import CriterionChoice, choices_of
 from tta_pipeline.results.tuning_record import TuningRun
-from tta_pipeline.util.locations import Locations
 
 NAME = "resnet_tuning"
 METHODS = ("tent", "eata", "sar", "deyo")

@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from bench.figures import spread
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods.catalogue import METHODS
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.conftest import Project, new_project
 from tta_pipeline_tests.web.server import WebServer, web_server

@@ -22,12 +22,12 @@ from rich.table import Table
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.source_training import is_model_trained
-from tta_pipeline.util.locations import Locations
 
 NAME = "workers"
 _BENCHMARK = """

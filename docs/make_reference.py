@@ -19,10 +19,10 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EvaluationConfig
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.source_model import TrainingConfig
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import MethodEntry
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 
 FOLDER = Path(__file__).parent / "reference"
 BENCHMARK = "digits_c"

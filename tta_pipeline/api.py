@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.shifts.shift_set_files import match_cell
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify_shard_sets as verify_folders
 from tta_pipeline.shards.write_cell import shard_images, shard_split
 from tta_pipeline.util.local_paths import url_problem
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 

@@ -19,7 +19,7 @@ from tta_pipeline.defs.jobs import benchmark_jobs
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
 from tta_pipeline.defs.resources import console
 from tta_pipeline.defs.submissions_sensor import submissions_sensor
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
 if TYPE_CHECKING:

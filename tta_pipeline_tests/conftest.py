@@ -24,12 +24,12 @@ from PIL import Image
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, ConversionResult, convert
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.launcher import Launcher, forked_python, forking_process
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET

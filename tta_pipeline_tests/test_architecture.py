@@ -15,8 +15,8 @@ sys.path.insert(0, str(DOCS))
 import make_architecture  # noqa: E402
 
 ORDER = (
-    "errors", "util", "data", "methods", "benchmarks", "results", "shards", "models", "loading", "evaluation", "extras",
-    "report", "defs", "definitions", "api", "cli", "__main__",
+    "errors", "util", "domain", "data", "methods", "benchmarks", "results", "shards", "models", "loading", "evaluation",
+    "extras", "report", "defs", "definitions", "api", "cli", "__main__",
 )  # fmt: skip
 """The rooms from the ground up: each may import those before it. What comes before `extras` is the core."""
 

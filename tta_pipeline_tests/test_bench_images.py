@@ -10,7 +10,7 @@ import pytest
 from bench.leaderboard import first_test_images
 from bench.open_set import small_photographs
 from bench.photographs import unpacked_photographs
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 
 WNID = "n01440764"  # a tench is none of CIFAR-10's classes

@@ -19,11 +19,11 @@ from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
 from tta_pipeline.defs.resources.run_queue import queue_limit
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
 from tta_pipeline.extras.doctor import project as doctored
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline.results.records import publish_record
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, write_tree
 
 MOUNTS = r"""

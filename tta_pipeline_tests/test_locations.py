@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.defs.resources.run_queue import queue_limit
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError, LoaderError
 from tta_pipeline.extras.doctor import examine
 from tta_pipeline.extras.loader_bench.webdataset_loader import WebDatasetLoader
@@ -18,7 +19,6 @@ from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.results.database.made import record

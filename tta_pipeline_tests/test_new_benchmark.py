@@ -24,11 +24,11 @@ from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources import detect
 from tta_pipeline.data.sources.choose_shift_set import Place
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.util.files import hash_file
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 

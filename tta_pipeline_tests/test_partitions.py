@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tta_pipeline.domain.cells import grid_of_cells, parse_key
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.util.partitions import grid_of_cells, parse_key
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
 CELLS = grid_of_cells(COMMON_CORRUPTIONS, SEVERITIES)

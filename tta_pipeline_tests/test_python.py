@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader
 
 import tta_pipeline as tta
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.hub_server import hub_server

@@ -21,6 +21,8 @@ from click.testing import CliRunner, Result
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.cli.why import fit_rows
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.explanation import COLUMNS
 from tta_pipeline.extras.cleanup import find_unreferenced
 from tta_pipeline.loading.decoded_cache import DecodedCache
@@ -31,8 +33,6 @@ from tta_pipeline.report.tables import Table
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record, publish_record
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, launcher
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 

@@ -13,11 +13,11 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import BENCHMARK, MEAN, STD, cells_of, lease_device
 from bench.gpu_day.plan import Plan, plan_of
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import StreamKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import StreamKey
 
 _NUM_OF_SET = 75
 _MOST_S = 360

@@ -12,9 +12,9 @@ from bench.gpu_day.passes import BENCHMARK, cells_of, plain_network
 from bench.gpu_day.plan import Plan
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import label_order, pin_class_map
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.locations import Locations
 
 
 def images(plan: Plan) -> Iterator[Figure]:

@@ -16,6 +16,8 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.domain.cells import Cell, grid_of_cells
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import default_decode_threads
@@ -28,8 +30,6 @@ from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell, grid_of_cells
 
 BENCHMARK = "gpu_day"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -16,11 +16,11 @@ from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
 from tta_pipeline.data.sources.kinds import AnySource
+from tta_pipeline.domain.cells import TRAIN, Cell, grid_of_cells
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, Name, name_problem
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.partitions import TRAIN, Cell, grid_of_cells
 
 
 class Benchmark(ConfigModel):

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
 
 
 def cell_ranges(

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pydantic_core import from_json
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.partitions import Cell
 
 PARTS = ("method", "settings", "image_size")
 """Parts of a fingerprint that the benchmark file alone decides, in addition to the cells of its data."""

@@ -13,10 +13,10 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.matrix import expand_matrices
 from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
+from tta_pipeline.domain.locations import RESULT_KINDS, Locations
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.identifiers import is_benchmark_name
-from tta_pipeline.util.locations import RESULT_KINDS, Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.short_lists import short_repr
 from tta_pipeline.util.validation_errors import mistakes

@@ -8,7 +8,7 @@ from tta_pipeline.data.labels.class_map import ClassMap, pin_class_map, read_pin
 from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.streams import Segment, StreamPlan
 
 
 class Place(NamedTuple):

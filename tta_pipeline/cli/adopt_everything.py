@@ -15,13 +15,13 @@ from tta_pipeline.data.sources.shard_files import (
     unpack,
     unpacked_path,
 )
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.loading.shards_at_url import adopt_url
 from tta_pipeline.shards.adoption import ADOPTION_REFUSED_ADVICE, adopt
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, Step
 from tta_pipeline.util.short_lists import abbreviate_list
 

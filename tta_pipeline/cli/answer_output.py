@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.util.locations import Locations
 
 _ROWS_FOR_PEOPLE = 1_000
 

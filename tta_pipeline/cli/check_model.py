@@ -7,7 +7,7 @@ import click
 from tta_pipeline.cli.common import ignore_line, plain_errors, say, with_device
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 
 _SHOWN = ("normalisation", "clean_error", "p_value")
@@ -41,6 +41,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     better, the exit status is 1.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.domain.cells import CLEAN
     from tta_pipeline.errors import BenchmarkFileError, EvaluationError
     from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
     from tta_pipeline.evaluation.device.leases import leased_device
@@ -49,7 +50,6 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     from tta_pipeline.report.tables import Table
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.shard_set import ShardSet
-    from tta_pipeline.util.partitions import CLEAN
     from tta_pipeline.util.progress import log_reporter, quiet_reporter
 
     locations = Locations.from_environment()

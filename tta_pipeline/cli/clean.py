@@ -10,7 +10,7 @@ import click
 
 from tta_pipeline.cli.common import LocalPath, plain_errors, print_table, say
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

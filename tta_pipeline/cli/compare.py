@@ -9,7 +9,7 @@ from tta_pipeline.cli.answer_output import Output, current_metrics, honest_marks
 from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
 

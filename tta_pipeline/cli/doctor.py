@@ -7,7 +7,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, text_width, wrap_text
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 
 @click.command(

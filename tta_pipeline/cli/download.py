@@ -40,7 +40,7 @@ def download(
     """
     from tta_pipeline.data.shifts import downloading
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set
-    from tta_pipeline.util.locations import Locations
+    from tta_pipeline.domain.locations import Locations
 
     found = find_shift_set(shift_set, Locations.from_environment().benchmark_files)
     chosen = downloading.select_archives(found, archives=archives, shifts=shifts)

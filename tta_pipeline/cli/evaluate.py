@@ -19,8 +19,8 @@ from tta_pipeline.cli.table_output import print_table_as, table_form
 from tta_pipeline.cli.verbs import Verb
 
 if TYPE_CHECKING:
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.results.evaluation_record import Evaluation
-    from tta_pipeline.util.locations import Locations
 
 _COLUMNS = ("method", "corruption", "severity", "error", "ms_per_image", "num_samples", "subset", "model")
 _MORE = ("top5_error", "nll", "ece", "num_updates", "images_per_s")
@@ -138,11 +138,11 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
         EvaluationError: the manifest, which may come from elsewhere, names a benchmark that cannot be the name of a
             results folder.
     """
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.database import publish_metrics
     from tta_pipeline.results.records import publish_record
     from tta_pipeline.util.identifiers import is_benchmark_name
-    from tta_pipeline.util.locations import Locations
 
     if not is_benchmark_name(row.benchmark):
         raise EvaluationError(
@@ -166,7 +166,7 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
 def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
     """Return *row* with the shift set of the benchmark that its manifest names, if a file has it with this shift."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.util.partitions import CLEAN
+    from tta_pipeline.domain.cells import CLEAN
 
     benchmark = load_all_benchmarks(locations).benchmarks.get(row.benchmark)
     if benchmark is None or row.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):

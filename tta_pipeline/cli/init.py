@@ -25,8 +25,8 @@ def init(*, folder: Path) -> None:
     pyproject.toml, workspace.yaml, dagster.yaml and project/ for dg and the web UI, a Makefile, a README and
     .gitignore. It is named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
     """
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.extras.new_project import create_project
-    from tta_pipeline.util.locations import Locations
 
     Locations.from_environment()  # refuses a data root that cannot be
     for path in create_project(folder, data_root=os.environ.get("TTA_DATA_ROOT") or "data"):

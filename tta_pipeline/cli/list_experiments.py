@@ -8,7 +8,7 @@ from tta_pipeline.cli.answer_output import current_metrics
 from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_recorded", "subset", "hyperparameters")
 

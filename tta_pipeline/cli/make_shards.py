@@ -139,8 +139,8 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
         raise click.UsageError("expected SOURCE... and OUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.shards.verification import describe_missing_classes, find_missing_classes
-    from tta_pipeline.util.locations import Locations
 
     own_folder = Locations.from_environment().benchmark_files
     about = {name: options.pop(name) for name in _ABOUT_SOURCE}

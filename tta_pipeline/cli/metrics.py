@@ -10,7 +10,7 @@ from tta_pipeline.cli.answer_output import Output, current_metrics, honest_marks
 from tta_pipeline.cli.common import LocalPath, plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import choose_columns
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
 
@@ -177,8 +177,8 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
 
 def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> "Sequence[KeptError]":
     """Return the errors on the *published* cells of the experiments of *benchmark*, or of all, by their predictions."""
+    from tta_pipeline.domain.cells import Cell
     from tta_pipeline.report.pages.leaderboard_intervals import kept_errors
-    from tta_pipeline.util.partitions import Cell
     from tta_pipeline.util.progress import log_reporter
 
     locations = Locations.from_environment()

@@ -8,7 +8,7 @@ import click
 
 from tta_pipeline.cli.common import LocalPath, plain_errors, say
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.util import graceful_stop
-from tta_pipeline.util.locations import Locations
 
 _USAGE = "usage: python -m tta_pipeline.cli.piece SUBMISSION KEY NUMBER"
 

@@ -47,10 +47,10 @@ def publish_results(
     left out; the exit status is then 1.
     """
     from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_all_benchmarks
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.extras.reproduction.collected_result import CollectedResult, collect_result
     from tta_pipeline.extras.reproduction.result_folder import Citation, folder_facts, write_folders
-    from tta_pipeline.util.locations import Locations
     from tta_pipeline.util.short_lists import abbreviate_list
 
     locations = Locations.from_environment()

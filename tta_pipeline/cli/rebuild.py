@@ -6,8 +6,8 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

@@ -38,13 +38,13 @@ def reproduce(*, folder: Path, cells: tuple[str, ...], device: str, within: floa
     from dataclasses import asdict
 
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.extras.reproduction.repetition import repeat
     from tta_pipeline.extras.reproduction.result import ExperimentResult
     from tta_pipeline.report.tables import Table
     from tta_pipeline.results.records import software_versions
     from tta_pipeline.util.files import scratch_folder
-    from tta_pipeline.util.locations import Locations
 
     result = ExperimentResult.read(folder)
     locations = Locations.from_environment()

@@ -10,10 +10,10 @@ import click
 from tta_pipeline.cli.common import LocalPath, exit_with_error, plain_errors, say, say_left_out, with_device
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.domain.cells import Cell, PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.interrupts import is_interrupted
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.partitions import Cell, PartitionKey
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 

@@ -16,14 +16,14 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import match_cell
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
+from tta_pipeline.domain.cells import CLEAN, Cell, grid_of_cells
+from tta_pipeline.domain.locations import CLASS_MAP_FILE
 from tta_pipeline.errors import PipelineError, SourceError
 from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.manifest import WRITER_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.files import temporary_folder
-from tta_pipeline.util.locations import CLASS_MAP_FILE
-from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, Step, quiet_reporter
 

@@ -14,10 +14,10 @@ from tta_pipeline.cli.common import LocalPath, parse_settings, plain_errors, pri
 from tta_pipeline.cli.engines import DEFAULT, ENGINES, EngineEntry, engine_of, names_of
 from tta_pipeline.cli.unfinished_work import make_planner, print_plan
 from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.util.files import locked
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
 

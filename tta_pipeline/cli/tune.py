@@ -9,7 +9,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say, with_device
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.tuning.search import Search

@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tta_pipeline.cli.common import print_table, say
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.domain.cells import PartitionKey
     from tta_pipeline.extras.cluster.pieces import Piece
     from tta_pipeline.extras.cluster.planner import Planner
-    from tta_pipeline.util.partitions import PartitionKey
 
 
 def make_planner(

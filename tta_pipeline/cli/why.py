@@ -8,7 +8,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, text_width
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 Row = tuple[str, str, str, str]
 """A part of the fingerprint: its name, the stored and the present value, and what this means."""

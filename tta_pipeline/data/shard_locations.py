@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from pydantic import BeforeValidator
 
 from tta_pipeline.data.remote_files import REMOTE_SCHEMES, expand_braces, scheme_of, validate_url
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import StreamError
-from tta_pipeline.util.partitions import Cell
 
 _FOR_CELL = re.compile(r"\{(shift|severity)\}")
 _LIKE_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]+:/|({'|'.join(REMOTE_SCHEMES)}):", re.IGNORECASE)

@@ -20,7 +20,7 @@ from tta_pipeline.defs.source_model import source_model
 from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.defs.tuning import tuning
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 RESOURCE_PREFIX = "tta_"
 """Prefix of the keys of resources in a project of others."""

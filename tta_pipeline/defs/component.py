@@ -14,7 +14,7 @@ from pydantic_core import CoreSchema
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks, validate_content
 from tta_pipeline.defs.benchmark_assets import RESOURCE_PREFIX, asset_definitions
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
 _ANY_FORM: dict[str, object] = {

@@ -14,8 +14,8 @@ from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope, SetScope, asset_key
+from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
-from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.experiment_results import ExperimentResults

@@ -13,7 +13,7 @@ import dagster as dg
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.scope import StreamScope, asset_key, experiment_scopes, shard_scopes
-from tta_pipeline.util.partitions import WHOLE, StreamKey
+from tta_pipeline.domain.cells import WHOLE, StreamKey
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import AssetGraph, UnresolvedAssetJobDefinition

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks, ranks_of_torchrun
 from tta_pipeline.extras.training.source_training import SourceTraining
-from tta_pipeline.util.locations import Locations
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings

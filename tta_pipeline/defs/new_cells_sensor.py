@@ -10,7 +10,7 @@ from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.defs.piece_runs import range_tags
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 _INTERVAL_S = 60
 Stamps = dict[str, list[list[int]]]

@@ -16,9 +16,9 @@ import dagster as dg
 from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.scope import Scope, partition_of
 from tta_pipeline.defs.user_errors import as_failure, say_error
+from tta_pipeline.domain.cells import Cell, PartitionKey
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.graceful_stop import raise_if_stop_requested
-from tta_pipeline.util.partitions import Cell, PartitionKey
 from tta_pipeline.util.progress import SweepProgress
 
 if TYPE_CHECKING:

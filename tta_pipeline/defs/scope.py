@@ -13,9 +13,9 @@ import dagster as dg
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.user_errors import with_one_line_errors
+from tta_pipeline.domain.cells import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.util.environment import read_positive_int
-from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
 
 K_co = TypeVar("K_co", bound=PartitionKey, covariant=True)
 Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext

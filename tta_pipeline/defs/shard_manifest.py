@@ -11,8 +11,8 @@ from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, 
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
 from tta_pipeline.defs.scope import Scope
 from tta_pipeline.defs.shard_set_reporting import record_shard_set
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark

@@ -7,7 +7,7 @@ import dagster as dg
 from tta_pipeline.defs.reporting import PartitionReport
 from tta_pipeline.defs.resources import MetricsStore
 from tta_pipeline.defs.scope import Scope
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import Field
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope, SetScope
-from tta_pipeline.util.partitions import CLEAN, TRAIN
+from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from tta_pipeline.data.sources.kinds.digits import DigitsSource, generate_cell
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope, Scope, SetScope
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.plurals import count_of
 
 

@@ -18,11 +18,11 @@ from tta_pipeline.defs.resources.queued_runs import (
     newest_runs,
 )
 from tta_pipeline.defs.run_tags import MAX_RETRIES, RETRY_ON_FAILURE
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
 from tta_pipeline.extras.cluster.pieces import STAGES
 from tta_pipeline.extras.cluster.submission import Submission, find_open_folders
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
 
 _INTERVAL_S = 5

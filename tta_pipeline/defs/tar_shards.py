@@ -9,8 +9,8 @@ import dagster as dg
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import Scope
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 

@@ -15,8 +15,8 @@ from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.resources.queued_runs import persistent_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.util.files import write_atomically
-from tta_pipeline.util.partitions import CLEAN
 
 if TYPE_CHECKING:
     from tta_pipeline.results.records import Record

@@ -4,14 +4,14 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import load_class_map
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
+from tta_pipeline.domain.cells import TRAIN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.trained_models import require_same_training
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import TRAIN
 from tta_pipeline.util.short_lists import abbreviate_list
 
 

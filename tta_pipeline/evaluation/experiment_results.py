@@ -10,7 +10,10 @@ from typing import Literal
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.places import Place, places_of, record_name
-from tta_pipeline.benchmarks.stream_plans import StreamPlan, partition_keys, stream_plans
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey, parse_key
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -29,8 +32,6 @@ from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, e
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey, parse_key
 
 
 @dataclass(frozen=True, kw_only=True)

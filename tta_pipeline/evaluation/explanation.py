@@ -8,7 +8,9 @@ from typing import Any
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.file_fingerprint import with_defaults
 from tta_pipeline.benchmarks.load_files import experiment_choices
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import CLEAN, parse_key
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -17,8 +19,6 @@ from tta_pipeline.evaluation.staleness import Staleness, shorten_value
 from tta_pipeline.results.records import software_versions
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, parse_key
 from tta_pipeline.util.short_lists import abbreviate_list
 
 COLUMNS = ("part", "stored", "present", "means")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
-from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.streams import Segment, StreamPlan
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.benchmark_model import load_benchmark_model
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
@@ -24,7 +25,6 @@ from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 
 class SharedCache:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.places import Place
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import PartitionKey
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.inputs import Inputs
 from tta_pipeline.evaluation.recorder import Recorder
 from tta_pipeline.evaluation.staleness import Staleness
-from tta_pipeline.util.partitions import PartitionKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan
+from tta_pipeline.domain.streams import Segment, StreamPlan
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.timing import timed

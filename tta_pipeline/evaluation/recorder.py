@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tta_pipeline.benchmarks.places import Place, places_of
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.build_records import CellResult
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.prefetch import Step
@@ -15,7 +16,6 @@ from tta_pipeline.evaluation.subject import StatedFacts
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import Record, publish_record
 from tta_pipeline.util.files import copy_atomically, write_atomically
-from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from typing import Self
 
 import torch
 
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import PartitionKey
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
@@ -29,7 +30,6 @@ from tta_pipeline.models.own_transforms import find_other_transforms
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.util.files import node_local_folder
-from tta_pipeline.util.partitions import PartitionKey
 
 
 class ExperimentRunner:

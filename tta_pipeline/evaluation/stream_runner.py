@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import islice
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.build_records import build_records
 from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint

@@ -15,6 +15,7 @@ from typing import Literal
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.benchmarks.model_specs import TrainedModel
+from tta_pipeline.domain.locations import RESULT_KINDS, Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.results.records import read_record, record_file_name, record_folders, record_numbers
@@ -27,7 +28,6 @@ from tta_pipeline.util.files import (
     node_local_folder,
     remove_if_abandoned,
 )
-from tta_pipeline.util.locations import RESULT_KINDS, Locations
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0

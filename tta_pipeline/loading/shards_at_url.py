@@ -8,6 +8,7 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import read_whole, validate_url
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShards, write_remote_cell
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
 from tta_pipeline.shards.adopt_remote import PinClasses, adopt_remote
@@ -18,7 +19,6 @@ from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, node_local_folder
 from tta_pipeline.util.identifiers import is_benchmark_name
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _NO_BENCHMARK = "own"

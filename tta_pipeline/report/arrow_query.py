@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.answers import Answer
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.util.locations import Locations
 
 
 def query(sql: str, parameters: Sequence[object] = (), *, data_root: Path | str | None = None) -> pa.Table:

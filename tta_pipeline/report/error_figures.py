@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.report.figure_style import (
     COLOURS,
     MARKERS,
@@ -19,7 +20,6 @@ from tta_pipeline.report.figure_style import (
 )
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table
-from tta_pipeline.util.partitions import Cell
 
 _MAPS_IN_A_ROW = 5
 _ERROR_COLOUR, _AUROC_COLOUR = pick_colours(2)

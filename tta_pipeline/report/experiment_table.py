@@ -2,9 +2,9 @@
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.tables import Table
-from tta_pipeline.util.locations import Locations
 
 _COLUMNS = (
     "experiment", "model", "method", "preset", "hyperparameters", "protocol", "subset", "severities", "num_streams",

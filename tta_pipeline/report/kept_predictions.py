@@ -5,12 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.judged_cells import read_predictions, recorded_places
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.short_lists import abbreviate_list
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter, le, mul, sub, truediv
 from typing import Annotated, Any, NamedTuple
 
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.results.reader_notes import UNTRAINED
@@ -24,7 +25,6 @@ from tta_pipeline.results.record_fields import (
     SeparatePart,
     columns_of,
 )
-from tta_pipeline.util.partitions import CLEAN
 
 PUBLISHED, PRESET, TUNED, OWN, BY_HAND = "published", "preset", "tuned (held-out)", "own", "set by hand"
 """Origins of hyperparameters."""

@@ -15,10 +15,11 @@ from tta_pipeline.benchmarks.file_fingerprint import decided_parts, decided_sha2
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.benchmarks.places import Place, record_name
-from tta_pipeline.benchmarks.stream_plans import StreamPlan, partition_keys, stream_plans
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.resolved_experiment import ResolvedExperiment, resolve_experiment
-from tta_pipeline.util.locations import Locations
 
 
 class ExpectedPlace(NamedTuple):

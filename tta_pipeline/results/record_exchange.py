@@ -25,6 +25,7 @@ from tta_pipeline.data.remote_files import (
     write_file,
 )
 from tta_pipeline.data.server_requests import gather_bounded, run_and_wait
+from tta_pipeline.domain.locations import RESULT_KINDS
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import (
     Record,
@@ -38,7 +39,6 @@ from tta_pipeline.results.records import (
 )
 from tta_pipeline.util.files import locked, write_once
 from tta_pipeline.util.identifiers import is_benchmark_name
-from tta_pipeline.util.locations import RESULT_KINDS
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _SCHEMES = ("s3", "gs")

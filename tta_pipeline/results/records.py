@@ -34,13 +34,13 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from tta_pipeline.domain.locations import RESULT_KINDS
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.util.files import write_once
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import RESULT_KINDS
 
 RECORD_VERSION = 4
 KINDS_IN_DATABASE = tuple(kind for kind in RESULT_KINDS if kind != "trials")

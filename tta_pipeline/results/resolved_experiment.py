@@ -9,13 +9,13 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Hyperparameters, NetworkFamily
 from tta_pipeline.results.evaluation_record import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
 from tta_pipeline.results.records import Record, latest_record
 from tta_pipeline.results.tuning_record import TuningRun
-from tta_pipeline.util.locations import Locations
 
 _FAMILIES: Mapping[NetworkFamily, re.Pattern[str]] = {
     "clip": re.compile(r"^open_clip |^transformers .*clip(?<!siglip)"),

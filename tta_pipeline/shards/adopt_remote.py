@@ -18,6 +18,7 @@ from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.sources.tar_stream import TarStream
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.adoption import publish_adopted
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
@@ -25,7 +26,6 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Progress
 
 _UNFINISHED = "unfinished-shards-"

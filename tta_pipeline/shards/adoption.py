@@ -17,6 +17,7 @@ from tta_pipeline.data.sources.existing_shards import (
     version_with_ids,
 )
 from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version, unpacked_path
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
@@ -42,7 +43,6 @@ from tta_pipeline.shards.set_facts import (
 from tta_pipeline.shards.shard_reading import Sample, ShardContents
 from tta_pipeline.shards.shard_set import SAMPLES_FILE
 from tta_pipeline.shards.stated_totals import require_stated_totals
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list

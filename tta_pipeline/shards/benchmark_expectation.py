@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.set_facts import StoredEncoding
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import source_sha256
 
 

@@ -14,10 +14,10 @@ from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, Source
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.set_facts import WriterRecord
 from tta_pipeline.shards.shard_set_writing import Target, find_unchanged, write_shards
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter
 

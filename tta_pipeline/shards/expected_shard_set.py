@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN
 from tta_pipeline.data.shifts.shift_set_files import is_known_shift
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.locations import CLASS_MAP_FILE, CLASS_MAPS, SHARDS, Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import CLASS_MAP_FILE, CLASS_MAPS, SHARDS, Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.shards.set_facts import SetFacts

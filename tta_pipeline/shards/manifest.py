@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from tta_pipeline.domain.cells import TRAIN
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.partitions import TRAIN
 
 MANIFEST_FILE = "manifest.json"
 

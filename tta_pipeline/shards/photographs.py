@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.sample_index import keys_sha256
-from tta_pipeline.util.partitions import Cell
 
 _LEAST_SHARED = 0.5
 """Share of the smaller set's names that two sets have in common if they name photographs in the same way."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

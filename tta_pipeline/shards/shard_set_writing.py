@@ -17,6 +17,8 @@ from pydantic import JsonValue
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import CLASS_MAP_FILE
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
@@ -32,8 +34,6 @@ from tta_pipeline.shards.shard_writing import PlannedMember, PlannedShard, Writt
 from tta_pipeline.shards.tar import archive_end
 from tta_pipeline.util.files import advice, published_folder
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.locations import CLASS_MAP_FILE
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list

@@ -7,14 +7,14 @@ from contextlib import suppress
 import numpy as np
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.photographs import Photographs
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 
 
 def find_uneven_cells(

@@ -9,6 +9,7 @@ from tta_pipeline.data.labels.class_map import ClassMap, label_order
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.spill import SpillFile, spill_folder
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import CellTask, Conversion, convert
@@ -18,7 +19,6 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import Target, find_unchanged
 from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.identifiers import require_unicode
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.short_lists import short_repr

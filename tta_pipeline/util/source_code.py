@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from tta_pipeline.domain.locations import find_project
 from tta_pipeline.util.files import hash_file
-from tta_pipeline.util.locations import find_project
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.own_code import describe_raised
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.load_files import UNEXPECTED_ERROR, load_all_benchmarks, load_benchmarks
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 
 ODD_VALUES: tuple[Any, ...] = (

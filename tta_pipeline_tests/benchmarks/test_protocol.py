@@ -11,8 +11,8 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.domain.cells import StreamKey
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.partitions import StreamKey
 from tta_pipeline_tests.conftest import SMALL
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchmark, load_benchmarks
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 REST = """
 title: Mine

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 
 CELLS = {cell.key for cell in SMALL_CELLS}

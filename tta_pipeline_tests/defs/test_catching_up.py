@@ -11,9 +11,9 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import _stream_metadata
 from tta_pipeline.defs.sync_history import _evaluation_output, covered_places, sync_history
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated, results_of
 

@@ -9,8 +9,8 @@ import dagster as dg
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import Project, write_tree
 from tta_pipeline_tests.defs.test_sources import CELLS, REST
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project
 from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture
     CELLS,

@@ -12,10 +12,10 @@ import webdataset
 from torchvision.models import ShuffleNet_V2_X0_5_Weights, shufflenet_v2_x0_5
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg
 
 CELLS = tuple(Cell(corruption="fog", severity=severity) for severity in (1, 5))

@@ -8,10 +8,10 @@ import dagster as dg
 import duckdb
 import pytest
 
+from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import record_paths
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import CLEAN, TRAIN
 from tta_pipeline_tests.conftest import (
     SMALL,
     SMALL_CELLS,

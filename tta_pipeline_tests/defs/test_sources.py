@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg, new_project, write_tree
 
 REST = """

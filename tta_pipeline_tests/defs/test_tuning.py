@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, ManifestError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
@@ -18,7 +19,6 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import latest_record
 from tta_pipeline.results.tuning_criteria import CRITERIA
 from tta_pipeline.results.tuning_record import TuningRun
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.test_command_lines import run_dg
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of

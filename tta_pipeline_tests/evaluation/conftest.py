@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import Project
 
 NOT_COPIED = ("source", "report")

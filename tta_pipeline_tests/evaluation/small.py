@@ -7,14 +7,14 @@ from typing import Any
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import Cell, PartitionKey, StreamKey
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.prefetch import Step
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import NUM_KEPT
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell, PartitionKey, StreamKey
 from tta_pipeline_tests.conftest import SMALL
 
 NOISE, CONTRAST = "gaussian_noise", "contrast"

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated
 from tta_pipeline_tests.models.tiny_clip import describe_tiny_clip, make_tiny_clip

@@ -13,13 +13,13 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
 

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import runner_of
 from tta_pipeline_tests.shards.cell import flip_sample

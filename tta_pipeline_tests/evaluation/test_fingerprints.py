@@ -8,14 +8,14 @@ from itertools import islice, pairwise
 import pytest
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts, decided_sha256_of, decided_sha256s
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, NOISE, SEVERITY_5, evaluated, results_of, runner_of
 
 NOISE_5 = Cell(corruption=NOISE, severity=5)

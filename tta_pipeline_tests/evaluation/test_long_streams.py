@@ -9,13 +9,13 @@ import pytest
 
 from tta_pipeline.benchmarks import file_fingerprint
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.domain.cells import PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import StreamStates
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import PartitionKey
 from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
 
@@ -29,8 +29,8 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import StreamStates
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import parse_key
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.cells import parse_key
 
 save, left = StreamStates.save_within, [int(sys.argv[4])]
 def save_and_die(*args, **kwargs):

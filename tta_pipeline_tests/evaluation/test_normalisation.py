@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 from scipy.stats import binomtest
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.normalisation_fit import (
     Fit,
     Fits,
@@ -25,8 +27,6 @@ from tta_pipeline.loading.subset import draw_over_classes
 from tta_pipeline.models.networks import SmallConvNet
 from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import SMALL
 
 WRONG = {"mean": (1.0, 1.0, 1.0), "std": (0.01, 0.01, 0.01)}

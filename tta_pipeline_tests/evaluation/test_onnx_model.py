@@ -12,8 +12,8 @@ from torch import nn
 
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, evaluated
 from tta_pipeline_tests.models.onnx_file import write_onnx

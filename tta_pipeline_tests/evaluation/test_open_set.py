@@ -14,6 +14,8 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.kinds.digits import GeneratedDigits, LettersSettings, generate_cell
 from tta_pipeline.data.sources.kinds.letters import LETTERS
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
@@ -29,8 +31,6 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.evaluation.conftest import copy_small

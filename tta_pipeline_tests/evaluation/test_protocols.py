@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.domain.cells import WHOLE, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver, make_driver
@@ -28,8 +30,6 @@ from tta_pipeline.methods.method import Method
 from tta_pipeline.report.pages.cells import chart_data
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import WHOLE, Cell
 from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
     CONTRAST_5,

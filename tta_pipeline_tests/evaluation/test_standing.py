@@ -13,11 +13,11 @@ import yaml
 from torchvision.models import get_model
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import TRAIN, WHOLE, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.results.records import encode_record, latest_record
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
 from tta_pipeline_tests.evaluation.small import CONTRAST, break_off, evaluated, results_of, runner_of

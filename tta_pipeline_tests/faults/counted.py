@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.records import record_paths
-from tta_pipeline.util.locations import Locations
 
 
 def published(locations: Locations) -> Counter[str]:

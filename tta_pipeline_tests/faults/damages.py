@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 PARTS = {
     "shards": ("small/shards/*/*/*.tar",),

@@ -16,6 +16,8 @@ import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.domain.cells import CLEAN, WHOLE, PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -23,8 +25,6 @@ from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, WHOLE, PartitionKey
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import break_off

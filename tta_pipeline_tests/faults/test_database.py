@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import start_python
 from tta_pipeline_tests.faults.counted import published, recorded
 from tta_pipeline_tests.faults.full_disk import run_limited
@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 PUBLISHER = """
 import sys
 from pathlib import Path
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline_tests.results.database.made import record
 locations, name, rounds = Locations(root=Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])

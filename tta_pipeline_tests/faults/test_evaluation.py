@@ -109,8 +109,8 @@ has it."""
 EVALUATES = """
 import json, sys
 from pathlib import Path
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import WHOLE
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.cells import WHOLE
 from tta_pipeline_tests.evaluation.small import evaluated, results_of
 own = results_of(Locations(root=Path(sys.argv[1])), protocol=json.loads(sys.argv[2]))
 print(json.dumps(evaluated(own, WHOLE, num_threads=1)))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.domain.locations import owner_of
 from tta_pipeline.results.records import read_record, record_paths
-from tta_pipeline.util.locations import owner_of
 from tta_pipeline_tests.conftest import Project, new_project
 
 REPOSITORY = Path(__file__).parents[2]

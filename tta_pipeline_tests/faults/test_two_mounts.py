@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import read_record, record_paths
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.faults.test_database import PUBLISHER, start
 
 NUM_RECORDS = 25
 RECORDER = """
 import sys
 from pathlib import Path
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.results.database.made import record
 for number in range(int(sys.argv[3])):
     record(Locations(root=Path(sys.argv[1])), run_id=f"{sys.argv[2]}-{number}")

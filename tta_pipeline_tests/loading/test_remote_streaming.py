@@ -21,6 +21,7 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import fetch_file_facts
 from tta_pipeline.data.sources.kinds import ShardsSource
 from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
 from tta_pipeline.loading import remote_blocks
 from tta_pipeline.loading.dataset import open_shards
@@ -34,7 +35,6 @@ from tta_pipeline.shards.adoption import adopt as adopt_here
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_problems
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.loading.servers import Web, s3_server, web_server
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET

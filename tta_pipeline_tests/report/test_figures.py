@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.report.error_figures import corruption_dots, error_against_cost, open_set_dots
 from tta_pipeline.report.figure_style import as_svg
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table
 from tta_pipeline.report.tuning_figures import criteria_gaps
-from tta_pipeline.util.partitions import Cell
 
 COLUMNS = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
 

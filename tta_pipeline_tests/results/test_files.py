@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
@@ -23,7 +24,6 @@ from tta_pipeline.results.records import (
     read_record,
     record_numbers,
 )
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import (
     STARTED_AT,
     evaluation,

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.record_exchange import FetchResult, Sender, fetch_records
 from tta_pipeline.results.records import latest_record, read_record, record_paths
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project, start_python
 from tta_pipeline_tests.loading.servers import s3_server
 from tta_pipeline_tests.results.database.made import made_environment, record, record_of_part

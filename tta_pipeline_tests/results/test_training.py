@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.records import latest_record, read_record
 from tta_pipeline.results.training_record import TrainingRun
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Progress
 
 CELL = Cell(corruption="fog", severity=5)

@@ -13,6 +13,8 @@ from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import FolderSource
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.shards.adoption import adopt
@@ -20,8 +22,6 @@ from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems, verify_shard_sets
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 

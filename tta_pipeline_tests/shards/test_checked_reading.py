@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
 from tta_pipeline.extras.doctor.project import check_shard_checksums
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files
@@ -23,7 +24,6 @@ from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
 
 

@@ -26,6 +26,7 @@ from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
 from tta_pipeline.data.sources.shard_layouts import LAYOUTS, REFUSED_TYPES, ShardLayout
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.loading.reader import Stream
@@ -34,7 +35,6 @@ from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET

@@ -13,6 +13,7 @@ from tta_pipeline.data.corruptions import corrupt
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import Encoding
 from tta_pipeline.data.sources.generated_images import GeneratedImages
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
@@ -24,7 +25,6 @@ from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 

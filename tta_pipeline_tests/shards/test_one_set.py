@@ -13,9 +13,9 @@ from tta_pipeline.cli import main
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds.clean_images import MD5_BY_ARCHIVE, CleanImages
 from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.data.sources.test_archive import archive
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.photographs import Photographs
-from tta_pipeline.util.partitions import Cell
 
 CELLS = (Cell(corruption="gaussian_noise", severity=3), Cell(corruption="fog", severity=5))
 

@@ -8,10 +8,10 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.conversion import benchmark_conversion
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.shards.write_cell import write_cell
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import write_tree
 

@@ -11,9 +11,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.protocol import Shift
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.benchmarks.stream_plans import Segment, StreamPlan, partition_keys, stream_plans
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.streams import Segment, StreamPlan
 from tta_pipeline.evaluation.build_records import CellResult, build_records
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
@@ -23,7 +25,6 @@ from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.progress import Progress, quiet_reporter
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.methods.models import ADDED, NUM_CLASSES, suited, vit_model

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tta_pipeline.domain.cells import TRAIN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.manifest import read_record
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import TRAIN
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
 from tta_pipeline_tests.web.server import WebServer, web_server
 

@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 from PIL import Image
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.results.records import Record, latest_record
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
 from tta_pipeline_tests.web.server import WebServer, asset_key, happens, is_running

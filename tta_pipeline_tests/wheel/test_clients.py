@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import publish_metrics
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import record
 
 pytestmark = pytest.mark.wheel

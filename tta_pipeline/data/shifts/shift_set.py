@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.domain.locations import RESULT_KINDS
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.identifiers import Name
-from tta_pipeline.util.locations import RESULT_KINDS
 from tta_pipeline.util.nearest_names import name_choices
 
 FILE_PATTERN = r"^[^/.][^/]*$"

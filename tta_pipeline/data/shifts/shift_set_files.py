@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tta_pipeline.data.shifts.shift_set import RESERVED_SHIFTS, ShiftSet
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 

@@ -37,11 +37,11 @@ from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.data.sources.slices import Slices
 from tta_pipeline.data.sources.spill import SpillFolder, get_prepared, offered, spill_folder
 from tta_pipeline.data.sources.tar_stream import TarStream
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import require_unicode
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _INDEX_FILE = "archive_index.json"

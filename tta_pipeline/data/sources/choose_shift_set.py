@@ -8,8 +8,8 @@ from typing import Self
 
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import SHIFT_PATTERN, ShiftSet
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import Cell
 
 CUSTOM_SET = "custom"
 """Name of a new shift set with the names found, used if no known set fits."""

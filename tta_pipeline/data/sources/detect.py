@@ -27,8 +27,8 @@ from tta_pipeline.data.sources.choose_shift_set import (
 from tta_pipeline.data.sources.class_folders import WRAPPERS, folders_in, is_hidden
 from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover_tree, is_image
 from tta_pipeline.data.sources.shard_files import is_tar_like
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 MAX_MEMBERS = 60_000

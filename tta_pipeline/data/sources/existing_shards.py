@@ -17,9 +17,9 @@ from tta_pipeline.data.sources.class_folders import WRAPPERS, require_one_level
 from tta_pipeline.data.sources.shard_files import find_one_set, shards_version
 from tta_pipeline.data.sources.shard_members import MAX_LABEL_BYTES, GatheredMembers, LabelContent, parse_member_name
 from tta_pipeline.data.sources.tar_stream import TarStream, opened_tar
+from tta_pipeline.domain.cells import TRAIN, Cell
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.util.identifiers import require_unicode
-from tta_pipeline.util.partitions import TRAIN, Cell
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
 ONE_BASED_ADVICE = (

@@ -19,10 +19,10 @@ from tta_pipeline.data.sources.class_folders import (
     require_unambiguous,
 )
 from tta_pipeline.data.sources.listing import Listing, SourceImage
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import require_unicode
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 

@@ -25,8 +25,8 @@ from tta_pipeline.data.images import decode_with_pillow, read_image_header
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.data.sources.listing import Listing, Source, SourceImage
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 BATCH_SIZE = 64
 _SHORTER_SIDE = 256 / 224

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tta_pipeline.data.labels.splits import Split
 from tta_pipeline.data.sources.listing import Listing, SourceAround
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

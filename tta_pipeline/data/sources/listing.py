@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.partitions import Cell
 
 MAX_FILE_BYTES = 2**30
 """Most bytes of an image file: the largest allowed image takes 0.6 GB as three float32 channels."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from tta_pipeline.data.labels.class_map import label_order
 from tta_pipeline.data.sources.listing import Listing, Source, SourceAround
 from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 

@@ -19,11 +19,11 @@ from tta_pipeline.data.remote_files import (
 from tta_pipeline.data.server_requests import FileFacts, run_and_wait
 from tta_pipeline.data.shard_locations import url_for
 from tta_pipeline.data.sources.shard_files import require_read
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.identifiers import natural_order
-from tta_pipeline.util.partitions import Cell
 
 REMOTE_FILE = "remote.json"
 """File in a cell's folder with the URLs of its shards; the folder then holds no shards."""

@@ -15,8 +15,8 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.data.sources.listing import Observed, Source
 from tta_pipeline.data.sources.source_options import SourceOptions
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 Cells = tuple[Cell, ...]

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.slices import Slices
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.files import temporary_folder
-from tta_pipeline.util.partitions import Cell
 
 _BUFFER_BYTES = 2**18
 Prepared = TypeVar("Prepared")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from tta_pipeline.domain.locations import Locations, results_url
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import Locations, results_url
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.util.processes import Workers

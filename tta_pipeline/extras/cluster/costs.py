@@ -6,12 +6,12 @@ from functools import cached_property
 from statistics import median
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.stream_plans import StreamPlan
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import RecordError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 
 _TIMES = """
 SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM evaluations

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

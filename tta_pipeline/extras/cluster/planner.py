@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
+from tta_pipeline.domain.cells import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
@@ -16,8 +18,6 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import VERIFIED_FILE, find_damage
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
 from tta_pipeline.util.progress import Progress
 
 

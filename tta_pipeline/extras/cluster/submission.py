@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.results.records import utc_now
 from tta_pipeline.util.files import write_atomically, write_once
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.locations import Locations
 
 Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
 ACTIVE: frozenset[Condition] = frozenset({"waiting", "running"})

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import cached_property
 
+from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.util.partitions import PartitionKey
 
 
 class FingerprintComparison:

@@ -9,6 +9,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.machine_checks import is_installed
@@ -16,7 +17,6 @@ from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, check_named_benchmark
 from tta_pipeline.extras.doctor.finding import Finding, fault
 from tta_pipeline.extras.doctor.machine_checks import (
@@ -19,7 +20,6 @@ from tta_pipeline.extras.doctor.project import (
     check_shard_checksums,
 )
 from tta_pipeline.extras.doctor.run_limit import check_run_limit
-from tta_pipeline.util.locations import Locations
 
 
 def examine(

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tta_pipeline.domain.locations import SHARDS, Locations, owner_of
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
-from tta_pipeline.util.locations import SHARDS, Locations, owner_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 EXTRAS = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of
@@ -19,7 +20,6 @@ from tta_pipeline.results.records import read_record
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import is_abandoned
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 

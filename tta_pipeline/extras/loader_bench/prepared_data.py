@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.images import read_image_header
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.extras.loader_bench.loaders import Loader
@@ -15,7 +16,6 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
 from tta_pipeline.shards.write_cell import shard_split
 from tta_pipeline.util.files import scratch_folder
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 

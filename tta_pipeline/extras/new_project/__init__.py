@@ -4,9 +4,9 @@ from pathlib import Path
 from string import Template
 
 from tta_pipeline import __version__
+from tta_pipeline.domain.locations import BENCHMARK_FILES
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.util.files import advice, published_folder, write_once
-from tta_pipeline.util.locations import BENCHMARK_FILES
 
 __all__ = ["create_project"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import CLEAN, WHOLE
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.reproduction.result import (
@@ -22,7 +23,6 @@ from tta_pipeline.extras.reproduction.result import (
 )
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import Record
-from tta_pipeline.util.partitions import CLEAN, WHOLE
 
 _MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "decode_threads", "compute_threads")
 _UNIFORM_FACTS = ("config", "weights_sha256", "code_sha256", "mean", "std", "subset_sha256")

@@ -13,6 +13,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import CHOSEN_BY
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import diff_parts
@@ -21,8 +23,6 @@ from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.extras.reproduction.collected_result import machine_of
 from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResult
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import PartitionKey
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.validation_errors import mistakes
 

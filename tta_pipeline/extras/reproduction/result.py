@@ -9,9 +9,9 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import RecordError
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.short_lists import abbreviate_list
 from tta_pipeline.util.validation_errors import mistakes
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.reproduction.collected_result import CollectedResult
 from tta_pipeline.extras.reproduction.result import PREDICTIONS, RESULT_FILE, SAMPLE_LIST, ExperimentResult
@@ -18,7 +19,6 @@ from tta_pipeline.results.evaluation_record import columns
 from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.json_values import JsonObject
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.plurals import count_of
 
 _README = """# {experiment} on {title}

@@ -8,9 +8,9 @@ import csv
 import io
 import json
 
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResult
 from tta_pipeline.methods.catalogue import paper_of
-from tta_pipeline.util.partitions import CLEAN
 
 _DATA_SETS = {"imagenet_c": "imagenet", "imagenet_3dcc": "imagenet", "cifar_10_c": "cifar10", "cifar_100_c": "cifar100"}
 

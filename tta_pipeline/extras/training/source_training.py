@@ -14,6 +14,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased_device
@@ -42,8 +44,6 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
 from tta_pipeline.extras.tuning.grid import Combination, trial_name
 from tta_pipeline.results.resolved_experiment import require_held_out
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 

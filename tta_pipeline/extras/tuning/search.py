@@ -7,6 +7,8 @@ from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import Tuning
+from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
@@ -35,8 +37,6 @@ from tta_pipeline.results.records import Record, latest_record, publish_record, 
 from tta_pipeline.results.tuning_criteria import CRITERIA, probes_of
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import CLEAN, WHOLE
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.pages.cells import CellResults, Entry, chart_data, class_errors, confusions, read_cells
 from tta_pipeline.report.pages.collected_results import TILE, CollectedResults, Photograph
 from tta_pipeline.report.pages.photographs import write_photographs
 from tta_pipeline.report.pages.rendering import render_page
 from tta_pipeline.report.tables import Table, as_html, as_html_list, drop_obvious_columns
 from tta_pipeline.results.reader_notes import reader_notes
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, WHOLE
 from tta_pipeline.util.progress import Reporter
 
 _COLUMNS = (

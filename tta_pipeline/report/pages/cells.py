@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.photographs import Photographs
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 Unit = tuple[str, int, int, str]
 """A cell in a stream: the stream's key, its seed, the position of the segment, and the cell's key."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.report.pages.cells import CellResults, Entry, Unit
 from tta_pipeline.report.significance.pairwise import WrongSamples
-from tta_pipeline.util.partitions import CLEAN
 
 MAX_PHOTOGRAPHS = 12
 TILE = 96

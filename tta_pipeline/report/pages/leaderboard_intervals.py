@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
 from tta_pipeline.report.pages.comparison import mean_errors
@@ -10,8 +12,6 @@ from tta_pipeline.report.pages.leaderboard import add_intervals
 from tta_pipeline.report.published_figures import KeptError
 from tta_pipeline.report.significance.pairwise import compare_pairs, estimate_error
 from tta_pipeline.report.tables import Table
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter
 
 NOTE = (

@@ -11,6 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report import queries
@@ -58,8 +60,6 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.util.files import published_folder
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter
 

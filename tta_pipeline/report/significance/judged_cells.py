@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
@@ -16,7 +17,6 @@ from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.photographs import Numbered, Photographs
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.report.significance.estimates import LEAST_P, CellValues, Estimate, estimate_mean, upper_bound
@@ -16,7 +17,6 @@ from tta_pipeline.report.significance.paired_tests import LEVEL, holm, mcnemar
 from tta_pipeline.report.significance.verdict import say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.photographs import Numbered, Photographs
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline.util.progress import Reporter
 
 MEAN = "mean"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.ingest import add_records
 from tta_pipeline.results.database.latest import mark_latest, marked_sha256
@@ -18,7 +19,6 @@ from tta_pipeline.results.database.record_listing import RecordListing, list_rec
 from tta_pipeline.results.database.schema import create_schema, quoted, schema_version
 from tta_pipeline.results.expected_results import ExpectedResults, read_expected_results
 from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 

@@ -18,8 +18,8 @@ from tta_pipeline.data.labels.label_files import (
     read_devkit_ids,
     read_ground_truth,
 )
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 
 DEVKIT = [(1, "n02119789", 0), (2, "n02100735", 0), (3, "n01440764", 0), (4, "n00001740", 2)]

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.data.shifts.shift_set import SHIFT_PATTERN, ShiftName
 from tta_pipeline.data.shifts.shift_set_files import find_shift_set, read_own_sets, shipped_sets
+from tta_pipeline.domain.cells import Cell, parse_key
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.partitions import Cell, parse_key
 
 NAME = TypeAdapter(ShiftName)
 LINES = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"

@@ -9,7 +9,7 @@ from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import match_cell, shipped_sets
 from tta_pipeline.data.sources.choose_shift_set import CellImages
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
 SHAPES = {

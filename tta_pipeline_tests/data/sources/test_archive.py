@@ -18,8 +18,8 @@ import pytest
 from tta_pipeline.data.sources import archived_images as archive_module
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.listing import read_ahead
+from tta_pipeline.domain.cells import CLEAN, Cell, grid_of_cells
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import CLEAN, Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import Project, jpeg, start_python
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
@@ -31,7 +31,7 @@ IMAGES = {
 KILLED = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.util.partitions import Cell
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.data.sources.archived_images import ArchivedImages
 fog = Cell(corruption="fog", severity=5)
 source = ArchivedImages(archives=(Path(sys.argv[1]),), cells=(fog,), spill_root=Path(sys.argv[2]))

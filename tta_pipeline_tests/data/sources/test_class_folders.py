@@ -12,9 +12,9 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.data.sources.archived_images import ArchivedImages
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg
 
 Made = Callable[..., Benchmark]

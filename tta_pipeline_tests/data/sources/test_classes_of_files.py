@@ -13,8 +13,8 @@ from scipy.io import savemat
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds.clean_images import CleanImages
 from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg
 
 FILES = ("cat_1.jpg", "dog_2.jpg", "ape_3.jpg")

@@ -17,7 +17,7 @@ from tta_pipeline.data.sources.kinds.digits import (
     generate_cell,
 )
 from tta_pipeline.data.sources.kinds.letters import LETTERS
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")
 LOSSLESS = SETTINGS.model_copy(update={"jpeg_quality": None})

@@ -13,10 +13,10 @@ from tta_pipeline.cli.adopt_everything import adopt_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
+from tta_pipeline.domain.cells import Cell, grid_of_cells
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.partitions import Cell, grid_of_cells
 from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit

@@ -7,8 +7,8 @@ import pytest
 
 from tta_pipeline.data.labels.class_map import pin_class_map
 from tta_pipeline.data.sources.folder_tree import FolderTree, discover_tree
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg, write_tree
 
 FOG = Cell(corruption="fog", severity=5)

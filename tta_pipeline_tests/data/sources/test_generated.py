@@ -15,9 +15,9 @@ from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.generated_encoding import Encoding
 from tta_pipeline.data.sources.generated_images import GeneratedImages, _fit_to_size
 from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.loading.decode import decode_into
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import jpeg, write_tree
 
 NOISE_5 = Cell(corruption="gaussian_noise", severity=5)

@@ -23,8 +23,8 @@ from tta_pipeline.data.sources.archived_images import ArchivedImages
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.tar_stream import opened_tar
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import PipelineError, SourceError
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
 
 FOG = Cell(corruption="fog", severity=5)

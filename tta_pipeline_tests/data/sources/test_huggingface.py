@@ -18,9 +18,9 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.data.sources.kinds import HuggingFaceSource
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 
 NAMES = ["cat", "dog", "ape"]

@@ -13,9 +13,9 @@ from PIL import Image
 from tta_pipeline.data.images import ImageHeader, read_image_header
 from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.spill import spill_folder
+from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.extras.new_project.survey import survey
-from tta_pipeline.util.partitions import CLEAN, Cell
 
 FOG_2, FOG_5 = Cell(corruption="fog", severity=2), Cell(corruption="fog", severity=5)
 NUM_IMAGES = 6

@@ -158,10 +158,10 @@ def test_labels_of_arrays_are_named_by_the_class_map_on_both_roads(tmp_path: Pat
 def sharded(path: Path, data_root: Path) -> dict[str, ShardSet]:
     """Write the shards of the first cell and of the clean images of the benchmark at *path*."""
     from tta_pipeline.benchmarks.open_source import load_class_map
+    from tta_pipeline.domain.cells import CLEAN
+    from tta_pipeline.domain.locations import Locations
     from tta_pipeline.shards.conversion import benchmark_conversion
     from tta_pipeline.shards.write_cell import write_cell
-    from tta_pipeline.util.locations import Locations
-    from tta_pipeline.util.partitions import CLEAN
     from tta_pipeline.util.progress import quiet_reporter
 
     benchmark, locations = load_benchmark(path), Locations(root=data_root)

@@ -10,9 +10,9 @@ import yaml
 
 from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.packed_arrays import first_is_array
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Progress, quiet_reporter
 
 FOG_2 = Cell(corruption="fog", severity=2)

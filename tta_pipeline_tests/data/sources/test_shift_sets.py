@@ -13,10 +13,10 @@ from tta_pipeline.data.labels.class_map import label_order
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.data.sources.existing_shards import ExistingShards
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, Cell
 from tta_pipeline_tests.conftest import write_tree
 
 WNIDS = shipped_classes("imagenet")

@@ -14,10 +14,10 @@ from tta_pipeline.benchmarks.open_source import load_class_map, open_source
 from tta_pipeline.cli import main
 from tta_pipeline.data.labels.splits import read_split
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, ClassMapError, SourceError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.shards.manifest import read_manifest
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 
 CARS = ("2012 Ram C/V Cargo Van", "1994 Audi 100")

@@ -15,8 +15,8 @@ from torchvision.datasets import CIFAR10
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import load_class_map, open_source
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import write_tree
 
 

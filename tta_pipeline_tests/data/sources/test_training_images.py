@@ -12,12 +12,12 @@ from tta_pipeline.benchmarks.open_source import open_observed_source
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.remote_shards import RemoteShards
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.domain.cells import TRAIN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, ClassMapError
 from tta_pipeline.shards.conversion import benchmark_conversion
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import write_cell
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import TRAIN, Cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import write_tree
 

@@ -20,9 +20,9 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.cli import main
 from tta_pipeline.data.sources.zip_members import opened_zip
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.data.sources.test_archive import FOG, IMAGES, SNOW, contents, expected, source
 from tta_pipeline_tests.data.sources.test_hostile import BOUNDED

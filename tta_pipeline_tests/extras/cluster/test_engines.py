@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from tta_pipeline.cli import main
 from tta_pipeline.cli.engines import ENGINES, engine_of
 from tta_pipeline.defs.resources.queued_runs import QueuedRuns
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.submission import Submission
-from tta_pipeline.util.locations import Locations
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tta_pipeline"

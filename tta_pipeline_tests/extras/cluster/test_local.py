@@ -8,7 +8,7 @@ import pytest
 from dagster._core.storage.dagster_run import DagsterRunStatus, RunRecord
 
 from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.extras.cluster.submitting import (
     EXPERIMENTS,
     FEW,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_benchmark
+from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey, grid_of_cells
 from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
-from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, grid_of_cells
 
 BENCHMARK = load_benchmark(EMBEDDED_FOLDER / "digits_c.yaml")
 SEVERITIES = (5, 1, 3)

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
@@ -19,8 +21,6 @@ from tta_pipeline.extras.training.source_training import is_model_trained
 from tta_pipeline.methods import METHODS
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import read_finished_record
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.shards.cell import flip_sample
 

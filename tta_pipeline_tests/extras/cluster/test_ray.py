@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dagster._core.storage.dagster_run import DagsterRunStatus
 
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import new_project
 from tta_pipeline_tests.extras.cluster.noting import Note
 from tta_pipeline_tests.extras.cluster.ray_head import RayHead, why_not

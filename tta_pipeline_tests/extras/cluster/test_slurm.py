@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import Project, launcher
 from tta_pipeline_tests.extras.cluster.slurm_node import SlurmNode, why_not
 from tta_pipeline_tests.test_guides import HOW_TO, commands

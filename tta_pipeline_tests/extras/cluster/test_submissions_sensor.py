@@ -16,9 +16,9 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, RUN_KEY_TAG, WILL_
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG, QueuedRuns
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 
 SHARDS = Piece(stage="shards", assets=("tar_shards", "shard_manifest"), keys=("contrast|3", "contrast|5"))

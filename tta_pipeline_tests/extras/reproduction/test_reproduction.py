@@ -16,12 +16,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.extras.reproduction.result import ExperimentResult
 from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project, launcher
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, TENT, evaluated, results_of
 

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.epoch_order import cut_into_batches
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET, flip_sample
 

@@ -14,6 +14,8 @@ import yaml
 from safetensors.torch import load_file
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.domain.cells import CLEAN, TRAIN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
@@ -21,8 +23,6 @@ from tta_pipeline.models.trained_models import SourceModelFacts, load_trained_mo
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN, TRAIN
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, run_python
 from tta_pipeline_tests.shards.cell import QUIET
@@ -112,7 +112,7 @@ import os, signal, sys
 from pathlib import Path
 from threading import Timer
 from tta_pipeline_tests.extras.training.test_source_model import training, HERE
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 settings = dict(epochs=8, batch_size=32, checkpoint_s=0.02, ema=0.9, mixup=0.2, accumulate=2)
 root, before, after_s = sys.argv[1:]
 def say(line):

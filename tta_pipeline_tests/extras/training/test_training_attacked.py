@@ -10,14 +10,14 @@ from PIL import Image
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.shards.write_cell import shard_split
-from tta_pipeline.util.locations import Locations
-from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.extras.training import own_networks, test_source_model
 from tta_pipeline_tests.extras.training.test_source_model import HERE, trained, training
 

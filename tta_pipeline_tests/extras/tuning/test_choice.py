@@ -9,12 +9,12 @@ import pytest
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.records import publish_record, read_record, utc_now
 from tta_pipeline.results.resolved_experiment import resolve_experiment
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
 from tta_pipeline_tests.results.database.made import evaluation_facts

@@ -7,10 +7,10 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.records import Record, publish_record, utc_now
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL
 
 TUNED = (

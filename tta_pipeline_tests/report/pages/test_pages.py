@@ -14,7 +14,7 @@ from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tta_pipeline.cli import main
-from tta_pipeline.util.locations import Locations
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.conftest import Project
 

@@ -22,6 +22,7 @@ from PIL import Image
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ReportError
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
@@ -41,7 +42,6 @@ from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.training_record import TrainingEpoch
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 from tta_pipeline_tests.evaluation.small import CONTRAST_5

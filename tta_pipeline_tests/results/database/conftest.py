@@ -7,13 +7,13 @@ from typing import Any
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.ingest import add_records
 from tta_pipeline.results.database.latest import mark_latest
 from tta_pipeline.results.database.record_changes import find_changes
 from tta_pipeline.results.database.record_listing import list_records
 from tta_pipeline.results.database.schema import create_schema
 from tta_pipeline.results.expected_results import read_expected_results
-from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.progress import quiet_reporter
 
 Ask = Callable[..., list[tuple[Any, ...]]]

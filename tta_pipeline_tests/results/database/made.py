@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.evaluation_record import CalibrationBins, Evaluation
 from tta_pipeline.results.records import Record, encode_record, publish_record, read_record
-from tta_pipeline.util.locations import Locations
 
 NUM_CLASSES = 4
 STARTED_AT = "2026-01-01T00:00:00+00:00"

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import project as doctored
 from tta_pipeline.results.database import ingest, record_listing
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.database.record_listing import Stamp
 from tta_pipeline.results.records import encode_record, publish_record, record_file_name
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import STARTED_AT, forge, record
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
 from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, start_python
 from tta_pipeline_tests.results.database.made import made_environment, with_error
 
@@ -285,7 +285,7 @@ def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict
 def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
     """Eight processes record the same cell five times each: forty records with numbers of their own."""
     program = (
-        "import sys; from pathlib import Path; from tta_pipeline.util.locations import Locations\n"
+        "import sys; from pathlib import Path; from tta_pipeline.domain.locations import Locations\n"
         "from tta_pipeline_tests.results.database.made import record\n"
         "for n in range(5): record(Locations(root=Path(sys.argv[1])), benchmark='many', run_id=sys.argv[2], seed=n)"
     )

@@ -7,12 +7,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.pages.report import fill_parameters
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import query
 from tta_pipeline.results.records import publish_record
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.conftest import Ask
 from tta_pipeline_tests.results.database.made import evaluation_facts, record
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.tables import query
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.records import read_record, record_paths
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.results.database.made import with_error, write
 from tta_pipeline_tests.results.database.trained import record_training, training_run

@@ -3,8 +3,8 @@
 import duckdb
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.conftest import Ask
 from tta_pipeline_tests.results.database.made import record
 from tta_pipeline_tests.results.database.trained import record_training, training_run

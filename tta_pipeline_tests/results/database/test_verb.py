@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tta_pipeline.cli import main
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.answers import Answer
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.results.database.made import record
 

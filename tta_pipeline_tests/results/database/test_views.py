@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.results.database.conftest import Ask
 from tta_pipeline_tests.results.database.made import record, record_of_part

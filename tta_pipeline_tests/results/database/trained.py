@@ -5,9 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.records import Record, publish_record
 from tta_pipeline.results.training_record import TrainingEpoch, TrainingRun
-from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.results.database.made import STARTED_AT
 
 NUM_SAMPLES = 1000

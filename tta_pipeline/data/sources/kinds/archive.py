@@ -23,8 +23,8 @@ from tta_pipeline.data.sources.packed_arrays import first_is_array
 from tta_pipeline.data.sources.shard_files import is_tar_like
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey, filter_by_prefix
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import BenchmarkFileError, SourceError
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.short_lists import abbreviate_list
 
 

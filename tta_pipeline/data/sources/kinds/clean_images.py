@@ -18,8 +18,8 @@ from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import NumberedClasses
 from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 MD5_BY_ARCHIVE: Mapping[str, str] = {
     "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",

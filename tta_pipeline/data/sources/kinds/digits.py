@@ -24,10 +24,10 @@ from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
 from tta_pipeline.data.sources.kinds.letters import LETTERS, drawn_letters
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.config_model import ConfigModel, Seed
 from tta_pipeline.util.files import published_folder, write_atomically
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 IMAGE_SIZE = 32
 """Height and width of the enlarged digits, in pixels."""

@@ -23,8 +23,8 @@ from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.numbered_classes import resolve_class_numbers
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import Cells, ImagesSection, SourceContext, Survey
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import Cell
 
 
 class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):

@@ -17,8 +17,8 @@ from tta_pipeline.data.sources.kinds.clean_images import Clean, CleanImages, add
 from tta_pipeline.data.sources.kinds.generated_section import GeneratedSection
 from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.data.sources.source_section import SourceContext, Survey
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 

@@ -9,9 +9,9 @@ from tta_pipeline.data.corruptions.constants import PARAMETERS, SEVERITIES
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
 from tta_pipeline.data.sources.source_section import ImagesSection
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.config_model import Seed
 from tta_pipeline.util.nearest_names import name_choices
-from tta_pipeline.util.partitions import Cell
 
 
 class GeneratedSection(ImagesSection):

@@ -36,9 +36,9 @@ from tta_pipeline.data.sources.source_section import (
 )
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
 from tta_pipeline.data.sources.tar_stream import opened_tar
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.identifiers import natural_order
-from tta_pipeline.util.partitions import Cell
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")

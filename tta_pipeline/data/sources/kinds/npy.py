@@ -31,9 +31,9 @@ from tta_pipeline.data.sources.source_section import (
     filter_by_prefix,
 )
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 LABELS_FILE = "labels.npy"

@@ -22,7 +22,7 @@ from tta_pipeline.data.sources.shard_files import find_shard_files, list_shard_f
 from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES
 from tta_pipeline.data.sources.source_section import SourceContext, SourceSection, Survey, find_shared_place
 from tta_pipeline.data.sources.tar_stream import opened_tar
-from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 
 _MAX_SHARD_MEMBERS = 20_000
 

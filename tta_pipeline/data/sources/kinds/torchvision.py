@@ -19,9 +19,9 @@ from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.data.sources.numbered_classes import map_names_to_classes, merge_class_names, name_of_label
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext, fill_in_cell, find_shared_place
 from tta_pipeline.data.sources.spill import SpilledImages, SpillFile, SpillFolder
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.own_code import describe_raised
-from tta_pipeline.util.partitions import Cell
 from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
 
 Argument = bool | int | float | str | None

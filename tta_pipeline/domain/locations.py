@@ -15,10 +15,10 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.locale_names import misread_sentence
-from tta_pipeline.util.partitions import Cell
 
 RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
 """Kinds of result records, each a folder of its own."""
