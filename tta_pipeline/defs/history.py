@@ -12,7 +12,8 @@ import yaml
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from tta_pipeline.domain.locations import DAGSTER_SETTINGS, Locations, find_project
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.project_folder import DAGSTER_SETTINGS, find_project
 
 _ON_THE_TERMINAL = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
 """What a command prints goes to the terminal; to copy it into a file, Dagster would start two processes for a run."""

@@ -26,8 +26,6 @@ CLASS_MAP_FILE = "class_map.json"
 """Name of the file in which a class map is pinned for all shard sets under its folder."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
-DAGSTER_SETTINGS = "dagster.yaml"
-"""File that marks the folder of a project: the settings of its Dagster."""
 BENCHMARK_FILES = "benchmarks"
 SHARDS = "shards"
 
@@ -191,19 +189,6 @@ class Locations:
                 "or rename yours, or unset TTA_SHARDS_ROOT"
             )
         return self.store
-
-
-def find_project() -> Path | None:
-    """Return the folder of the project: the working directory, or the folder around the data root, with dagster.yaml.
-
-    None if neither has this file, or the working directory was removed.
-    """
-    try:
-        here = Path.cwd()
-    except OSError:
-        return None
-    around = Path(os.environ.get("TTA_DATA_ROOT") or "data").absolute().parent
-    return next((folder for folder in (here, around) if (folder / DAGSTER_SETTINGS).exists()), None)
 
 
 def results_url() -> str:

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from tta_pipeline.domain.locations import find_project
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.own_code import describe_raised
+from tta_pipeline.util.project_folder import find_project
 
 _PROJECT = "tta_pipeline"
 _DECLARATIONS = re.compile(r"tta_pipeline\.(methods\.(catalogue|entry|\w+\.entries)|errors|util\.config_model)")
