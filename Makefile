@@ -24,7 +24,7 @@ help:
 demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 4 streams, report."
 	@$(BIN)/tta-pipeline run digits_c
-	@echo; $(BIN)/tta-pipeline metrics
+	@echo; $(BIN)/tta-pipeline leaderboard
 	@echo
 	@echo "report    $(DATA)/digits_c/report/index.html"
 	@echo "database  $(DATA)/metrics.duckdb"
@@ -32,7 +32,7 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "Next, type one of:"
 	@echo "  make ui"
 	@echo "  $(BIN)/tta-pipeline compare tent norm"
-	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
+	@echo "  $(BIN)/tta-pipeline query \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
 
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project and its tests again.
 # Three workers for two cores, since servers, browsers and timeouts are waited for.

@@ -1,11 +1,13 @@
 """A simulated cluster: `python -m bench.cluster [WORKERS [EXPERIMENTS [SEEDS]]]`, by default 500, 400 and 3.
 
-Real are the benchmark file, the planner, the submissions, the records of each evaluation, the process that publishes
-them, and the database. Simulated are the workers. They sleep instead of computing, and fail at random: a node is lost
-in the middle of a piece, a job is preempted and starts again, the file system stalls, a write is torn. Unfinished work
-is submitted again until nothing is left.
+Real are the benchmark file, the planner, the submissions, the plans, the result of each evaluation, the process that
+publishes them, and the database. Simulated are the workers. They sleep instead of computing, and fail at random: a node
+is lost in the middle of a piece, a job is preempted and starts again, the file system stalls, a write is torn.
+Unfinished work is submitted again until nothing is left.
 """
 
+import hashlib
+import json
 import queue
 import random
 import subprocess
@@ -26,18 +28,21 @@ from rich.table import Table
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.domain.cells import Cell, PartitionKey, parse_key
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.extras.cluster.overview import Overview
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
-from tta_pipeline.extras.training.source_training import is_model_trained
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.extras.training.training_on_disk import is_model_trained
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.records import publish_record, record_numbers, utc_now
+from tta_pipeline.results.names import find_results
+from tta_pipeline.results.plans import Plan, PlannedSegment, PlannedStream, write_plan
+from tta_pipeline.results.result_files import Result, store_result, utc_now
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 
 NAME = "simulated"
@@ -57,6 +62,7 @@ def main(num_workers: int = 500, num_experiments: int = 400, num_seeds: int = 3)
         locations = Locations(root=Path(folder))
         row = prepare(locations, num_experiments, num_seeds)
         benchmark = load_all_benchmarks(locations).benchmark(NAME)
+        write_plans(benchmark, locations)
         program = [sys.executable, "-m", "bench.cluster", "--publish", folder]
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as publisher:
             try:
@@ -117,10 +123,38 @@ def _draw(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / name / f"{number}.JPEG")
 
 
-def _unrecorded_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
-    """Yield the keys at which a cell has no record; outdated records count as records."""
-    recorded = results.recorded_keys()
-    return (key for key in results.keys if key not in recorded)
+def _unfinished_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
+    """Yield the keys at which a cell has no result by the plan."""
+    finished = results.finished_keys()
+    return (key for key in results.keys if key not in finished)
+
+
+def _parts(experiment: str, stream: StreamPlan) -> str:
+    """Return the parts of the fingerprint of a stream, which has one segment of one cell."""
+    return json.dumps({"experiment": experiment, "stream": stream.key.key, "seed": stream.seed})
+
+
+def _fingerprint(experiment: str, stream: StreamPlan) -> str:
+    return hashlib.sha256(_parts(experiment, stream).encode()).hexdigest()
+
+
+def write_plans(benchmark: Benchmark, locations: Locations) -> None:
+    """Write what each experiment asks for, as a run does that has model and data in its hands."""
+    for name in benchmark.experiments:
+        results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+        streams = tuple(
+            PlannedStream(
+                key=stream.key.key,
+                seed=stream.seed,
+                segments=(
+                    PlannedSegment(fingerprint=_fingerprint(name, stream), cells=(stream.segments[0].cells[0].key,)),
+                ),
+            )
+            for key in results.keys
+            for stream in results.plans(key)
+        )
+        plan = Plan(benchmark=NAME, file_sha256=benchmark.file_sha256, labels=results.labels, streams=streams)
+        write_plan(locations, plan)
 
 
 def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_workers: int) -> dict[str, str]:
@@ -132,7 +166,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
             benchmark=benchmark,
             locations=locations,
             experiments=tuple(benchmark.experiments),
-            unfinished_keys=_unrecorded_keys,
+            unfinished_keys=_unfinished_keys,
             is_trained=partial(is_model_trained, benchmark, locations),
         )
         pieces = [
@@ -151,13 +185,13 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
         submission.mark_ended()
     wall_s = time.monotonic() - begun
     first = locations.submissions(NAME) / "1" / "submission.json"
-    num_records = sum(len(benchmark.cells) * len(each.all_seeds) for each in benchmark.experiments.values())
+    num_results = sum(len(benchmark.cells) * len(each.all_seeds) for each in benchmark.experiments.values())
     return {
         "pieces of each round": ", ".join(pieces_of_rounds),
         "planner, s": ", ".join(planned_s),
         "file of the first submission, MB": f"{first.stat().st_size / 1e6:.1f}",
         "time of all rounds, s": f"{wall_s:,.0f}",
-        "records, 1/s": f"{num_records / wall_s:,.0f}",
+        "results, 1/s": f"{num_results / wall_s:,.0f}",
     }
 
 
@@ -201,11 +235,11 @@ class Cluster:
             is_preempted = LOST < fate < LOST + PREEMPTED and number not in self._conditions
             if fate > 1 - STALLED:
                 time.sleep(STALL_S)
-            places = list(self._places(submission.pieces[number]))
-            for position, (results, place) in enumerate(places):
-                if (fate < LOST or is_preempted) and position == len(places) // 2:
+            streams = list(self._streams(submission.pieces[number]))
+            for position, (results, stream) in enumerate(streams):
+                if (fate < LOST or is_preempted) and position == len(streams) // 2:
                     break
-                self._evaluate(results, place)
+                self._evaluate(results, stream)
             else:
                 self._conditions[number] = "done"
                 continue
@@ -213,42 +247,47 @@ class Cluster:
             if is_preempted:
                 self._waiting.put(number)
 
-    def _places(self, piece: Piece) -> Iterator[tuple[ExperimentResults, Place]]:
+    def _streams(self, piece: Piece) -> Iterator[tuple[ExperimentResults, StreamPlan]]:
         for asset in piece.assets:
             results = self._results[asset.rpartition("/")[2]]
             for key in piece.keys:
-                yield from ((results, place) for place in results.places(self._keys[key]))
+                yield from ((results, stream) for stream in results.plans(self._keys[key]))
 
-    def _evaluate(self, results: ExperimentResults, place: Place) -> None:
-        """Record an evaluation at *place* unless there is one, as the real runner does."""
-        name = results.record_name(place)
-        folder = results.records_folder / "evaluations" / name
-        if record_numbers(folder):
+    def _evaluate(self, results: ExperimentResults, stream: StreamPlan) -> None:
+        """Store an evaluation of *stream* unless there is one, as a real run does."""
+        name, (cell,) = results.experiment_name, stream.segments[0].cells
+        fingerprint, key = _fingerprint(name, stream), results.key_folder(stream.key)
+        folder = results.results_folder / key
+        if any(True for _ in find_results(folder, fingerprint)):
             return
         time.sleep(WORK_S)
         if self._random.random() < TORN:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / ".unpublished-torn-000001.json").write_bytes(b'{"sha256":')
-        cell = place.cell
+            (folder / f".unpublished-torn-{fingerprint[:16]}.json").write_bytes(b'{"format":')
         row = replace(
             self._row,
             benchmark=NAME,
-            experiment=results.experiment_name,
+            experiment=name,
             model=results.spec.model,
             method=results.spec.method,
             corruption=cell.corruption,
             severity=cell.severity,
-            seed=place.plan.seed,
-            stream=cell.key,
+            seed=stream.seed,
+            stream=stream.key.key,
+            fingerprint=fingerprint,
+            fingerprint_parts=_parts(name, stream),
             **asdict(self._benchmark.shift_set.facts_of(cell.corruption)),
         )
-        publish_record(
-            results.records_folder, kind="evaluations", name=name, run_id="simulated", started_at=utc_now(), facts=row
-        )
+        now = utc_now()
+        result = Result(
+            kind="evaluation", benchmark=NAME, key=key, fingerprint=fingerprint, run_id="simulated", started_at=now,
+            finished_at=now, versions={}, evaluations=(row,),
+        )  # fmt: skip
+        store_result(results.results_folder, result)
 
 
 def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
-    """Compare records and database with the requested results, and return figures.
+    """Compare result files and database with the requested results, and return figures.
 
     Raises:
         AssertionError: a result is missing, or exists twice.
@@ -260,18 +299,19 @@ def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
     for name in benchmark.experiments:
         results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         for key in results.keys:
-            for place in results.places(parse_key(key.key, results.keys)):
-                found = record_numbers(results.records_folder / "evaluations" / results.record_name(place))
-                assert found == [1], f"{results.record_name(place)} has records {found}; expected one"
+            for stream in results.plans(parse_key(key.key, results.keys)):
+                folder = results.results_folder / results.key_folder(key)
+                found = [path.name for path in find_results(folder, _fingerprint(name, stream))]
+                assert len(found) == 1, f"{name} at {key.key} has the results {found}; expected one"
                 wanted += 1
     with open_metrics(locations.metrics) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchall()[0]
+        (count,) = connection.execute("SELECT count(*) FROM evaluations WHERE counts").fetchall()[0]
     assert count == wanted, f"the database has {count} evaluations; expected {wanted}"
     files = [path.stat().st_size for path in locations.results(NAME).rglob("*.json")]
     return {
         "results, each once, also in the database": f"{wanted:,}",
-        "last publication after the last record, s": f"{lag_s:.1f}",
-        "bytes of a record": f"{sum(files) / len(files):,.0f}",
+        "last publication after the last result, s": f"{lag_s:.1f}",
+        "bytes of a result": f"{sum(files) / len(files):,.0f}",
         "database, MB": f"{locations.metrics.stat().st_size / 1e6:,.0f}",
         "inodes of the results": f"{sum(1 for _ in locations.results(NAME).rglob('*')):,}",
     }
@@ -282,7 +322,7 @@ def publish(locations: Locations) -> None:
     while True:
         begun = time.monotonic()
         num_added = publish_metrics(locations).num_added
-        sys.stdout.write(f"{num_added:,} records in {time.monotonic() - begun:.1f} s\n")
+        sys.stdout.write(f"{num_added:,} results in {time.monotonic() - begun:.1f} s\n")
         sys.stdout.flush()
         time.sleep(5)
 

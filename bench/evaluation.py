@@ -81,15 +81,15 @@ def _prepare(root: Path, tree: Path, chosen: tuple[Cell, ...]) -> None:
     _materialize(root, "range/tar_shards,range/shard_manifest,range/evaluation/source", chosen, "false")
 
 
-def _dagster_s(root: Path, chosen: tuple[Cell, ...], remeasure: str) -> float:
+def _dagster_s(root: Path, chosen: tuple[Cell, ...], force: str) -> float:
     started = time.perf_counter()
-    _materialize(root, "range/evaluation/source", chosen, remeasure)
+    _materialize(root, "range/evaluation/source", chosen, force)
     return time.perf_counter() - started
 
 
-def _materialize(root: Path, select: str, chosen: tuple[Cell, ...], remeasure: str) -> None:
+def _materialize(root: Path, select: str, chosen: tuple[Cell, ...], force: str) -> None:
     (root / "dagster").mkdir(exist_ok=True)
-    config = {"ops": {"range__evaluation__source": {"config": {"remeasure": json.loads(remeasure)}}}}
+    config = {"ops": {"range__evaluation__source": {"config": {"force": json.loads(force)}}}}
     finished = subprocess.run(
         [
             Path(sys.executable).with_name("dagster"), "asset", "materialize", "-m", "tta_pipeline.definitions",

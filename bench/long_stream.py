@@ -73,7 +73,7 @@ SELECT c.experiment, c.num_images, 1 - c.accuracy AS error, c.collapsed_at, 1 - 
        max(e.peak_rss_gib) FILTER (e.position = 0) AS first_gib,
        max(e.peak_rss_gib) FILTER (e.position < 50) AS half_way_gib, max(e.peak_rss_gib) AS last_gib
 FROM stream_collapses AS c JOIN evaluations AS e USING (benchmark, shift_set, experiment, subset, seed, stream)
-WHERE e.is_latest AND c.benchmark = ? AND c.num_images = 100000 GROUP BY ALL ORDER BY error
+WHERE e.counts AND c.benchmark = ? AND c.num_images = 100000 GROUP BY ALL ORDER BY error
 """
 
 

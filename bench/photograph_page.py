@@ -20,7 +20,7 @@ Wrong = Mapping[str, WrongSamples]
 COSTS = """
 SELECT experiment, avg(ece), sum(num_forwards) / sum(num_samples), sum(num_backwards) / sum(num_samples),
        1000 * sum(wall_s) / sum(num_samples)
-FROM evaluations WHERE is_latest AND benchmark = ? AND subset = 'all' AND severity = 5 GROUP BY experiment
+FROM evaluations WHERE counts AND benchmark = ? AND subset = 'all' AND severity = 5 GROUP BY experiment
 """
 REFERENCES = ("source", "norm")
 _SEVERITIES = range(1, 6)

@@ -66,7 +66,7 @@ _OF_EVERY_CLASS = ("petta", "rmt")
 """Methods that make a prototype of each class from clean images."""
 TIMES = """
 SELECT experiment, wall_s / num_samples AS image_s FROM evaluations
-WHERE is_latest AND benchmark = ? AND experiment LIKE '%\\_trial' ESCAPE '\\' AND corruption = 'gaussian_noise'
+WHERE counts AND benchmark = ? AND experiment LIKE '%\\_trial' ESCAPE '\\' AND corruption = 'gaussian_noise'
 """
 
 

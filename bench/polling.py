@@ -21,7 +21,8 @@ from bench.figures import spread
 from bench.projects import materialize, new_project
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 
 BENCHMARK = """
 title: 75 small cells
@@ -37,7 +38,7 @@ RANGE = "gaussian_noise|1...jpeg_compression|5"
 NUM_CELLS = 75
 INTERVAL_S = 0.1
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
-_CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}}'
+_CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"force": true}}}}'
 
 
 @dataclass

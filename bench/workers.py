@@ -27,7 +27,7 @@ from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-from tta_pipeline.extras.training.source_training import is_model_trained
+from tta_pipeline.extras.training.training_on_disk import is_model_trained
 
 NAME = "workers"
 _BENCHMARK = """

@@ -22,7 +22,8 @@ from tta_pipeline.defs.source_model import TrainingConfig
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import MethodEntry
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 
 FOLDER = Path(__file__).parent / "reference"
 BENCHMARK = "digits_c"

@@ -181,13 +181,20 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
 
 
 def copy_benchmark(origin: Project, target: Project, *, without: Collection[str] = ()) -> None:
-    """Copy the small benchmark, except its folders *without*: `source` has thousands of files, which few tests need."""
+    """Copy the small benchmark, except its folders *without*: `source` has thousands of files, which few tests need.
+
+    `results` and `predictions` mean its results, and the predictions beside them.
+    """
     root = origin.locations.root / "small"
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         return UNPUBLISHED(folder, names) | (set(without) if Path(folder) == root else set())
 
     shutil.copytree(root, target.locations.root / "small", ignore=left_out, dirs_exist_ok=True)
+    if "results" not in without:
+        ignored = shutil.ignore_patterns("*.parquet") if "predictions" in without else UNPUBLISHED
+        results = target.locations.results("small")
+        shutil.copytree(origin.locations.results("small"), results, ignore=ignored, dirs_exist_ok=True)
 
 
 def copied_results(sweep: Project, folder: Path, *, text: str = SMALL) -> Project:

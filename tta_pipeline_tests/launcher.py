@@ -189,7 +189,7 @@ def _use_dagster_once() -> None:
 def _make_database_once() -> None:
     """Publish that there are no results: a process makes an empty database once, which takes most of a second."""
     from tta_pipeline.domain.locations import Locations
-    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.results.database.publication import publish_metrics
 
     with tempfile.TemporaryDirectory(prefix="tta-launcher-") as root:
         publish_metrics(Locations(root=Path(root)))

@@ -15,7 +15,7 @@ sys.path.insert(0, str(DOCS))
 import make_architecture  # noqa: E402
 
 ORDER = (
-    "errors", "util", "domain", "data", "methods", "benchmarks", "results", "shards", "models", "loading", "evaluation",
+    "errors", "util", "domain", "results", "data", "methods", "benchmarks", "shards", "models", "loading", "evaluation",
     "extras", "report", "defs", "definitions", "api", "cli", "__main__",
 )  # fmt: skip
 """The rooms from the ground up: each may import those before it. What comes before `extras` is the core."""
@@ -108,7 +108,7 @@ def test_the_picture_is_that_of_the_code():
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
     "util/yaml_document.py: read_document", "benchmarks/load_files.py: validate_content",
-    "benchmarks/experiment_specs.py: Experiment", "results/records.py: Record", "results/record_fields.py: from_facts",
+    "benchmarks/experiment_specs.py: Experiment", "results/record_fields.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 
@@ -154,11 +154,21 @@ def test_the_walks_name_what_there_is(file: str, name: str):
 def test_what_reads_results_needs_no_torch():
     """Nor torchvision nor webdataset: the code location, the leaderboard and `compare` start without its seconds."""
     modules = (
-        "evaluation.experiment_results", "results.database.database", "definitions", "report.significance.versus",
+        "evaluation.experiment_results", "results.database.publication", "definitions", "report.significance.versus",
         "report.pages.leaderboard_intervals",
     )  # fmt: skip
     imported = ", ".join(f"tta_pipeline.{name}" for name in modules)
     program = f"import sys, {imported}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert "set()" == done.stdout.strip()
+
+
+def test_a_leaderboard_whose_intervals_are_kept_needs_no_heavy_package():
+    """Its verb starts without what only a computation of intervals, Parquet or a benchmark file needs."""
+    imported = "tta_pipeline.cli.leaderboard, tta_pipeline.report.formats, tta_pipeline.report.intervals"
+    heavy = "torch", "numpy", "pandas", "pyarrow", "matplotlib", "dagster", "yaml", "tta_pipeline.benchmarks"
+    program = f"import sys, {imported}; print({{*{heavy}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
     assert "set()" == done.stdout.strip()

@@ -15,7 +15,7 @@ from tta_pipeline_tests.conftest import Project, jpeg
 
 def test_metrics_prints_the_leaderboard(sweep: Project):
     """Each experiment has a line with its mean error."""
-    finished = sweep.run("tta-pipeline", "metrics")
+    finished = sweep.run("tta-pipeline", "leaderboard")
 
     assert 0 == finished.returncode
     assert {"source", "norm", "tent"} <= set(finished.stdout.split())
@@ -23,14 +23,14 @@ def test_metrics_prints_the_leaderboard(sweep: Project):
 
 def test_metrics_answers_a_question(sweep: Project):
     """SQL is answered from the database."""
-    finished = sweep.run("tta-pipeline", "metrics", "--sql", "SELECT count(*) AS n FROM evaluations WHERE is_latest")
+    finished = sweep.run("tta-pipeline", "query", "SELECT count(*) AS n FROM evaluations WHERE counts")
 
     assert ["n", "15"] == finished.stdout.split()
 
 
 def test_a_wrong_question_is_one_clear_line(sweep: Project):
     """The error names what was not found, without a traceback."""
-    finished = sweep.run("tta-pipeline", "metrics", "--sql", "SELECT errors FROM leaderboard")
+    finished = sweep.run("tta-pipeline", "query", "SELECT errors FROM leaderboard")
 
     assert 2 == finished.returncode
     assert "errors" in finished.stderr
@@ -39,7 +39,7 @@ def test_a_wrong_question_is_one_clear_line(sweep: Project):
 
 def test_without_a_database_the_way_out_is_said(project: Project):
     """An empty project has nothing to show and says what to do."""
-    finished = project.run("tta-pipeline", "metrics")
+    finished = project.run("tta-pipeline", "leaderboard")
 
     assert 1 == finished.returncode
     assert (
@@ -52,9 +52,12 @@ def test_an_empty_leaderboard_says_what_to_run(project: Project):
     project.locations.root.mkdir()
     rebuilt = project.run("tta-pipeline", "results", "rebuild")
     assert 0 == rebuilt.returncode
-    assert "0 records" in rebuilt.stdout
+    assert "0 results" in rebuilt.stdout
 
-    shown, for_programs = project.run("tta-pipeline", "metrics"), project.run("tta-pipeline", "metrics", "--json")
+    shown, for_programs = (
+        project.run("tta-pipeline", "leaderboard"),
+        project.run("tta-pipeline", "leaderboard", "--json"),
+    )
 
     assert "no results: evaluate a benchmark first, such as" in shown.stderr
     assert "" == shown.stdout

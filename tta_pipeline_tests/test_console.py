@@ -40,7 +40,7 @@ def shards(made: Path, tmp_path: Path) -> Path:
     ("verb", "options"),
     [
         ("verify", ()),
-        ("adopt", ()),
+        ("index", ()),
         ("split", ("{tmp}/parts", "--parts", "3")),
         ("make", ("{tmp}/again", "--num-shards", "1", "--jobs", "1")),
     ],

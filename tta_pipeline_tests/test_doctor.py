@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 from safetensors.torch import save_file
@@ -22,8 +23,8 @@ from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
 from tta_pipeline.extras.doctor import project as doctored
-from tta_pipeline.results.database.database import publish_metrics
-from tta_pipeline.results.records import publish_record
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.results.result_files import Result, store_result
 from tta_pipeline_tests.conftest import Project, write_tree
 
 MOUNTS = r"""
@@ -252,13 +253,13 @@ def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Location
 
 
 def test_files_of_killed_runs_are_named(locations: Locations):
-    """A record that was never finished can be removed by hand, and so can a folder with a copy of the database."""
-    cell = locations.results("mine") / "evaluations" / "source" / "fog-5"
+    """A result that was never finished can be removed by hand, and so can a folder with a copy of the database."""
+    cell = locations.results("mine") / "fog-5"
     cell.mkdir(parents=True)
-    record, copy = cell / ".unpublished-1-000001.json", locations.root / ".unpublished-2-metrics.duckdb"
-    record.write_text("{")
+    result, copy = cell / f".unpublished-1-{'0' * 16}-{'0' * 8}.json", locations.root / ".unpublished-2-metrics.duckdb"
+    result.write_text("{")
     copy.mkdir()
-    for path in (record, copy):
+    for path in (result, copy):
         aged(path)
 
     text = " ".join(f"{each.found}" for each in doctored.check_left_overs(locations))
@@ -266,64 +267,79 @@ def test_files_of_killed_runs_are_named(locations: Locations):
     assert "1 file of killed runs" in text
     assert "1 folder of killed runs" in text
     assert str(copy) in text
-    assert str(record) in text
+    assert str(result) in text
 
 
-def shard_set_record(locations: Locations) -> Path:
-    """Publish a record, and return its path."""
-    facts = {"loaders": [], "benchmark": "mine", "corruption": "fog", "severity": 5}
-    return publish_record(
-        locations.results("mine"),
-        kind="loader_benchmarks",
-        name="fog-5",
-        run_id="r",
-        started_at="2026-01-01",
-        facts=facts,
-    ).path
+def store_measurement(locations: Locations, *, finished_at: str = "2026-01-01T00:00:00+00:00") -> Path:
+    """Store a measurement of loaders, and return its path."""
+    result = Result(
+        kind="loaders", benchmark="mine", key="loaders", fingerprint=None, run_id="r", started_at=finished_at,
+        finished_at=finished_at, versions={},
+        loaders={"loaders": [], "benchmark": "mine", "corruption": "fog", "severity": 5},
+    )  # fmt: skip
+    return store_result(locations.results("mine"), result).path
 
 
-def test_records_that_are_not_in_the_database_are_told(locations: Locations):
-    """Before publication, after it, after another record, and after the record was taken away."""
-    path = shard_set_record(locations)
-    assert (
-        "not in metrics.duckdb: 1 of 1 record; it does not exist"
-        in told(doctored.check_result_records(locations))["results"]
-    )
+def test_results_that_are_not_in_the_database_are_told(locations: Locations):
+    """After publication, after another result, and after the results were taken away; never whether there is one."""
+    path = store_measurement(locations)
+    assert "ok: 1 result, each as its name says" in told(doctored.check_results(locations))["results"]
 
     publish_metrics(locations)
-    assert "ok: 1 record" in told(doctored.check_result_records(locations))["results"]
+    assert ["ok"] == [finding.mark for finding in doctored.check_results(locations)]
 
-    second = shard_set_record(locations)
-    assert "not in metrics.duckdb: 1 of 2 records ->" in told(doctored.check_result_records(locations))["results"]
+    second = store_measurement(locations, finished_at="2026-01-02T00:00:00+00:00")
+    first, *_ = doctored.check_results(locations)
+    assert "1 result are not in metrics.duckdb" in first.found
+    assert second.name in first.found
 
     second.unlink()
     path.unlink()
-    assert "1 record disappeared" in told(doctored.check_result_records(locations))["results"]
+    first, *_ = doctored.check_results(locations)
+    assert "1 result disappeared" in first.found
+    assert path.name in first.found
 
 
-def test_a_damaged_record_is_a_fault(locations: Locations):
+def test_a_damaged_result_is_a_fault(locations: Locations):
     """It is named with its path, before and after the database knows of it."""
-    shard_set_record(locations).write_text("{")
+    path = store_measurement(locations)
+    path.write_text("{")
 
-    before = list(doctored.check_result_records(locations))
+    before = list(doctored.check_results(locations))
     publish_metrics(locations)
-    after = list(doctored.check_result_records(locations))
+    after = list(doctored.check_results(locations))
 
-    assert ["fault", "note"] == [finding.mark for finding in before]
-    assert ["fault"] == [finding.mark for finding in after]
-    assert "000001.json is not a result record" in after[0].found
+    assert ["fault"] == [finding.mark for finding in before] == [finding.mark for finding in after]
+    assert f"{path.name} is damaged: it hashes to" in after[0].found
+    assert "it is set aside, and counts nowhere" in after[0].advice
+
+
+def test_rows_that_another_program_changed_are_told(locations: Locations):
+    """Deleted, doubled or changed by somebody's SQL, even where the file has its time from before."""
+    store_measurement(locations)
+    publish_metrics(locations)
+    stat = locations.metrics.stat()
+    with duckdb.connect(locations.metrics) as connection:
+        connection.execute("UPDATE results SET void = 'mine'")
+    os.utime(locations.metrics, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    first, *_ = doctored.check_results(locations)
+
+    assert "note" == first.mark
+    assert "rows of the table results" in first.found
+    assert "were changed by another program" in first.found
 
 
 def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
     """It is made anew by the next run; a write-ahead log beside it is told of."""
-    shard_set_record(locations)
+    store_measurement(locations)
     locations.metrics.write_text("no database")
     (locations.root / "metrics.duckdb.wal").write_text("")
 
-    findings = list(doctored.check_result_records(locations))
+    findings = list(doctored.check_results(locations))
 
-    assert ["note", "note"] == [finding.mark for finding in findings]
-    assert "has another schema or cannot be read" in findings[1].found
+    assert ["note", "note", "ok"] == [finding.mark for finding in findings]
+    assert "is no whole database of tta_pipeline" in findings[1].found
 
 
 def test_a_dagster_home_that_is_none_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

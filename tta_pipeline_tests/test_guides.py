@@ -80,7 +80,7 @@ def test_every_configuration_of_the_recipes_is_one():
     assert {"stage_folder", "stage_limit_gib", "remote_limit_gib"} == set(fields)
     assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
     options = {name for config in configs for op in config.get("ops", {}).values() for name in op["config"]}
-    assert {"launch", "remeasure"} == options
+    assert {"launch", "force"} == options
 
 
 def recipe(name: str) -> str:

@@ -16,7 +16,8 @@ from tta_pipeline.extras.doctor import examine
 from tta_pipeline.extras.loader_bench.webdataset_loader import WebDatasetLoader
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.verification import find_shard_sets, verify_shard_sets
 from tta_pipeline.util.progress import quiet_reporter
@@ -98,7 +99,7 @@ def test_a_store_has_shards_and_the_own_root_has_results(store: Locations):
     """What others made is read where they keep it; results, trainings, and benchmarks of one's own are one's own."""
     of_the_store = (store.shards("small", CELL), store.class_map("small"), store.source_model("small", "cnn"))
     own = (
-        store.results("small"), store.states("small"), store.predictions("small"), store.training("small", "cnn"),
+        store.results("small"), store.states("small"), store.training("small", "cnn"),
         store.source_model("small", "of_mine"), store.shards("mine", CELL), store.class_map("mine"), store.metrics,
     )  # fmt: skip
 

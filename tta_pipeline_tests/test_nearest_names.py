@@ -74,7 +74,7 @@ def test_a_benchmark_file_is_answered_with_what_it_meant(
         (["download", "imagenet_s", "x"], "did you mean imagenet_"),
         (["shards", "make", "/", "out", "--num-shards", "1", "--shift-set", "imagenetc"], "did you mean imagenet_c"),
         (["shards", "mke"], "Did you mean 'make'"),
-        (["metrics", "--frmat", "csv"], "Did you mean '--format'"),
+        (["leaderboard", "--frmat", "csv"], "Did you mean '--format'"),
     ],
 )
 def test_a_command_is_answered_with_what_it_meant(

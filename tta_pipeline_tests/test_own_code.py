@@ -20,6 +20,7 @@ import torch
 from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
 from tta_pipeline_tests.conftest import launcher, new_project, write_tree
+from tta_pipeline_tests.result_paths import results_of
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
 CORRUPTION = """
@@ -55,17 +56,17 @@ LEFT_OUT = re.compile(
 READ_ONLY = (
     "run mine --dry-run",
     "results list mine",
-    "metrics",
-    "metrics --format latex",
-    "metrics --sql 'FROM leaderboard'",
+    "leaderboard",
+    "leaderboard --format latex",
+    "query 'FROM leaderboard'",
     "compare mirrored tent",
     "why mine mirrored_few 'contrast|5'",
     "submit mine --dry-run",
     "doctor",
     "models check mine mine --limit 20",
-    "clean --dry-run",
+    "prune --dry-run",
     "results publish mine ../published",
-    "results reproduce ../published/mirrored --cell 'contrast|5'",
+    "results reproduce ../published mirrored --cell 'contrast|5'",
     "evaluate data/mine/shards/contrast/5 --model my_models:SmallResNet --weights none --method my_method:MIRRORED",
 )
 """Verbs that load benchmarks, as they are typed in the project folder; they change nothing in the data root."""
@@ -74,8 +75,8 @@ REFUSED = {
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({
-    "init", "new-benchmark", "download", "shards make", "shards verify", "shards adopt",
-    "shards split", "shards bench", "results fetch", "results rebuild",
+    "init", "new-benchmark", "download", "shards make", "shards verify", "shards index",
+    "shards split", "shards bench", "results add", "results void", "results verify", "results rebuild",
 })  # fmt: skip
 """Verbs that load no benchmark file."""
 
@@ -123,7 +124,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.returncode == 0, made.stderr[-5000:]
     assert not LEFT_OUT.search(made.stderr), made.stderr
     assert (
-        f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline metrics, tta-pipeline compare "
+        f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline leaderboard, tta-pipeline compare "
         in made.stdout
     )
     return folder
@@ -138,7 +139,7 @@ def test_every_verb_finds_what_lies_in_the_project_folder(project: Path, command
     assert not LEFT_OUT.search(said), said
     assert done.returncode == 0 or command == "doctor", said  # the doctor may find a fault of this machine
     assert "fault  mine" not in said
-    if command.split(maxsplit=1)[0] in ("metrics", "compare") or command == "results list mine":
+    if command.split(maxsplit=1)[0] in ("leaderboard", "compare") or command == "results list mine":
         assert "mirrored" in said
 
 
@@ -197,8 +198,7 @@ def test_a_run_chooses_cells_and_experiments_and_reports_what_did_not_fail(broke
 
     assert done.returncode == 1
     assert done.stderr.endswith("type the same command again, which does only what is left\n")
-    recorded = (broken / "data/mine/results/evaluations/norm").iterdir()
-    assert {"contrast-5"} == {path.name.split(".")[0] for path in recorded}
+    assert {"contrast-5"} == {each.result.key for each in results_of(broken / "data", "mine", "norm")}
     with chdir(broken), dg.DagsterInstance.from_config(str(broken)) as instance:
         assert {"contrast|5"} == instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "norm"]))
     assert not list(elsewhere.iterdir())
@@ -257,38 +257,43 @@ def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp
     file = there / "data/benchmarks/mine.yaml"
     file.write_text(file.read_text().replace("samples_per_shard: 60", "samples_per_shard: 60, seed: 1"))
     typed(there, "tta-pipeline", "run", "mine", "--experiment", "tent", "--cell", "contrast|5")
-    by_shards = typed(there, "tta-pipeline", "metrics")
+    by_shards = typed(there, "tta-pipeline", "leaderboard")
     method.write_text(edited)
-    by_code = typed(there, "tta-pipeline", "metrics")
+    by_code = typed(there, "tta-pipeline", "leaderboard")
     setting = "class Chosen(Hyperparameters):\n    share: float = 0.5\n\n\nMIRRORED ="
     method.write_text(edited.replace("MIRRORED =", setting).replace(", Hyperparameters())", ", Chosen())"))
     typed(there, "tta-pipeline", "run", "mine", "--experiment", "mirrored", "--cell", "contrast|5")
-    by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["metrics"], ["results", "list", "mine"])]
+    by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["leaderboard"], ["results", "list", "mine"])]
     compared = typed(there, "tta-pipeline", "compare", "mirrored", "tent", "--json")
 
-    assert "mirrored (1 of 3 cells), mirrored_few (1 of 3 cells)" in " ".join(by_shards.stdout.split())
-    said = " ".join(by_code.stdout.split())
-    assert "mirrored (3 of 3 cells), mirrored_few (3 of 3 cells)" in said
-    assert all("mirrored (2 of 3 cells)" in " ".join((each.stdout + each.stderr).split()) for each in by_setting)
+    on_other_shards = " ".join(by_shards.stdout.split())
+    assert "shards that were replaced: mirrored (1 of 3 cells), mirrored_few (1 of 3 cells)" in on_other_shards
+    assert "my_method.py of mine were edited since the last run" in " ".join(by_code.stdout.split())
+    assert all("mirrored (1 of 3 cells)" in " ".join((each.stdout + each.stderr).split()) for each in by_setting)
     assert 1 == json.loads(compared.stdout)[0]["num_cells"]
     assert "1 of 3 cells" in compared.stderr
 
 
 def test_the_table_for_a_paper_has_intervals(project: Path):
     """Each row of the own method has the ends of its interval."""
-    done = typed(project, "tta-pipeline", "metrics", "--format", "latex")
+    done = typed(project, "tta-pipeline", "leaderboard", "--format", "latex")
 
     rows = [line for line in done.stdout.splitlines() if "mirrored" in line]
     assert len(rows) == 2
     assert not [row for row in rows if " - & - " in row]
 
 
+def plans_in(folder: Path) -> set[str]:
+    """Return the names of the published experiments in *folder*."""
+    return {path.stem for path in folder.glob("results/mine/plans/*.json")}
+
+
 def test_what_is_published_is_everything(project: Path, tmp_path: Path):
-    """A folder for each experiment of the file."""
+    """The results of each experiment of the file, and its plan."""
     done = typed(project, "tta-pipeline", "results", "publish", "mine", str(tmp_path / "out"))
 
     assert done.returncode == 0, done.stderr
-    assert {"tent", "mirrored", "mirrored_few"} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"tent", "mirrored", "mirrored_few"} == plans_in(tmp_path / "out")
 
 
 def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
@@ -303,7 +308,7 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
                   "--experiment", "norm")  # fmt: skip
 
     assert done.returncode == 1
-    assert {"tent"} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"tent"} == plans_in(tmp_path / "out")
     for name in ("experiments.mirrored:", "experiments.mirrored_few:", "norm has no results"):
         assert f"{name}" in done.stderr
     assert asked.returncode == 2
@@ -345,7 +350,8 @@ def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
     again = typed(tmp_path, "tta-pipeline", "run", "mine")
 
     assert again.returncode == 0, again.stderr[-3000:]
-    assert {"norm"} == {path.name for path in (tmp_path / "data/mine/results/evaluations").iterdir()}
+    plans = (tmp_path / "data/results/mine/plans").iterdir()
+    assert {"norm.json"} == {path.name for path in plans}
     assert "norm" in (tmp_path / "data/mine/report/index.html").read_text()
 
 

@@ -42,7 +42,7 @@ def test_every_command_of_the_page_works(folder: Path):
 
     answers = [launcher().run(shlex.split(each), environment, timeout_s=600, folder=folder) for each in typed]
 
-    assert ["doctor", "run", "metrics", "compare"] == [each.split()[1] for each in typed]
+    assert ["doctor", "run", "leaderboard", "compare"] == [each.split()[1] for each in typed]
     assert [0] * 4 == [each.returncode for each in answers], [each.stderr[-2000:] for each in answers]
     assert "6 cells" in answers[0].stdout
     assert "untrained" in answers[2].stdout

@@ -24,7 +24,7 @@ import tta_pipeline as tta
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
-from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
@@ -304,7 +304,7 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
 
     (recorded,) = tta.query(
         "SELECT error, predictions_sha256, order_hash, weights_sha256 FROM evaluations WHERE experiment = 'tent' "
-        "AND corruption = 'contrast' AND severity = 5 AND benchmark = 'small' AND is_latest",
+        "AND corruption = 'contrast' AND severity = 5 AND benchmark = 'small' AND counts",
         data_root=sweep.locations.root,
     ).to_pylist()
     assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predictions_sha256)

@@ -19,9 +19,9 @@ def test_every_verb_of_the_page_exists():
 
 def test_the_question_of_the_first_screen_is_answered(sweep: Project):
     """The SQL on the first screen runs and names a corruption."""
-    (sql,) = re.findall(r'metrics --sql "\n(.*?)"\n', README, re.DOTALL)
+    (sql,) = re.findall(r'query "\n(.*?)"\n', README, re.DOTALL)
 
-    finished = sweep.run("tta-pipeline", "metrics", "--sql", sql)
+    finished = sweep.run("tta-pipeline", "query", sql)
 
     assert 0 == finished.returncode, finished.stderr
     assert "contrast" in finished.stdout

@@ -19,8 +19,8 @@ def test_a_cell_without_a_class_is_named_everywhere(project: Project, tmp_path: 
         for words in (
             ("run", "mine", "--experiment", "source"),
             ("doctor", "mine", "--json"),
-            ("metrics",),
-            ("metrics", "--format", "csv"),
+            ("leaderboard",),
+            ("leaderboard", "--format", "csv"),
         )
     )
 

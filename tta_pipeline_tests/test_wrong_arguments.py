@@ -22,9 +22,9 @@ VERBS: dict[str, Callable[[str], list[str]]] = {
     "make": lambda place: ["shards", "make", place, "out"],
     "make --class-map": lambda place: ["shards", "make", "tree", "out", "--group-depth", "0", "--class-map", place],
     "verify": lambda place: ["shards", "verify", place],
-    "adopt": lambda place: ["shards", "adopt", place],
-    "adopt --class-map": lambda place: ["shards", "adopt", "empty", "--class-map", place],
-    "adopt --devkit": lambda place: ["shards", "adopt", "empty", "--devkit", place],
+    "index": lambda place: ["shards", "index", place],
+    "index --class-map": lambda place: ["shards", "index", "empty", "--class-map", place],
+    "index --devkit": lambda place: ["shards", "index", "empty", "--devkit", place],
     "split": lambda place: ["shards", "split", place, "out", "--parts", "2"],
     "bench": lambda place: ["shards", "bench", place, "--loader", "indexed", "--repeats", "1"],
     "new-benchmark": lambda place: ["new-benchmark", "x", place, "--output", "-"],
@@ -37,17 +37,17 @@ AT_A_URL: tuple[list[str], ...] = (
     ["shards", "split", "tree", URL, "--parts", "2"],
     ["shards", "split", URL, "out", "--parts", "2"],
     ["shards", "verify", URL],
-    ["shards", "adopt", "hf://datasets/a/b", "--into", URL],
+    ["shards", "index", "hf://datasets/a/b", "--into", URL],
     ["results", "publish", "digits_c", URL],
     ["results", "reproduce", URL],
-    ["metrics", "--output", URL],
+    ["leaderboard", "--output", URL],
     ["compare", "a", "b", "--output", URL],
     ["new-benchmark", "later", "--output", URL],
     ["new-benchmark", "later", URL],
     ["download", "imagenet_c", URL],
     ["init", URL],
     ["run", "digits_c", "--decoded-folder", URL],
-    ["clean", "--dry-run", "--decoded", URL],
+    ["prune", "--dry-run", "--decoded", URL],
 )
 FAULTS = (
     ["shards", "make", "tree", "out", "--expect-md5", "without"],
@@ -57,14 +57,14 @@ FAULTS = (
     ["shards", "make", "tree", "out", "--group-depth", "0", "--order", "dirichlet", "--delta", "nan"],
     ["shards", "make", "tree", "file", "--group-depth", "0"],
     ["shards", "make", "tree", "file/below", "--group-depth", "0"],
-    ["shards", "adopt", "http://[", "--into", "out"],
-    ["shards", "adopt", "s3://", "--into", "out"],
+    ["shards", "index", "http://[", "--into", "out"],
+    ["shards", "index", "s3://", "--into", "out"],
     ["shards", "bench", "http://["],
     ["new-benchmark", "later", "--output", "empty"],
     ["new-benchmark", "later", "--output", "file/below"],
     ["new-benchmark", "../../up"],
-    ["metrics", "--output", "empty"],
-    ["metrics", "--rows", "0"],
+    ["leaderboard", "--output", "empty"],
+    ["leaderboard", "--rows", "0"],
 )
 
 
@@ -122,7 +122,9 @@ def test_a_url_in_place_of_a_path_is_refused(arguments: list[str], refused, plac
     assert not (places / "s3:").exists()
 
 
-@pytest.mark.parametrize("arguments", [["metrics"], ["init", "mine"], ["doctor"]], ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize(
+    "arguments", [["leaderboard"], ["init", "mine"], ["doctor"]], ids=lambda arguments: arguments[0]
+)
 def test_a_data_root_at_a_url_is_refused(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It would become a folder here."""
     monkeypatch.chdir(tmp_path)
@@ -166,7 +168,7 @@ def test_an_argument_that_cannot_be_is_refused(arguments: list[str], refused):
 
 def test_a_reader_that_has_enough_is_no_error(places: Path):
     """`| head -1` ends the verb in silence."""
-    command = ["tta-pipeline", "metrics", "--format", "csv", "--sql", "FROM range(1000000)"]
+    command = ["tta-pipeline", "query", "--format", "csv", "FROM range(1000000)"]
     environment = {**os.environ, "TTA_DATA_ROOT": str(places / "data")}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
@@ -176,7 +178,7 @@ def test_a_reader_that_has_enough_is_no_error(places: Path):
         assert "" == verb.stderr.read()
 
 
-@pytest.mark.parametrize("verb", ["metrics", "results rebuild", "new-benchmark"])
+@pytest.mark.parametrize("verb", ["leaderboard", "results rebuild", "new-benchmark"])
 def test_a_data_root_that_is_a_file_is_refused(places: Path, verb: str):
     """In one line."""
     arguments = [*verb.split(), *(["x", "--like", "imagenet_c"] if verb == "new-benchmark" else [])]
@@ -192,7 +194,7 @@ import sys
 from tta_pipeline.cli import main
 ended = []
 for arguments in (
-    ["metrics", "--format", "csv", "--sql", "SELECT chr(228) AS letter"],
+    ["query", "--format", "csv", "SELECT chr(228) AS letter"],
     ["new-benchmark", "later", "--like", "imagenet_c", "--output", sys.argv[1] + "/later.yaml"],
     ["shards", "verify", sys.argv[1]],
 ):
@@ -224,7 +226,7 @@ def test_a_terminal_of_ascii_shows_other_letters_by_their_numbers(places: Path):
 
 def test_a_full_disk_is_one_line(places: Path):
     """As a bound on the size of files, which the kernel reports in the same way."""
-    command = ("metrics", "--format", "csv", "--output", "answer.csv", "--sql", "FROM range(1000000)")
+    command = ("query", "--format", "csv", "--output", "answer.csv", "FROM range(1000000)")
     environment = {**os.environ, "TTA_DATA_ROOT": str(places / "data")}
 
     status, errors = run_limited(8192, *command, cwd=places, env=environment)
@@ -242,12 +244,12 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path):
             parent.chmod(0o711)
     (tmp_path / "closed").mkdir(mode=0o700)
     script = (
-        "import os, sys, tta_pipeline.cli, tta_pipeline.cli.adopt_everything, tta_pipeline.shards.verification\n"
+        "import os, sys, tta_pipeline.cli, tta_pipeline.cli.index_everything, tta_pipeline.shards.verification\n"
         "import colorsys, mmap, tta_pipeline.cli.shard_everything, tta_pipeline.extras.new_project.draft_benchmark\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "tta_pipeline.cli.main(sys.argv[1:])\n"
     )
-    for arguments in (["shards", "verify"], ["shards", "adopt"], ["new-benchmark", "x"], ["shards", "make"]):
+    for arguments in (["shards", "verify"], ["shards", "index"], ["new-benchmark", "x"], ["shards", "make"]):
         output = ["out"] if arguments == ["shards", "make"] else []
         command = ["python", "-c", script, *arguments, str(tmp_path / "closed"), *output]
         environment = {**os.environ, "TTA_DATA_ROOT": str(tmp_path / "closed" / "data")}

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
@@ -18,14 +18,16 @@ from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set
 from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.domain.cells import TRAIN, Cell, grid_of_cells
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, Name, name_problem
+from tta_pipeline.util.config_model import ConfigModel, Name
+from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, name_problem
 from tta_pipeline.util.nearest_names import name_choices
 
 
 class Benchmark(ConfigModel):
     """One benchmark file."""
 
+    _file_sha256: str = PrivateAttr("")
+    _left_out: frozenset[str] = PrivateAttr(frozenset())
     name: Annotated[str, Field(pattern=BENCHMARK_NAME_PATTERN)]
     """Name of the file; for one of several sets in the file, `<file>/<shift set>`."""
     title: str
@@ -214,6 +216,21 @@ class Benchmark(ConfigModel):
             yield "shards is given, but source.kind is 'shards', and these exist; expected no section shards"
         if self.train_shards is not None and (self.has_shards or not self.has_train):
             yield "train_shards is given, but there are no training images to write as shards; expected source.train"
+
+    @property
+    def file_sha256(self) -> str:
+        """sha256 of the bytes of the file when it was read; empty if it was not read from a file."""
+        return self._file_sha256
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Names of the experiments of the file that are faulty, and so not among `experiments`."""
+        return self._left_out
+
+    def read_from(self, file_sha256: str, left_out: Collection[str] = ()) -> Self:
+        """Return this benchmark, read from a file with this hash, whose experiments *left_out* are faulty."""
+        self._file_sha256, self._left_out = file_sha256, frozenset(left_out)
+        return self
 
     @property
     def file(self) -> str:

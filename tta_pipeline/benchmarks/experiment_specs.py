@@ -8,8 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
 from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
-from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Seed
-from tta_pipeline.util.identifiers import Name
+from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Name, Seed
 from tta_pipeline.util.short_lists import short_repr
 from tta_pipeline.util.validation_errors import mistakes
 

@@ -1,22 +1,12 @@
-"""The parts of a fingerprint that a benchmark file decides: method, settings, image size, and the cells of the stream.
-
-A fingerprint holds these parts as they were when the cell was evaluated. They can be compared with the present file
-without a model, data or torch.
-"""
+"""The parts of a fingerprint that a benchmark file alone decides: method, settings and image size."""
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
-
-from pydantic_core import from_json
+from collections.abc import Mapping
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.json_values import JsonObject
 
-PARTS = ("method", "settings", "image_size")
-"""Parts of a fingerprint that the benchmark file alone decides, in addition to the cells of its data."""
 CHOSEN_BY = "method.chosen_by"
 """Part of the fingerprint of a result whose hyperparameters a score without labels chose: which one."""
 _NOT_IN_SETTINGS = (
@@ -33,7 +23,7 @@ ORDER_VERSIONS: Mapping[str, str] = {"dirichlet": "2"}
 
 
 def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criterion: str | None = None) -> JsonObject:
-    """Return the parts `PARTS` of a fingerprint.
+    """Return the parts method, settings and image_size of a fingerprint.
 
     Args:
         experiment: The experiment, with the chosen hyperparameters if it uses any.
@@ -58,7 +48,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
             **settings,
             "defaults": DEFAULTS_VERSION,
             "seed": seed,
-            "order_is_seeded": experiment.seeds is not None,
+            "stream_order": experiment.stream_order,
             **({"order_version": version} if (version := ORDER_VERSIONS.get(experiment.stream_order)) else {}),
         },
         "image_size": image_size,
@@ -86,37 +76,9 @@ def _complete(found: JsonObject, defaults: JsonObject) -> JsonObject:
     }
 
 
-def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> Iterator[str]:
-    """Yield, for each segment of a stream, the hash of *parts* and of all cells up to the end of the segment."""
-    decided, cells_sha256 = _hash_parts(parts), ""
-    for cells in segments:
-        for cell in cells:
-            cells_sha256 = next_sha256(cells_sha256, cell.key)
-        yield next_sha256(decided, cells_sha256)
-
-
-def decided_sha256_of(fingerprint_parts: str) -> str | None:
-    """Return the hash of the parts that the benchmark file decided when a fingerprint was taken.
-
-    *fingerprint_parts* are the parts of the fingerprint as JSON. None is returned for an evaluation without a benchmark
-    file.
-    """
-    parts = from_json(fingerprint_parts)
-    if not parts.keys() >= set(PARTS):
-        return None
-    cells_sha256 = parts.get("before", {}).get("cells_sha256", "")
-    for key, _ in parts["data"]:
-        cells_sha256 = next_sha256(cells_sha256, key)
-    return next_sha256(_hash_parts({name: parts[name] for name in PARTS}), cells_sha256)
-
-
 def next_sha256(so_far: str, item: str) -> str:
     """Return the hash of a sequence with the hash *so_far* and one more *item*.
 
     Such hashes form a chain, so each further item of a long sequence costs one hash.
     """
     return hashlib.sha256(f"{so_far} {item}".encode()).hexdigest()
-
-
-def _hash_parts(parts: JsonObject) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -13,9 +13,9 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.matrix import expand_matrices
 from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
-from tta_pipeline.domain.locations import RESULT_KINDS, Locations
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS, Locations
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.util.files import advice
+from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.short_lists import short_repr
@@ -23,8 +23,6 @@ from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".yaml"
-EMBEDDED_FOLDER = Path(__file__).parent
-"""Folder of the benchmarks that come with the project."""
 UNEXPECTED_ERROR = "an error that nobody expected"
 """Words for an error of an unexpected type, from a user's own code or a bug of this project."""
 
@@ -135,52 +133,10 @@ class LoadedBenchmarks:
 def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
     """Read the benchmark files that come with the project, those under the data root, and those of the store.
 
-    A file under the data root replaces the store's file of the same name; its experiments read the store's shards. A
-    benchmark is left out if it has results from when its file had one set and now has several, or the other way round:
-    they would count twice.
+    A file under the data root replaces the store's file of the same name; its experiments read the store's shards.
     """
     own, *stores = locations.benchmark_folders
-    loaded = load_benchmarks(EMBEDDED_FOLDER, own, instead_of=stores)
-    sentences = {name: _double_count_problem(each, locations) for name, each in loaded.benchmarks.items()}
-    faults = tuple(
-        Fault(
-            path=locations.benchmark_files / f"{loaded.benchmarks[name].file}{ENDING}",
-            part=name.partition("/")[2] or None,
-            sentence=sentence,
-        )
-        for name, sentence in sentences.items()
-        if sentence
-    )
-    return LoadedBenchmarks(
-        benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
-        faults=(*loaded.faults, *faults),
-        folders=loaded.folders,
-    )
-
-
-def _double_count_problem(benchmark: Benchmark, locations: Locations) -> str:
-    """Return why cells of *benchmark* would count twice, or why this cannot be checked; empty if all is well."""
-    name, results = benchmark.name, locations.results(benchmark.name)
-    try:
-        folder = find_results_of_other_form(benchmark, locations)
-    except OSError as error:
-        return (
-            f"{name}: {error.filename} cannot be read ({error.strerror}); expected a folder of results: {advice(error)}"
-        )
-    if folder is None:
-        return ""
-    return (
-        f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
-        f"expected results in {results} only, or cells would count twice: move that folder, or rename the benchmark "
-        "file"
-    )
-
-
-def find_results_of_other_form(benchmark: Benchmark, locations: Locations) -> Path | None:
-    """Return a folder of old results, if the file of *benchmark* once had one shift set and now several, or reverse."""
-    results = locations.results(benchmark.file)
-    before = results if benchmark.is_one_of_several else results / benchmark.shift_set.name
-    return next((before / kind for kind in RESULT_KINDS if (before / kind).is_dir()), None)
+    return load_benchmarks(EMBEDDED_BENCHMARKS, own, instead_of=stores)
 
 
 def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBenchmarks:
@@ -207,7 +163,7 @@ def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBe
         else:
             benchmarks |= {benchmark.name: benchmark for benchmark in found}
             faults += left_out
-    own = tuple(folder for folder in (*folders, *instead_of) if folder != EMBEDDED_FOLDER)
+    own = tuple(folder for folder in (*folders, *instead_of) if folder != EMBEDDED_BENCHMARKS)
     return LoadedBenchmarks(benchmarks=benchmarks, faults=tuple(faults), folders=own)
 
 
@@ -308,9 +264,10 @@ class _Part:
                 f"{where}: name is {short_repr(self.content['name'])}; expected no name: the file name is used"
             )
         try:
-            return Benchmark.model_validate(
+            benchmark = Benchmark.model_validate(
                 {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
             )
+            return benchmark.read_from(hash_file(self.path) if self.path.exists() else "")
         except ValidationError as error:
             found = list(mistakes(error, ""))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own method can raise anything
@@ -352,7 +309,8 @@ class _Part:
                 faults.append(Fault(path=self.path, part=self.name, experiment=name, sentence=_printable(error)))
             else:
                 right |= found
-        return self.validate(experiments=right), tuple(faults)
+        benchmark = self.validate(experiments=right)
+        return benchmark.read_from(benchmark.file_sha256, [str(fault.experiment) for fault in faults]), tuple(faults)
 
 
 def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:

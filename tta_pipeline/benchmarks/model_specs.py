@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_va
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
-from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.identifiers import Name
+from tta_pipeline.util.config_model import ConfigModel, Name
 
 
 def _refuse_eight_bits(value: object) -> object:

@@ -1,11 +1,12 @@
 """The search for an experiment's hyperparameters, on shifts that the benchmark does not report."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.results.tuning_criteria import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.validation_errors import mistakes
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 HyperparameterValue = bool | int | float | str
 """A value of a hyperparameter in a file or on a command line."""
 MOST_TRIALS = 10_000
-CriterionName = Literal["labels", "entropy", "consistency", "snd", "source_agreement"]
-CRITERIA_NAMES: tuple[CriterionName, ...] = get_args(CriterionName)
-DEFAULT_CRITERION: CriterionName = "labels"
 
 
 class Tuning(ConfigModel):

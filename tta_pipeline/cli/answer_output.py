@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.report.answers import Answer
-    from tta_pipeline.report.tables import Table
+    from tta_pipeline.report.tables import Table, TableAnswer
 
 _ROWS_FOR_PEOPLE = 1_000
 
@@ -41,7 +41,9 @@ class Output:
 
         return self.form.name in READER_FORMATS
 
-    def write(self, answer: "Answer", columns: Sequence[str] | None, *, before: Sequence[str] = ()) -> None:
+    def write(
+        self, answer: "Answer | TableAnswer", columns: Sequence[str] | None, *, before: Sequence[str] = ()
+    ) -> None:
         """Print *answer* or write it.
 
         Args:
@@ -64,7 +66,7 @@ class Output:
             say(note)
         return []
 
-    def read(self, answer: "Answer", *, most_rows: int | None = None) -> "Table":
+    def read(self, answer: "Answer | TableAnswer", *, most_rows: int | None = None) -> "Table":
         """Return the rows that people get, with a note if there are more.
 
         Args:
@@ -88,10 +90,12 @@ class Output:
         else:
             click.echo(text)
 
-    def _write_for_programs(self, answer: "Answer") -> None:
-        from tta_pipeline.report.formats import PROGRAM_FORMATS, write_parquet
+    def _write_for_programs(self, answer: "Answer | TableAnswer") -> None:
+        from tta_pipeline.report.formats import PROGRAM_FORMATS
 
         if self.form.name == "parquet":
+            from tta_pipeline.report.arrow_query import write_parquet
+
             assert self.path is not None
             schema, batches = answer.batches()
             with written_file(self.path) as path, path.open("wb") as binary:
@@ -128,16 +132,16 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnection]":
-    """Open the database after bringing it up to date; at the end, list the records that count nowhere.
+    """Open the database after bringing it up to date; at the end, list the files that are set aside.
 
     If there are any, the exit status is 1.
     """
     from tta_pipeline.errors import QuestionError
-    from tta_pipeline.results.database.database import ensure_current, open_metrics, read_set_aside
-    from tta_pipeline.util.progress import log_reporter
+    from tta_pipeline.results.database.changes import is_current
+    from tta_pipeline.results.database.database import open_metrics, read_set_aside
 
-    for note in ensure_current(locations, log_reporter(say)):
-        say(note)
+    if not is_current(locations):
+        _bring_up_to_date(locations)
     try:
         with open_metrics(locations.metrics) as connection:
             set_aside = read_set_aside(connection, locations)
@@ -145,6 +149,43 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
     _exit_if_set_aside(set_aside)
+
+
+def _bring_up_to_date(locations: "Locations") -> None:
+    from tta_pipeline.results.database.publication import ensure_current
+    from tta_pipeline.util.progress import log_reporter
+
+    for note in ensure_current(locations, log_reporter(say)):
+        say(note)
+
+
+def notes_of(
+    connection: "duckdb.DuckDBPyConnection", locations: "Locations", benchmark: str | None = None
+) -> Sequence[str]:
+    """Return what readers must know of the results that count: of models, uneven cells, devices and plans.
+
+    Args:
+        connection: The database.
+        locations: Where benchmark files lie.
+        benchmark: Name of a benchmark; None: all.
+    """
+    from tta_pipeline.report import queries
+    from tta_pipeline.report.plan_notes import plan_notes
+
+    uneven = [
+        f"{name}: {cell} has {num_images:,} images of {num_classes:,} classes, where other cells have "
+        f"{usual_images:,} of {usual_classes:,}"
+        for name, cell, num_images, num_classes, usual_images, usual_classes in connection.execute(
+            queries.UNEVEN_CELLS, [benchmark]
+        ).fetchall()
+    ]
+    marks = honest_marks(connection, benchmark=benchmark, uneven=uneven)
+    differing = [
+        f"{name}: devices with other predictions differ by up to {100 * difference:.1f} points in the error of a cell; "
+        "the first result counts"
+        for name, difference in connection.execute(queries.DIFFERING_DEVICES, [benchmark]).fetchall()
+    ]
+    return [*marks, *differing, *plan_notes(connection, locations, benchmark)]
 
 
 def honest_marks(
@@ -164,7 +205,7 @@ def honest_marks(
     """
     from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 
-    asked = "run_id IN (?, ?)" if runs else "is_latest AND benchmark = coalesce(?, benchmark)"
+    asked = "run_id IN (?, ?)" if runs else "counts AND benchmark = coalesce(?, benchmark)"
     sql = f"SELECT DISTINCT experiment, generated, weights FROM evaluations WHERE {asked} ORDER BY 1"  # noqa: S608 - the words are ours
     found = connection.execute(sql, list(runs) or [benchmark]).fetchall()
     untrained = [name for name, _, weights in found if weights == UNTRAINED]

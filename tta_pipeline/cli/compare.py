@@ -16,8 +16,8 @@ from tta_pipeline.util.plurals import count_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.report.significance.versus import CommonCells, Comparison, PairedCells
+    from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.report.significance.versus import CommonCells, Comparison, Evaluated, PairedCells
     from tta_pipeline.report.tables import Table
 
 _RUN_COLUMNS = (
@@ -32,6 +32,7 @@ _RUN_COLUMNS = (
         "tta-pipeline compare tent norm",
         "tta-pipeline compare tent norm --benchmark digits_c --corruption fog",
         "tta-pipeline compare tent norm --corruption fog --classes --rows 5",
+        "tta-pipeline compare tent alice:tent",
         "tta-pipeline compare released candidate --benchmark mine --fail-if-worse 1",
         "tta-pipeline compare --runs 5a0c2f51 91be7d30",
     ],
@@ -64,7 +65,8 @@ def compare(
 
     Experiments A and B are compared on the same samples of the same streams. The answer is a sentence: which one is
     better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
-    that has both.
+    that has both. NAME:experiment is one that `results add` took from others; it is compared only on the same images,
+    by the manifests of the shards.
 
     For a CI, --fail-if-worse asks whether B may replace A in one benchmark: mean error of B
     minus that of A must lie below POINTS with 97.5 %.
@@ -117,7 +119,7 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
         some = f": {abbreviate_list(found)}" if found else ""
         raise click.UsageError(
             f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one: list them "
-            'with tta-pipeline metrics --sql "FROM runs"'
+            'with tta-pipeline query "FROM runs"'
         )
     return str(found[0])
 
@@ -130,34 +132,29 @@ def _pair_cells(
     If *needs_one*, no choice among benchmarks is made for the user: what is not evaluated or faulty would be left out.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.report.significance.versus import CommonCells
+    from tta_pipeline.extras.reproduction.published import added_experiments
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
     left_out = [fault.sentence for fault in loaded.faults if fault.experiment in (None, *names)]
     say_left_out(left_out)
     asked = [loaded.benchmark(benchmark)] if benchmark else list(loaded.benchmarks.values())
-    known_names = dict.fromkeys(name for each in asked for name in each.experiments)
+    known = {each.name: (*each.experiments, *added_experiments(locations, each.name)) for each in asked}
+    known_names = dict.fromkeys(name for several in known.values() for name in several)
     if unknown := [name for name in names if name not in known_names]:
         choice = name_choices(unknown, known_names, listed_in="`tta-pipeline results list BENCHMARK`")
         raise click.UsageError(f"found no experiment {' and no '.join(unknown)}; expected one of {choice}")
-    both = [each for each in asked if set(names) <= set(each.experiments)]
+    both = [each for each in asked if set(names) <= set(known[each.name])]
     if needs_one and not benchmark and (left_out or len(both) > 1):
         raise click.UsageError(
             "found --fail-if-worse without --benchmark, and both experiments in "
             f"{', '.join(each.name for each in both) or 'no benchmark'}"
             f"{', beside faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
         )
-    found = [
-        CommonCells.find(
-            *(ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names)
-        )
-        for each in both
-    ]
+    found = [_common_cells(each, names, locations) for each in both]
     for each in found:
-        _say_earlier(each)
-    evaluated = [each for each in found if each.places]
+        _say_unfinished(each)
+    evaluated = [each for each in found if each.cells]
     for each in evaluated:
         say_seeds(each.a, each.b)
     if not evaluated:
@@ -175,19 +172,36 @@ def _pair_cells(
     ]
 
 
-def _say_earlier(found: "CommonCells") -> None:
-    """Print how many cells are left out because their results have earlier settings."""
-    if found.num_earlier:
-        num_cells = len(found.places) + found.num_earlier
+def _common_cells(benchmark: "Benchmark", names: tuple[str, str], locations: Locations) -> "CommonCells":
+    from tta_pipeline.report.significance.versus import CommonCells
+
+    a, b = (_results_of(benchmark, name, locations) for name in names)
+    return CommonCells.find(a, b, benchmark, locations)
+
+
+def _results_of(benchmark: "Benchmark", name: str, locations: Locations) -> "Evaluated":
+    """Return the experiment *name* with its results: one's own, or `<source>:<experiment>` of others."""
+    from tta_pipeline.evaluation.experiment_results import ExperimentResults
+    from tta_pipeline.extras.reproduction.published import read_added
+
+    if ":" in name:
+        return read_added(locations, benchmark.name, name)
+    return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+
+
+def _say_unfinished(found: "CommonCells") -> None:
+    """Print how many cells are left out because one of the two has no result of the present code, data and settings."""
+    if found.num_unfinished:
+        num_cells = len(found.cells) + found.num_unfinished
         say(
-            f"compared on {len(found.places)} of {num_cells} cells: the others have results by earlier settings; to "
-            f"evaluate them again: tta-pipeline run {found.a.benchmark.file}"
+            f"compared on {len(found.cells)} of {num_cells} cells: the others have no results of both by the present "
+            f"code, data and settings; to evaluate them: tta-pipeline run {found.benchmark.file}"
         )
 
 
-def say_seeds(a: "ExperimentResults", b: "ExperimentResults") -> None:
+def say_seeds(a: "Evaluated", b: "Evaluated") -> None:
     """Print which seeds are compared, if one of the experiments has others: its mean in the leaderboard is of all."""
-    seeds = [each.spec.all_seeds for each in (a, b)]
+    seeds = [each.seeds for each in (a, b)]
     if seeds[0] != seeds[1]:
         common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
         has = [f"{each.experiment_name} has {', '.join(map(str, of))}" for each, of in zip((a, b), seeds, strict=True)]
@@ -202,11 +216,8 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
     """Write *rows*; people read the *sentences* first."""
     from dataclasses import asdict, fields
 
-    import duckdb
-    import pyarrow as pa
-
-    from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.significance.versus import Comparison
+    from tta_pipeline.report.tables import Table, TableAnswer
     from tta_pipeline.results.reader_notes import reader_notes
 
     untrained = [row.experiment_a for row in rows if row.untrained_a]
@@ -214,15 +225,12 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
     notes = output.place(
         reader_notes(generated=any(row.generated for row in rows), untrained=tuple(dict.fromkeys(untrained)))
     )
-    values = [asdict(row) for row in rows]
-    columns = {field.name: [each[field.name] for each in values] for field in fields(Comparison)}
-    with duckdb.connect() as connection:
-        connection.register("comparisons", pa.table(columns))
-        with Answer(connection, "FROM comparisons") as answer:
-            if output.is_for_people:
-                output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes])
-            else:
-                output.write(answer, ())
+    names = tuple(field.name for field in fields(Comparison))
+    answer = TableAnswer(Table(columns=names, rows=tuple(tuple(asdict(row).values()) for row in rows)))
+    if output.is_for_people:
+        output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes])
+    else:
+        output.write(answer, ())
 
 
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":

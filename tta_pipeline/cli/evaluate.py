@@ -93,7 +93,7 @@ def evaluate(
     from tta_pipeline.methods import build
     from tta_pipeline.models.load_by_name import load_model
     from tta_pipeline.models.try_network import require_outputs
-    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.results.result_files import utc_now
     from tta_pipeline.util.identifiers import is_benchmark_name
     from tta_pipeline.util.own_code import place_of
     from tta_pipeline.util.plurals import count_of
@@ -124,15 +124,15 @@ def evaluate(
         report(f"found NaN or infinite logits{where} in {count_of(row.num_nonfinite_batches, 'batch')}")
     row = replace(row, weights=network.weights)  # nobody can have trained the model since it was loaded
     if experiment:
-        report(f"recorded in {_write_record(row, started_at)}")
+        report(f"recorded in {_write_result(row, started_at)}")
     if as_json:
         click.echo(json.dumps(row.facts()))
     else:
         _print_evaluation(row, is_wide=is_wide)
 
 
-def _write_record(row: "Evaluation", started_at: str) -> Path:
-    """Write *row* as a result record of its cell, publish it, and return the record's path.
+def _write_result(row: "Evaluation", started_at: str) -> Path:
+    """Write *row* as a result of its cell with a plan that asks for it, publish it, and return its path.
 
     Raises:
         EvaluationError: the manifest, which may come from elsewhere, names a benchmark that cannot be the name of a
@@ -140,9 +140,11 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
     """
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
-    from tta_pipeline.results.database.database import publish_metrics
-    from tta_pipeline.results.records import publish_record
+    from tta_pipeline.results.database.publication import publish_metrics
+    from tta_pipeline.results.plans import add_to_plan, folder_of_key
+    from tta_pipeline.results.result_files import Result, store_result, utc_now
     from tta_pipeline.util.identifiers import is_benchmark_name
+    from tta_pipeline.util.software_versions import software_versions
 
     if not is_benchmark_name(row.benchmark):
         raise EvaluationError(
@@ -151,16 +153,21 @@ def _write_record(row: "Evaluation", started_at: str) -> Path:
         )
     locations = Locations.from_environment()
     row = _with_shift_set(row, locations)
-    record = publish_record(
-        locations.results(row.benchmark),
-        kind="evaluations",
-        name=f"{row.experiment}/{row.corruption}-{row.severity}",
+    result = Result(
+        kind="evaluation",
+        benchmark=row.benchmark,
+        key=folder_of_key(row.stream),
+        fingerprint=row.fingerprint,
         run_id="tta-pipeline evaluate",
         started_at=started_at,
-        facts=row,
+        finished_at=utc_now(),
+        versions=software_versions(),
+        evaluations=(row,),
     )
+    stored = store_result(locations.results(row.benchmark), result)
+    add_to_plan(locations, row)
     publish_metrics(locations)
-    return record.path
+    return stored.path
 
 
 def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":

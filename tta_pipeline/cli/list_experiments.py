@@ -32,8 +32,8 @@ def list_experiments(*, benchmark: str, form: Form) -> None:
     is then 1. No weights are read: `doctor` does that, and says what a run would refuse.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.report.earlier_results import earlier_notes
     from tta_pipeline.report.experiment_table import experiment_table
+    from tta_pipeline.report.plan_notes import plan_notes
 
     locations = Locations.from_environment()
     loaded = load_all_benchmarks(locations)
@@ -41,7 +41,7 @@ def list_experiments(*, benchmark: str, form: Form) -> None:
     print_table_as(experiment_table(found, locations), form, COLUMNS)
     if locations.metrics.exists():
         with current_metrics(locations) as connection:
-            for note in earlier_notes(connection, [found]):
+            for note in plan_notes(connection, locations, found.file):
                 say(note)
     faults = loaded.faults_of(benchmark)
     say_left_out(fault.sentence for fault in faults)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 @click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
 @click.option("--robustbench", "is_robustbench", is_flag=True, help="Add entries for the model_info of RobustBench's "
               "repository.")  # fmt: skip
-@click.option("--predictions", "with_predictions", is_flag=True, help="Add the prediction of each sample, which a "
-              "paired test needs; up to 8 bytes for each sample.")  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_results(
@@ -35,22 +33,20 @@ def publish_results(
     *,
     names: tuple[str, ...],
     is_robustbench: bool,
-    with_predictions: bool,
     reporter: "ConsoleReporter",
 ) -> int:
     r"""Write results for others, to cite and to reproduce.
 
-    The new folder OUT has one folder for each experiment, with result.json (model, weights, method, protocol, data,
-    versions, machine and cost, and every cell with its hashes), the accuracies in RobustBench's columns, Parquet,
-    BibTeX, the benchmark file, and the command. Records are verified first, and stored predictions are counted again.
-    The result of an experiment says if cells are missing. Experiments with a fault or without results are listed and
-    left out; the exit status is then 1.
+    The new folder OUT has the result files, the prediction for each sample, the plan of each experiment and the
+    benchmark file, byte by byte as they lie in the data root, so that they prove themselves; and the accuracies in
+    RobustBench's columns, BibTeX and a README. Everything is read and hashed first. Others see it in their leaderboard
+    by `results add`, and evaluate it again by `results reproduce`. Experiments with a fault or without results are
+    listed and left out; the exit status is then 1.
     """
-    from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_all_benchmarks
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.locations import Locations
-    from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.extras.reproduction.collected_result import CollectedResult, collect_result
-    from tta_pipeline.extras.reproduction.result_folder import Citation, folder_facts, write_folders
+    from tta_pipeline.extras.reproduction.publication import collect_experiment, write_publication
+    from tta_pipeline.extras.reproduction.published import PublishedExperiment
     from tta_pipeline.util.short_lists import abbreviate_list
 
     locations = Locations.from_environment()
@@ -60,11 +56,10 @@ def publish_results(
         loaded.experiment(benchmark, name)
     wanted = names or tuple(described.experiments)
     progress = reporter("reading", len(wanted), unit="experiments")
-    found: list[CollectedResult] = []
+    found: list[PublishedExperiment] = []
     left_out = [] if names else [fault.sentence for fault in loaded.faults_of(benchmark)]
     for name in wanted:
-        results = ExperimentResults(benchmark=described, experiment_name=name, locations=locations)
-        if each := collect_result(results, with_predictions=with_predictions):
+        if each := collect_experiment(described, name, locations):
             found.append(each)
         elif names:
             raise click.UsageError(f"{benchmark} has no results of {name}; expected some: evaluate it, or leave it out")
@@ -75,20 +70,23 @@ def publish_results(
         raise click.UsageError(
             f"{benchmark} has no results: {abbreviate_list(left_out)}; expected some: evaluate first"
         )
-    folders = [*locations.benchmark_folders, EMBEDDED_FOLDER]
-    file = next(path for folder in folders if (path := folder / f"{described.file}.yaml").exists())
-    citation = Citation(data=described.shift_set.citation, generated=any(each.result.generated for each in found))
-    write_folders(
-        found, target, benchmark_file=file, citation=citation, is_robustbench=is_robustbench
-    )  # fmt: skip
+    write_publication(found, target, described, locations, is_robustbench=is_robustbench)
+    sizes = {path: path.stat().st_size for path in target.rglob("*") if path.is_file()}
+    predictions = sum(size for path, size in sizes.items() if path.suffix == ".parquet")
     reporter.report_finished(
-        f"{target}: {count_of(len(found), 'experiment')}",
-        {**folder_facts(described, found, target), "left_out": left_out},
+        f"{target}: {count_of(len(found), 'experiment')}, {sum(sizes.values()) / 1e6:,.1f} MB, of which predictions "
+        f"have {predictions / 1e6:,.1f}",
+        {
+            "folder": str(target),
+            "benchmark": described.name,
+            "experiments": [each.name for each in found],
+            "incomplete": [each.name for each in found if each.num_missing],
+            "left_out": left_out,
+        },
         number=1, total=1, what="folders",
     )  # fmt: skip
     for each in found:
-        if not each.result.is_complete:
-            missing = count_of(len(each.result.missing), "partition")
-            say(f"{each.result.experiment} is not complete: no result of {missing}")
+        if each.num_missing:
+            say(f"{each.name} is not complete: no result of {count_of(each.num_missing, 'cell')}")
     say_left_out(left_out)
     return 1 if left_out else 0

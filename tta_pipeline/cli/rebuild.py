@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def rebuild(*, reporter: "ConsoleReporter") -> int:
-    """Rebuild the database from the result records.
+    """Rebuild the database from the result files.
 
-    The records are the ground truth of metrics.duckdb; each is read in full. Damaged and foreign records are listed and
+    The files are the ground truth of metrics.duckdb; each is read in full. Damaged and foreign ones are listed and
     left out; the exit status is then 1.
     """
-    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.results.database.publication import publish_metrics
 
     locations = Locations.from_environment()
     publication = publish_metrics(locations, rebuild=True, progress=reporter)
@@ -31,11 +31,11 @@ def rebuild(*, reporter: "ConsoleReporter") -> int:
         reporter.say(note)
     facts: JsonObject = {
         "database": str(locations.metrics),
-        "num_records": publication.num_added,
+        "num_results": publication.num_added,
         "set_aside": list(publication.set_aside),
     }
     reporter.report_finished(
-        f"{locations.metrics}: {count_of(publication.num_added, 'record')}", facts, number=1, total=1
+        f"{locations.metrics}: {count_of(publication.num_added, 'result')}", facts, number=1, total=1
     )
     for line in publication.set_aside:
         say(f"set aside: {line}")

@@ -13,11 +13,12 @@ from tta_pipeline.cli.verbs import Verb
 @click.command(
     cls=Verb,
     examples=[
-        "tta-pipeline results reproduce published/tent",
-        "tta-pipeline results reproduce published/tent --cell 'fog|5' --device cuda",
+        "tta-pipeline results reproduce published tent",
+        "tta-pipeline results reproduce published tent --cell 'fog|5' --device cuda",
     ],
 )
 @click.argument("folder", metavar="DIR", type=LocalPath(exists=True, file_okay=False))
+@click.argument("experiment", required=False)
 @click.option("--cell", "cells", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
 @with_device
 @click.option(
@@ -26,11 +27,13 @@ from tta_pipeline.cli.verbs import Verb
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @plain_errors
-def reproduce(*, folder: Path, cells: tuple[str, ...], device: str, within: float, as_json: bool) -> None:
+def reproduce(
+    *, folder: Path, experiment: str | None, cells: tuple[str, ...], device: str, within: float, as_json: bool
+) -> None:
     r"""Run a published experiment again: do the results agree?
 
-    It runs on this machine's data. DIR is an experiment's folder that `results publish` wrote. The benchmark of the
-    same name must be here, with its shards and weights; the settings are taken from the folder. Nothing in the data
+    It runs on this machine's data. DIR is a folder that `results publish` wrote. The benchmark of the same name must be
+    here, with its shards and weights; the settings are taken from the folder. Nothing in the data
     root is changed. The answer is "same hash" if every prediction is the same; "same error" if no cell's error differs
     by more than --within; else "other error", and the exit status is 1. Differences are listed: data, weights, code,
     settings, device, libraries, processor. On a CPU, it computes with the published number of threads.
@@ -40,33 +43,34 @@ def reproduce(*, folder: Path, cells: tuple[str, ...], device: str, within: floa
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
+    from tta_pipeline.extras.reproduction.published import BENCHMARK_FILE, find_experiment
     from tta_pipeline.extras.reproduction.repetition import repeat
-    from tta_pipeline.extras.reproduction.result import ExperimentResult
     from tta_pipeline.report.tables import Table
-    from tta_pipeline.results.records import software_versions
     from tta_pipeline.util.files import scratch_folder
+    from tta_pipeline.util.software_versions import software_versions
 
-    result = ExperimentResult.read(folder)
+    published = find_experiment(folder, experiment)
+    name = published.plan.benchmark
     locations = Locations.from_environment()
     benchmarks = load_all_benchmarks(locations).benchmarks
-    if result.benchmark not in benchmarks:
-        file = result.benchmark.partition("/")[0]
+    if name not in benchmarks:
+        file = name.partition("/")[0]
         raise EvaluationError(
-            f"found no benchmark {result.benchmark} in {locations.benchmark_files}; expected that of {folder}: copy "
-            f"{folder / 'benchmark.yaml'} to {locations.benchmark_files / file}.yaml, correct its paths, "
+            f"found no benchmark {name} in {locations.benchmark_files}; expected that of {folder}: copy "
+            f"{folder / BENCHMARK_FILE} to {locations.benchmark_files / file}.yaml, correct its paths, "
             "and make its shards"
         )
     with scratch_folder("reproduce") as scratch:
         found = repeat(
-            result, folder, benchmarks[result.benchmark], locations, scratch, partitions=cells,
-            device=device, versions=software_versions(), tell=say,
+            published, benchmarks[name], locations, scratch, keys=cells, device=device,
+            versions=software_versions(), tell=say,
         )  # fmt: skip
     outcome = found.outcome(within)
     if as_json:
         answer = {
             "outcome": outcome, "largest_change": found.largest_change, "differs": found.differs,
             "around": found.around,
-            "cells": [{**asdict(cell), "published": cell.published.error} for cell in found.cells],
+            "cells": [asdict(cell) for cell in found.cells],
         }  # fmt: skip
         click.echo(json.dumps(answer, indent=1))
     else:
@@ -74,7 +78,7 @@ def reproduce(*, folder: Path, cells: tuple[str, ...], device: str, within: floa
             Table(
                 columns=("cell", "published_error", "error", "same_predictions", "differs"),
                 rows=tuple(
-                    (cell.name, cell.published.error, cell.error, cell.same_hash, ", ".join(cell.differs) or "nothing")
+                    (cell.name, cell.published_error, cell.error, cell.same_hash, ", ".join(cell.differs) or "nothing")
                     for cell in found.cells
                 ),
             )

@@ -76,6 +76,7 @@ class _Selection:
 @click.option("--decoded-folder", type=LocalPath(path_type=str), metavar="DIR",
               help="Keep decoded images and features there, so that methods share them; the resource's "
               "`decoded_folder`.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Evaluate finished cells again too, for another timing.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
 @plain_errors
 def run(
@@ -87,6 +88,7 @@ def run(
     severities: tuple[int, ...],
     device: str,
     decoded_folder: str | None,
+    force: bool,
     dry_run: bool,
 ) -> None:
     r"""Evaluate a whole benchmark file, from images to report.
@@ -109,7 +111,9 @@ def run(
             f"set, such as {names[0]}"
         )
     compute = {"device": device, **({"decoded_folder": decoded_folder} if decoded_folder else {})}
-    is_whole = [_run_one(loaded, name, experiments, selection, compute=compute, dry_run=dry_run) for name in names]
+    is_whole = [
+        _run_one(loaded, name, experiments, selection, compute=compute, force=force, dry_run=dry_run) for name in names
+    ]
     if not all(is_whole):
         sys.exit(1)
 
@@ -121,6 +125,7 @@ def _run_one(
     selection: _Selection,
     *,
     compute: dict[str, str],
+    force: bool,
     dry_run: bool,
 ) -> bool:
     """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
@@ -129,7 +134,7 @@ def _run_one(
     from tta_pipeline.extras.cluster.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.models.own_transforms import find_other_transforms
-    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.results.database.publication import publish_metrics
 
     locations = Locations.from_environment()
     benchmark = loaded.benchmark(benchmark_name)
@@ -150,7 +155,7 @@ def _run_one(
     for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in chosen)):
         say(f"note: {other}")
     publish_metrics(locations)  # the planner reads measured times from the database
-    planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has)
+    planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has, force=force)
     pieces = join_pieces(benchmark, planner.plan_pieces(by="corruption", num_devices=1))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
@@ -160,7 +165,7 @@ def _run_one(
     else:
         say("nothing of it is unfinished")
     if not dry_run:
-        _materialize(benchmark, locations, pieces, compute=compute)
+        _materialize(benchmark, locations, pieces, compute=compute, force=force)
         click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: {_say_next(benchmark, chosen)}")
         if pieces:
             say_left_out(left_out)  # once more, since a long log lies between
@@ -175,7 +180,7 @@ def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
         for a, b in combinations(reversed(experiments), 2)
         if (specs[a].protocol, specs[a].subset) == (specs[b].protocol, specs[b].subset)
     )
-    return f"tta-pipeline metrics{next(pairs, '')}"
+    return f"tta-pipeline leaderboard{next(pairs, '')}"
 
 
 def _find_untuned(
@@ -196,7 +201,12 @@ def _find_untuned(
 
 
 def _materialize(
-    benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", *, compute: dict[str, str]
+    benchmark: "Benchmark",
+    locations: Locations,
+    pieces: "tuple[Piece, ...]",
+    *,
+    compute: dict[str, str],
+    force: bool,
 ) -> None:
     """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
 
@@ -215,7 +225,7 @@ def _materialize(
             makes_something = False
             for number, piece in stage:
                 say(f"{number} of {len(pieces)}: {piece.name}")
-                result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config)
+                result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config, force=force)
                 if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt
                 makes_something |= bool(result.get_asset_materialization_events())

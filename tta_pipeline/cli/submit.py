@@ -197,7 +197,7 @@ class _Submitter:
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return the pieces to submit, and print the plan."""
-        from tta_pipeline.results.database.database import publish_metrics
+        from tta_pipeline.results.database.publication import publish_metrics
 
         publish_metrics(self.locations)  # the planner reads measured times from the database
         busy = tuple(self._find_active())
@@ -307,11 +307,11 @@ class _Submitter:
         return planner.finished_places(overview.unsuccessful)
 
     def _sync_results(self, overview: "Overview", finished: "_FinishedPlaces | None" = None) -> None:
-        """Update the database from the records, and add to Dagster's history what no run has reported there.
+        """Update the database from the results, and add to Dagster's history what no run has reported there.
 
         These are all results of an engine that keeps no history, and the *finished* places of pieces that are not done.
         """
-        from tta_pipeline.results.database.database import publish_metrics
+        from tta_pipeline.results.database.publication import publish_metrics
 
         publish_metrics(self.locations)
         untold = () if self.entry.uses_dagster else overview.done

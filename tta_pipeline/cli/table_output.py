@@ -67,9 +67,9 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
             a note.
     """
     from tta_pipeline.report.formats import drop_overflow
-    from tta_pipeline.report.tables import drop_obvious_columns, shorten
+    from tta_pipeline.report.tables import drop_obvious_columns, mark_rows, shorten
 
-    table = drop_obvious_columns(table)
+    table = drop_obvious_columns(mark_rows(table))
     if form.is_wide:
         return table
     # What holds for all rows is said by a note before the table.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say, with_device
+from tta_pipeline.cli.common import exit_with_error, plain_errors, print_table, say, with_device
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
 
@@ -48,9 +48,9 @@ def tune(
     r"""Choose hyperparameters on held-out shifts.
 
     The benchmark does not report these shifts. This runs the asset <benchmark>/tuning/<experiment>, so the benchmark
-    file must name the experiment under `tuning`. The shards of the held-out shifts must exist. A finished trial is not
-    evaluated again. With `tuned: true`, the experiment uses the chosen values. `criterion` under `tuning` says what
-    chooses: labels, or a score without labels.
+    file must name the experiment under `tuning`. Missing shards of the held-out shifts are made first. A finished trial
+    is not evaluated again. With `tuned: true`, the experiment uses the chosen values. `criterion` under `tuning` says
+    what chooses: labels, or a score without labels.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.definitions import defs
@@ -69,6 +69,7 @@ def tune(
         budget=budget,
         compare=compare,
     )
+    _make_missing_shards(search)
     search.require_images()
     done = materialize_tuning(
         defs, search.benchmark, experiment, grid=grid, budget=budget, compare=compare, device=device
@@ -78,16 +79,30 @@ def tune(
     _print_trials(locations, search, as_json=as_json)
 
 
+def _make_missing_shards(search: "Search") -> None:
+    """Make the shards that trials need and that do not exist, as `run` does for reported cells."""
+    from tta_pipeline.definitions import defs
+    from tta_pipeline.defs.tuning import materialize_missing_shards
+    from tta_pipeline.extras.doctor import find_missing_source
+    from tta_pipeline.extras.tuning.held_out import find_without_shards
+
+    missing = find_without_shards(search.benchmark, search.cells, search.locations)
+    if not missing:
+        return
+    if problem := find_missing_source(search.benchmark):
+        exit_with_error(f"{search.benchmark.name}: {problem}; put it there, or correct the benchmark file")
+    if not materialize_missing_shards(defs, search.benchmark, missing, tell=say):
+        sys.exit(1)
+
+
 def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> None:
     """Print the trials, the best first, and how an experiment uses the choice."""
+    from tta_pipeline.benchmarks.resolved_experiment import find_choices
     from tta_pipeline.report.tables import Table
     from tta_pipeline.report.tuning_table import criteria_table
-    from tta_pipeline.results.records import latest_record
 
     name = search.experiment_name
-    record = latest_record(locations.results(search.benchmark.name), kind="tunings", name=name)
-    run = record.tuning if record else None
-    assert run is not None, "a tuning that succeeds is recorded"
+    _, run = find_choices(locations, search.benchmark.name, name)[-1]
     if as_json:
         choices = [asdict(each) for each in run.choices]
         click.echo(json.dumps({**run.facts(), "choices": choices}, indent=1))
@@ -98,6 +113,6 @@ def _print_trials(locations: Locations, search: "Search", *, as_json: bool) -> N
     print_table(Table(columns=(*names, "error", "num_diverged", "wall_s"), rows=tuple(rows)))
     click.echo()
     print_table(criteria_table(run))
-    for caution in run.cautions(search.num_images):
+    for caution in run.cautions():
         say(caution)
     say(f"chosen: {run.choice}; an experiment uses it by `tuned: true`, or `tuned: {name}`")

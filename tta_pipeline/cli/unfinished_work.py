@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tta_pipeline.cli.common import print_table, say
@@ -21,6 +22,7 @@ def make_planner(
     *,
     device: str,
     is_chosen: "Callable[[PartitionKey], bool]" = lambda _: True,
+    force: bool = False,
 ) -> "Planner":
     """Return the planner of the unfinished work of *experiments* at the keys that *is_chosen* accepts.
 
@@ -30,16 +32,17 @@ def make_planner(
         experiments: Names of its experiments.
         device: Kind of device that will evaluate: results of another kind are not finished.
         is_chosen: See `Planner`.
+        force: Whether finished work is planned too.
     """
     from tta_pipeline.extras.cluster.planner import Planner
     from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-    from tta_pipeline.extras.training.source_training import is_model_trained
+    from tta_pipeline.extras.training.training_on_disk import is_model_trained
 
     return Planner(
         benchmark=benchmark,
         locations=locations,
         experiments=experiments,
-        unfinished_keys=FingerprintComparison(device=device).unfinished_keys,
+        unfinished_keys=attrgetter("keys") if force else FingerprintComparison(device=device).unfinished_keys,
         is_trained=partial(is_model_trained, benchmark, locations),
         tell=say,
         is_chosen=is_chosen,

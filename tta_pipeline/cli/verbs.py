@@ -1,7 +1,8 @@
 """What all verbs share: a help text that begins with examples, and groups that keep their order."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -43,15 +44,48 @@ def _as_typed(example: str) -> str:
     return " \\\n".join(lines) + "\n"
 
 
-class Group(Verb, click.Group):
-    """A group of verbs, listed under headings, in the order in which they are given."""
+class _Verbs(MutableMapping[str, click.Command]):
+    """Verbs by the words that are typed for them; the file of a verb is imported when the verb is looked up.
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, click.Command]], **kwargs: Any) -> None:
+    A verb starts without the code of the others, which takes longer than printing a leaderboard from a file.
+    """
+
+    def __init__(self, verbs: Mapping[str, click.Command | str]) -> None:
+        self._verbs = dict(verbs)
+
+    def __getitem__(self, name: str) -> click.Command:
+        verb = self._verbs[name]
+        if isinstance(verb, str):
+            found = getattr(import_module(f"tta_pipeline.cli.{verb}"), verb)
+            assert isinstance(found, click.Command)
+            self._verbs[name] = verb = found
+        return verb
+
+    def __setitem__(self, name: str, verb: click.Command) -> None:
+        self._verbs[name] = verb
+
+    def __delitem__(self, name: str) -> None:
+        del self._verbs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._verbs)
+
+    def __len__(self) -> int:
+        return len(self._verbs)
+
+
+class Group(Verb, click.Group):
+    """A group of verbs, listed under headings, in the order in which they are given.
+
+    Args:
+        sections: Under each heading, the verbs by name: a group, or the name of a file of `tta_pipeline.cli` that
+            defines a command of this name.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, click.Command | str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
-        for verbs in sections.values():
-            for name, verb in verbs.items():
-                self.add_command(verb, name)
+        self.commands = _Verbs({name: verb for verbs in sections.values() for name, verb in verbs.items()})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help text."""
@@ -64,7 +98,9 @@ class Group(Verb, click.Group):
         width = max(map(len, self.commands))
         for heading, verbs in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:<{width}}", verb.get_short_help_str(200)) for name, verb in verbs.items()])
+                formatter.write_dl(
+                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(200)) for name in verbs]
+                )
 
 
 def walk_verbs(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,9 @@ from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Eval
 
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.evaluation.runner import ExperimentRunner
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
-_EVERY_SAMPLE_MEANS = "The newest result belongs to the current manifest and has the same number of samples."
+_EVERY_SAMPLE_MEANS = "The result that counts belongs to the current manifest and has the same number of samples."
 _PUBLISH_EVERY_S = 5.0
 _PUBLISH_SHARE = 0.05
 """Largest share of a run's time for publications before its end: each copies the database."""
@@ -36,11 +36,10 @@ _NOT_OF_EXPERIMENT = PartitionReport(
 class EvaluationConfig(dg.Config):
     """Options of one run."""
 
-    remeasure: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
+    force: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
     keep_predictions: bool = Field(
         default=True,
-        description="Write the prediction for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes a "
-        "sample; the file is named after its hash, which the record holds",
+        description="Write the prediction for each sample beside the result as Parquet, less than 8 bytes a sample",
     )
 
 
@@ -67,33 +66,27 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
         compute: Compute,
     ) -> Iterator[dg.MaterializeResult[Any]]:
         from tta_pipeline.evaluation.experiment_results import ExperimentResults
-        from tta_pipeline.evaluation.runner import ExperimentRunner
+        from tta_pipeline.evaluation.run_experiment import run_experiment
 
         results = ExperimentResults(
             benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
         )
-        reporter = _Reporter(context, results, metrics)
         try:
-            with (
-                PartitionRun(context, scope) as run,
-                ExperimentRunner(
+            with PartitionRun(context, scope) as run:
+                for key in run.keys:
+                    if key not in results.keys:
+                        with run.reporting(key) as report:
+                            report(_NOT_OF_EXPERIMENT)
+                run_experiment(
                     results,
+                    [key for key in run.keys if key in results.keys],
                     machine=compute.machine(),
                     run_id=context.run.run_id,
                     tell=context.log.info,
                     keeps_predictions=config.keep_predictions,
-                    anew=config.remeasure,
-                ) as runner,
-            ):
-                left = _unfinished_keys(run, runner, results)
-                for key in run.keys:
-                    with run.reporting(key) as report:
-                        if key not in results.keys:
-                            report(_NOT_OF_EXPERIMENT)
-                            continue
-                        if key in left:
-                            runner.evaluate(key)
-                        report(reporter.report(runner.rows(key), was_evaluated=key in left))
+                    force=config.force,
+                    listener=_Reporter(context, run, results, metrics),
+                )
                 yield run.result()
         finally:
             metrics.publish(context.log)
@@ -101,20 +94,8 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
     return asset
 
 
-def _unfinished_keys(
-    run: PartitionRun[PartitionKey], runner: "ExperimentRunner", results: "ExperimentResults"
-) -> list[PartitionKey]:
-    """Return the keys of the run at which the experiment has unfinished streams."""
-    left = []
-    for key in run.keys:
-        with run.hinting(key):
-            if key in results.keys and runner.plan(key):
-                left.append(key)
-    return left
-
-
 def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
-    """Return the check of the newest result against the manifest."""
+    """Return the check of the result that counts against the manifest."""
     key = scope.key("evaluation", experiment_name)
 
     @define_checks(scope, key, {EVERY_SAMPLE: _EVERY_SAMPLE_MEANS})
@@ -146,20 +127,36 @@ _HASHES = ("order_hash", "predictions_sha256")
 _SHOWN = (*_FIRST, *(name for name in SHOWN if name not in (*_FIRST, *_HASHES)))
 """Numbers of a cell in the order of the web UI; hashes stand last."""
 _LONG_FIELDS = ("batches", "class_counts", "first_samples", "calibration")
-"""Lists in a record that are shown as pictures."""
+"""Lists in a result that are shown as pictures."""
 
 
 class _Reporter:
-    """Reports each cell to Dagster, and publishes to the database every few seconds."""
+    """Reports each cell to Dagster, and publishes to the database every few seconds; see `Listener`."""
 
-    def __init__(self, context: dg.AssetExecutionContext, results: "ExperimentResults", metrics: MetricsStore) -> None:
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        run: PartitionRun[PartitionKey],
+        results: "ExperimentResults",
+        metrics: MetricsStore,
+    ) -> None:
         self._context = context
+        self._run = run
         self._results = results
         self._metrics = metrics
         self._next_at = time.monotonic() + _PUBLISH_EVERY_S
 
-    def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
-        """Return the report on the streams at one key; *rows* are the evaluations of their cells."""
+    def planning(self, key: PartitionKey) -> AbstractContextManager[object]:
+        """Return the context in which what is left at *key* is found."""
+        return self._run.hinting(key)
+
+    @contextmanager
+    def evaluating(self, key: PartitionKey) -> Iterator[Callable[[Sequence[Evaluation], bool], None]]:
+        """Yield a function that reports the evaluations at *key*, and whether any was made now."""
+        with self._run.reporting(key) as report:
+            yield lambda rows, was_evaluated: report(self._report(rows, was_evaluated=was_evaluated))
+
+    def _report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         self._publish_if_due()
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
@@ -198,13 +195,13 @@ class _Reporter:
         started = time.monotonic()
         if started < self._next_at:
             return
-        self._metrics.publish(self._context.log, within=self._results.own_records)
+        self._metrics.publish(self._context.log, is_last=False)
         ended = time.monotonic()
         self._next_at = ended + max(_PUBLISH_EVERY_S, (ended - started) / _PUBLISH_SHARE)
 
 
 def _rounded(value: object) -> object:
-    """Round a float *value* to six significant digits; the record keeps them all."""
+    """Round a float *value* to six significant digits; the result keeps them all."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -262,20 +259,27 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
 
 
 def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckReport:
-    rows = results.rows(key)
-    manifests = {cell: results.manifest(cell) for plan in results.plans(key) for cell in plan.cells}
-    found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
+    from tta_pipeline.shards.expected_shard_set import expected_for_cell
+    from tta_pipeline.shards.shard_set import ShardSet
+
+    results.rows(key)  # refuses missing ones
+    found = results.counted_cells(key)
+    manifests = {each.cell: results.manifest(each.cell) for each in found}
     # A subset and a slow stream have fewer samples than the manifest; the evaluation has checked them against its plan.
     is_whole = not results.spec.subset and results.spec.protocol.shift != "slow"
     passed = all(
-        row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)
-        for row, manifest in found
+        each.row.manifest_sha256 == manifests[each.cell].sha256
+        and (not is_whole or each.row.num_samples == manifests[each.cell].num_samples)
+        for each in found
     )
-    problems = [problem for row in rows for problem in results.prediction_problems(row)]
+    sets = {
+        cell: ShardSet.open(results.folder(cell), expected_for_cell(results.locations, results.benchmark.name, cell))
+        for cell in manifests
+    }
+    problems = [problem for each in found for problem in each.prediction_problems(sets[each.cell])]
     metadata: dict[str, int | str] = {
-        "num_evaluated": sum(row.num_samples for row, _ in found),
-        "num_samples": sum(manifest.num_samples for _, manifest in found),
+        "num_evaluated": sum(each.row.num_samples for each in found),
+        "num_samples": sum(manifests[each.cell].num_samples for each in found),
         "kept_predictions": "; ".join(problems) or "as recorded",
     }
-    passed = passed and not problems
-    return CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata)
+    return CheckReport(check=EVERY_SAMPLE, passed=passed and not problems, metadata=metadata)

@@ -79,24 +79,30 @@ def _measure(
 ) -> PartitionReport:
     from tta_pipeline.extras.loader_bench.loaders import select_loaders
     from tta_pipeline.extras.loader_bench.measure import compare
-    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.results.result_files import Result, utc_now
+    from tta_pipeline.util.software_versions import software_versions
 
     started_at = utc_now()
     folder = store.locations.shards(scope.benchmark.name, cell)
     rows = compare(str(folder), select_loaders(config.loaders), _settings(config), context.log.info)
-    metrics.record(
-        scope.benchmark.name,
-        kind="loader_benchmarks",
-        name=f"{cell.corruption}-{cell.severity}",
-        run_id=context.run.run_id,
-        started_at=started_at,
-        facts={
-            "benchmark": scope.benchmark.file,
-            "shift_set": scope.benchmark.shift_set.name,
-            "corruption": cell.corruption,
-            "severity": cell.severity,
-            "loaders": [asdict(row) for row in rows],
-        },
+    metrics.store(
+        Result(
+            kind="loaders",
+            benchmark=scope.benchmark.name,
+            key="loaders",
+            fingerprint=None,  # it is never finished: each measurement is another
+            run_id=context.run.run_id,
+            started_at=started_at,
+            finished_at=utc_now(),
+            versions=software_versions(),
+            loaders={
+                "benchmark": scope.benchmark.file,
+                "shift_set": scope.benchmark.shift_set.name,
+                "corruption": cell.corruption,
+                "severity": cell.severity,
+                "loaders": [asdict(row) for row in rows],
+            },
+        )
     )
     return _report(rows, data_version=f"{context.run.run_id}-{cell.key}")
 

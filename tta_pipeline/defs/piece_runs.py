@@ -28,7 +28,7 @@ def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:
 
     Args:
         compute: Settings of the resource of this name.
-        publishes: Whether the run publishes records to the database.
+        publishes: Whether the run publishes results to the database.
     """
     return {
         "resources": {"metrics": {"config": {"publishes": publishes}}, "compute": {"config": dict(compute)}},
@@ -37,7 +37,7 @@ def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:
 
 
 def submitted_config(submission: Submission, piece: Piece) -> JsonObject:
-    """Return the configuration of the run of *piece*; only the report publishes records to the database.
+    """Return the configuration of the run of *piece*; only the report publishes results to the database.
 
     Otherwise many runs would copy the database in turn, on file systems whose locks may work on one machine only.
     """
@@ -51,13 +51,19 @@ def materialize_piece(
     *,
     instance: dg.DagsterInstance,
     run_config: JsonObject,
+    force: bool = False,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize *piece* in this process, with its run in the history of *instance*."""
+    """Materialize *piece* in this process, with its run in the history of *instance*.
+
+    With *force*, finished cells are evaluated again.
+    """
+    keys = asset_keys(benchmark, piece)
+    forced = {key.to_python_identifier(): {"config": {"force": True}} for key in keys} if force else {}
     return materialize_in_process(
         definitions,
-        asset_keys(benchmark, piece),
+        keys,
         instance=instance,
-        run_config=run_config,
+        run_config={**run_config, "ops": forced} if piece.stage == "evaluations" else run_config,
         tags=range_tags(piece.keys),
     )
 

@@ -43,7 +43,7 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
         with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
-            run.report_each(lambda cell: _publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
+            run.report_each(lambda cell: _publish(context, scope, store.locations, cell=cell, workers=workers))
             for sentence in _say_uneven(scope.benchmark, store.locations, run.keys):
                 context.log.warning(sentence)
             yield run.result()
@@ -77,13 +77,12 @@ def _publish(
     context: dg.AssetExecutionContext,
     scope: Scope[Cell],
     locations: Locations,
-    metrics: MetricsStore,
     *,
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
     from tta_pipeline.benchmarks.open_source import load_class_map
-    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.results.result_files import utc_now
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
     from tta_pipeline.shards.manifest import WRITER_FILE, read_record
@@ -95,7 +94,7 @@ def _publish(
     if benchmark.source.is_remote:
         published = _adopt_remote(scope, locations, folder, cell, context.log.info)
         expected_for_benchmark(benchmark, locations, cell).require(published.shard_set.manifest, folder)
-        return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
+        return record_shard_set(context, scope, published=published, record=None, started_at=started_at)
     # Read before the classes, since the source may be missing too: then the error must be about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = load_class_map(benchmark, locations)
@@ -108,7 +107,7 @@ def _publish(
     else:
         expected_for_benchmark(benchmark, locations, cell).require(record, folder / WRITER_FILE)
         published = _build_own_manifest(folder, record, class_map, belonging, say=context.log.info, workers=workers)
-    return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
+    return record_shard_set(context, scope, published=published, record=record, started_at=started_at)
 
 
 def _say_uneven(benchmark: "Benchmark", locations: Locations, cells: Sequence[Cell]) -> Iterator[str]:

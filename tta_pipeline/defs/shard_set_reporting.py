@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from tta_pipeline.defs.reporting import PartitionReport
-from tta_pipeline.defs.resources import MetricsStore
 from tta_pipeline.defs.scope import Scope
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.plurals import count_of
@@ -23,37 +22,28 @@ _SHOWN = (
 def record_shard_set(
     context: dg.AssetExecutionContext,
     scope: Scope[Cell],
-    metrics: MetricsStore,
     *,
     published: "PublishedShardSet",
     record: "WriterRecord | None",
     started_at: str,
 ) -> PartitionReport:
-    """Store the record of a shard set if its manifest was built, and return the report on its cell.
+    """Write down what was measured of a shard set if its manifest was built, and return the report on its cell.
 
     Args:
         context: Context of the run.
         scope: Scope of the asset.
-        metrics: Store of the records.
         published: The shard set.
         record: Record of the set's writer; None for shards made by others.
         started_at: Time at which the work on the manifest began.
     """
+    from tta_pipeline.results.shard_set_rows import write_shard_set_row
     from tta_pipeline.shards.shard_set_row import shard_set_row
 
     row = shard_set_row(
         published, record, benchmark_name=scope.benchmark.file, shift_set=scope.benchmark.shift_set.name
     )
-    cell = published.shard_set.manifest.cell
     if published.was_built:
-        metrics.record(
-            scope.benchmark.name,
-            kind="shard_sets",
-            name=f"{cell.corruption}-{cell.severity}",
-            run_id=context.run.run_id,
-            started_at=started_at,
-            facts={**vars(row), "shards": [shard.model_dump() for shard in row.shards]},
-        )
+        write_shard_set_row(published.shard_set.folder, vars(row), run_id=context.run.run_id, started_at=started_at)
     did = "read back and indexed" if published.was_built else "unchanged"
     return PartitionReport(
         summary=f"{count_of(row.num_samples, 'sample')} {did}, {row.inode_reduction:,.0f} x fewer inodes",

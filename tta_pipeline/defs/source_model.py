@@ -77,7 +77,10 @@ def _train_and_record(
     launch: str,
 ) -> PartitionReport:
     """Train the model unless this training is finished, and record the training unless it is recorded."""
-    from tta_pipeline.results.records import utc_now
+    from tta_pipeline.extras.training.training_on_disk import TRAININGS
+    from tta_pipeline.results.result_files import Result, utc_now
+    from tta_pipeline.results.training_record import TrainingRun
+    from tta_pipeline.util.software_versions import software_versions
 
     started_at = utc_now()
     if not launch:
@@ -86,13 +89,19 @@ def _train_and_record(
         _launch(context, launch, training, compute)
     facts = training.require_finished()
     if not training.is_recorded(facts):
-        metrics.record(
-            training.benchmark.name,
-            kind="trainings",
-            name=training.model,
-            run_id=context.run.run_id,
-            started_at=started_at,
-            facts=facts.run,
+        run = TrainingRun.from_facts(facts.run)
+        metrics.store(
+            Result(
+                kind="training",
+                benchmark=training.benchmark.name,
+                key=TRAININGS,
+                fingerprint=facts.fingerprint,
+                run_id=context.run.run_id,
+                started_at=started_at,
+                finished_at=utc_now(),
+                versions=software_versions(),
+                training=run,
+            )
         )
     return _report(facts, training)
 

@@ -1,6 +1,6 @@
 """Synchronise Dagster's history with files that were made outside it, such as by cluster jobs without a history.
 
-The files are the source of truth: manifests, weights and result records.
+The files are the source of truth: manifests, weights and results.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """`<benchmark>/tuning/<experiment>`: hyperparameters chosen on held-out shifts, which the benchmark never reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,18 +8,23 @@ import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.model_specs import TrainedModel
-from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS, CriterionName
+from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.in_process import materialize_in_process
+from tta_pipeline.defs.piece_runs import range_tags, run_config
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.resources.queued_runs import persistent_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
-from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS
+from tta_pipeline.results.tuning_criteria import CriterionName
 from tta_pipeline.util.files import write_atomically
+from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
-    from tta_pipeline.results.records import Record
+    from tta_pipeline.results.result_files import StoredResult
 
 
 _LOOKED_FOR: Mapping[CriterionName, str] = {
@@ -78,8 +83,8 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
             compare=config.compare,
         )
         with metrics.publishing(context.log):
-            record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
-        return _result(context, record, path=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
+            stored = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
+        return _result(context, stored, path=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
 
     return asset
 
@@ -115,15 +120,42 @@ def materialize_tuning(
     return result.success
 
 
-def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) -> dg.MaterializeResult[Any]:
+def materialize_missing_shards(
+    definitions: dg.Definitions, benchmark: Benchmark, cells: Collection[Cell], *, tell: Callable[[str], None]
+) -> bool:
+    """Materialize the shards of *cells*, reported or held out, in this process; return whether all runs succeeded.
+
+    Raises:
+        SubmissionError: no persistent history is configured.
+    """
+    kinds = SHARD_SET_KINDS if benchmark.is_drawn else SHARD_SET_KINDS[1:]
+    with persistent_instance() as instance:
+        for scope in (CellScope(benchmark=benchmark), HeldOutScope.of(benchmark)):
+            own = {cell for cell in cells if cell in scope.cells}
+            for some in cell_ranges(scope.benchmark, own):
+                names = [cell.key for cell in some]
+                tell(f"shards of {abbreviate_list(names)} are made first")
+                result = materialize_in_process(
+                    definitions,
+                    [scope.key(kind) for kind in kinds],
+                    instance=instance,
+                    run_config=run_config({}, publishes=False),
+                    tags=range_tags(names),
+                )
+                if not result.success:
+                    return False
+    return True
+
+
+def _result(context: dg.AssetExecutionContext, stored: "StoredResult", *, path: Path) -> dg.MaterializeResult[Any]:
     """Draw the error over the grid into *path*, and return the result that the web UI shows."""
     from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.tables import as_markdown
     from tta_pipeline.report.tuning_figures import error_over_grid
     from tta_pipeline.report.tuning_table import criteria_table
 
-    run = record.tuning
-    assert run is not None, "the search returns the record of a tuning"
+    run = stored.result.tuning
+    assert run is not None, "the search returns a tuning"
     png = as_png(error_over_grid(run))
     write_atomically(path, png)
     context.log.info(f"chosen: {run.choice}; picture: {path}")
@@ -139,9 +171,9 @@ def _result(context: dg.AssetExecutionContext, record: "Record", *, path: Path) 
             "grid": dg.MetadataValue.json(run.grid_values),
             "error_over_grid": picture("error over the grid", png),
             "picture": dg.MetadataValue.path(path),
-            "record": dg.MetadataValue.path(record.path),
+            "record": dg.MetadataValue.path(stored.path),
         },
-        data_version=dg.DataVersion(record.sha256),
+        data_version=dg.DataVersion(stored.sha256),
     )
 
 

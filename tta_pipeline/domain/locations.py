@@ -5,7 +5,7 @@ Benchmarks whose shards are in the store are read from there, and nothing is eve
 
     the store       shards, manifests, class maps, generated images, weights of trained models, and benchmark files
                     whose name no file under the own root has
-    the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, temporary files of
+    the own root    results, states, report, metrics.duckdb, checkpoints of trainings, temporary files of
                     sources, own benchmark files; benchmarks that the store lacks, with their shards; models that the
                     store lacks
 """
@@ -20,14 +20,19 @@ from tta_pipeline.errors import DataRootError
 from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.locale_names import misread_sentence
 
-RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
-"""Kinds of result records, each a folder of its own."""
 CLASS_MAP_FILE = "class_map.json"
 """Name of the file in which a class map is pinned for all shard sets under its folder."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
 BENCHMARK_FILES = "benchmarks"
 SHARDS = "shards"
+RESULTS = "results"
+ADDED = "added"
+"""Folder of the results of others: `added/<source>/results/`."""
+RESULT_FOLDERS = ("held_out", "loaders", "plans", "trainings", "tunings")
+"""Folders of a benchmark's results that are of no cell or stream; no dataset has such a name."""
+EMBEDDED_BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+"""Folder of the benchmark files that come with the project."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +47,7 @@ class Locations:
     store: Path | None = None
     """Another user's data root, only read; None: everything lies under *root*."""
     scratch: Path | None = None
-    """Folder for the records, states and predictions of a trial evaluation; None: they go under *root*."""
+    """Folder for the results and states of an evaluation that is only compared; None: they go under *root*."""
 
     def __post_init__(self) -> None:
         """Refuse a path that would fail or be misread much later."""
@@ -90,6 +95,12 @@ class Locations:
         """Folders of benchmark files; if two folders have a file of the same name, the earlier folder counts."""
         return tuple(root / BENCHMARK_FILES for root in self.roots)
 
+    def benchmark_file(self, name: str) -> Path | None:
+        """Return the file of the benchmark *name*; None if there is none."""
+        folders = (*self.benchmark_folders, EMBEDDED_BENCHMARKS)
+        found = (folder / f"{name.partition('/')[0]}.yaml" for folder in folders)
+        return next((path for path in found if path.is_file()), None)
+
     def require_own(self, path: Path) -> None:
         """Refuse to write *path* if it lies in the store.
 
@@ -136,21 +147,26 @@ class Locations:
         """Folder of a training: its checkpoints, the last and the best weights."""
         return self._of(benchmark_name, "training") / model
 
+    @property
+    def results_root(self) -> Path:
+        """Folder of all results; the database is made from them, and they may be copied to other machines."""
+        return (self.scratch or self.root) / RESULTS
+
     def results(self, benchmark_name: str) -> Path:
-        """Folder of the result records; the database is made from them."""
-        return self._outcome(benchmark_name, "results")
+        """Folder of a benchmark's results, with the predictions that were kept."""
+        return self.results_root / benchmark_name
 
     def states(self, benchmark_name: str) -> Path:
         """Folder of the adaptation states from which interrupted streams resume."""
         return self._outcome(benchmark_name, "states")
 
-    def predictions(self, benchmark_name: str) -> Path:
-        """Folder of the predictions for each sample, if a run keeps them."""
-        return self._outcome(benchmark_name, "predictions")
-
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""
         return self._of(benchmark_name, "report")
+
+    def intervals(self, benchmark: str, shift_set: str) -> Path:
+        """File that keeps the intervals of the leaderboard of *shift_set*, in the benchmark file *benchmark*."""
+        return self.root / benchmark / "intervals" / f"{shift_set}.json"
 
     def tuning(self, benchmark_name: str) -> Path:
         """Folder of the plots of tunings; the records of tunings are results."""
@@ -189,11 +205,6 @@ class Locations:
                 "or rename yours, or unset TTA_SHARDS_ROOT"
             )
         return self.store
-
-
-def results_url() -> str:
-    """Return `TTA_RESULTS_URL`, the address for the records of runs; empty: runs send no records."""
-    return os.environ.get("TTA_RESULTS_URL", "")
 
 
 def owner_of(path: Path) -> str:

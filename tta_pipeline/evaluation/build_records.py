@@ -39,7 +39,6 @@ from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
-from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.shards.set_facts import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
@@ -79,13 +78,12 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
         **_data_facts(opened, cell.number),
         **_metrics(cell, num_classes=len(manifest.classes)),
         **_label_free(own),
-        probed=_probed_scores(own),
+        **_probed_scores(own),
         **_open_set(cell, measurement.known_threshold),
         first_samples=_first_samples(own, cell.positions),
         **_time_facts(measurement.measured.collected, share),
         **_counter_shares(counters, share),
         samples_sha256=None,
-        copied_from=None,
         metadata_scan_s=share.of(opened.metadata_scan_s),
         staging_s=share.of(opened.staging_s),
         pipeline_setup_s=share.of(measurement.pipeline_setup_s),
@@ -100,7 +98,7 @@ def _subject_facts(subject: Subject, manifest: Manifest) -> dict[str, Any]:
     return {
         **{name: getattr(subject, name) for name in own},
         **asdict(subject.model),
-        **subject.stated.of_shift(manifest.corruption),
+        **subject.labels.of_shift(manifest.corruption),
         "fingerprint": subject.fingerprint.sha256,
         "fingerprint_parts": subject.fingerprint.text,
         "config": json.dumps(subject.settings, sort_keys=True),
@@ -125,7 +123,7 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
         "num_adapted_parameters": measurement.num_adapted_parameters,
         "from_features": measurement.from_features,
         "pinned_memory": pins_memory(device),
-        "load_average": measurement.load_average,
+        "other_load": measurement.other_load,
         "peak_cuda_gib": peak_memory_gib(device),
         "peak_rss_gib": peak_rss_gib(),
         **machine_facts(device),
@@ -202,17 +200,18 @@ def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
     return {name: None if values is None else float(values[0]) for name, values in found.items()}
 
 
-def _probed_scores(samples: SampleScores[npt.NDArray[Any]]) -> ProbedScores | None:
-    """Return the scores of one cell by probes; None if there were none."""
+def _probed_scores(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the scores of one cell by probes; None where nothing asked for them, or a logit is not finite."""
     has_views = bool((samples.view_predictions != UNKNOWN_PREDICTION).all())
-    if not has_views and not samples.probabilities.shape[1]:
-        return None
     is_finite = bool(np.isfinite(samples.entropies).all())
-    agreement = float((samples.predictions == samples.view_predictions).mean())
-    return ProbedScores(
-        neighbourhood_density=neighbourhood_density(torch.from_numpy(samples.probabilities)),
-        view_agreement=agreement if has_views and is_finite else None,
-    )
+    agreement = float((samples.predictions == samples.view_predictions).mean()) if has_views and is_finite else None
+    has_probabilities = bool(samples.probabilities.shape[1])
+    return {
+        "neighbourhood_density": (
+            neighbourhood_density(torch.from_numpy(samples.probabilities)) if has_probabilities else None
+        ),
+        "view_agreement": agreement,
+    }
 
 
 def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:

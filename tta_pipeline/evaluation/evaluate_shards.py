@@ -8,29 +8,29 @@ import pyarrow as pa
 from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.benchmarks.resolved_experiment import origin_of_settings
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.build_records import build_records, require_every_sample_once
+from tta_pipeline.evaluation.build_records import build_records
 from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.evaluate_segment import SampleLoaders, evaluate_segment
 from tta_pipeline.evaluation.fingerprint import fingerprint
-from tta_pipeline.evaluation.machine import default_decode_threads, load_average
-from tta_pipeline.evaluation.measured_pass import Measurement, measure_pass
+from tta_pipeline.evaluation.machine import default_decode_threads
 from tta_pipeline.evaluation.open_stream import order_sets
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
+from tta_pipeline.evaluation.subject import ModelFacts, Subject
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.dataset import Shards, open_shards
-from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.loading.reader import Stream
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.results.evaluation_record import WITHOUT_FILE, Evaluation
-from tta_pipeline.results.resolved_experiment import origin_of_settings
+from tta_pipeline.results.plans import Labels
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256
 
+_NO_SET = "own"
+"""Dataset of shards that no benchmark file names."""
 _ALL = "all"
 """Name of the subset with every sample."""
 
@@ -43,7 +43,7 @@ class KeptEvaluation(Evaluation):
     """A row for each sample in stream order: `key`, `label`, `prediction`, `confidence` and `correct`."""
 
     def facts(self) -> JsonObject:
-        """Return the facts as they are written into a record, without the predictions."""
+        """Return the facts as they are written into a result file, without the predictions."""
         return {name: value for name, value in asdict(self).items() if name != "predictions"}
 
 
@@ -85,7 +85,7 @@ def evaluate(
     keep: bool = False,
     progress: Reporter = quiet_reporter,
 ) -> Evaluation:
-    """Run *method* once over every sample of *shards*, and return the results; nothing is recorded.
+    """Run *method* once over every sample of *shards*, and return the results; nothing is written.
 
     The method continues from its current state: call `method.reset()` first to start from the source model.
 
@@ -101,7 +101,7 @@ def evaluate(
         progress: Reporter of the evaluated images.
 
     Returns:
-        The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
+        The same evaluation that the pipeline stores: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
 
     Raises:
         ManifestError: the shards do not match the manifest.
@@ -130,30 +130,12 @@ def evaluate(
             subset_name=subset_name,
             num_threads=threads,
         )
-        load = load_average()
-        with timed() as setup:
-            stream = Stream(
-                shard_set=found.shard_set,
-                order=opened.order,
-                batch_size=batch_size,
-                image_size=found.image_size,
-                num_threads=threads,
-                pin_memory=pins_memory(method.device),
-            )
-        told = progress(found.manifest.cell.key, len(opened.order))
-        measured = measure_pass(
-            ProtocolDriver(method), stream, device=method.device, precision=precision, advance=told.advance
+        loaders = SampleLoaders(
+            batch_size=batch_size, image_size=found.image_size, device=method.device, num_threads=threads
         )
-        require_every_sample_once(measured.collected.samples.indices, opened)
-        measurement = Measurement(
-            opened=opened,
-            measured=measured,
-            device=method.device,
-            from_features=False,
-            frozen_layers=describe_frozen_layers(method),
-            num_adapted_parameters=count_adapted_parameters(method),
-            pipeline_setup_s=setup.wall_s,
-            load_average=load,
+        told = progress(found.manifest.cell.key, len(opened.order))
+        measurement = evaluate_segment(
+            ProtocolDriver(method), opened, loaders, precision=precision, advance=told.advance
         )
         (result,) = build_records(subject, measurement)
         result.row.require_consistent()
@@ -199,7 +181,9 @@ def _subject(
     )
     return Subject(
         benchmark=manifest.benchmark,
-        stated=StatedFacts(experiment=name, model=model.architecture, origin=origin),
+        labels=Labels(
+            experiment=name, model=model.architecture, shift_set=_NO_SET, hyperparameters_origin=origin, shifts={}
+        ),
         stream=manifest.cell.key,
         seed=method.seed,
         fingerprint=own_fingerprint,

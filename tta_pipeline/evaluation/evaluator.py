@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -10,32 +10,27 @@ from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.build_records import require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.device.memory import out_of_memory_error
-from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, FeatureLoader
-from tta_pipeline.evaluation.feature_sharing import FeatureSharing, sharing_features
-from tta_pipeline.evaluation.machine import load_average
-from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
+from tta_pipeline.evaluation.evaluate_segment import Checkpoint, SampleLoaders, evaluate_segment
+from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry
+from tta_pipeline.evaluation.feature_sharing import FeatureSharing
+from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement
 from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.probing_driver import ProbingDriver
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
-from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
-from tta_pipeline.loading.joined_sets import JoinedPixels
+from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
-from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.own_methods import naming_own_code
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.results.probed_scores import Probe
+from tta_pipeline.results.tuning_criteria import Probe
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.own_code import place_of
@@ -78,48 +73,6 @@ class NetworkMaker:
     def _compile(self, network: nn.Module) -> None:
         if self.compile != "off":
             network.compile(mode=self.compile, dynamic=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleLoaders:
-    """Makes the loaders of an experiment."""
-
-    batch_size: int
-    image_size: int
-    device: torch.device
-    num_threads: int
-    open_pixels: Callable[[ShardSet, int], Pixels]
-
-    def make(
-        self, opened: OpenStream, whole: StreamOrder, part: slice, features: torch.Tensor | None
-    ) -> Stream | FeatureLoader:
-        """Return the samples of *part* of the order *whole*, or their *features* in place of images."""
-        order = whole if part == slice(0, len(whole)) else replace(whole, indices=whole.indices[part])
-        if features is None:
-            return self.stream(opened, order)
-        return FeatureLoader(shard_set=opened.joined, order=order, batch_size=self.batch_size, features=features[part])
-
-    def stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
-        """Return the samples of *order* from the shards."""
-        return Stream(
-            shard_set=opened.joined,
-            open_pixels=partial(JoinedPixels, open_pixels=self.open_pixels),
-            order=order,
-            batch_size=self.batch_size,
-            image_size=self.image_size,
-            num_threads=self.num_threads,
-            pin_memory=pins_memory(self.device),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """Schedule on which the evaluation of a segment saves its state."""
-
-    every: int
-    """Number of samples between two checkpoints; rounded up to whole batches, so that it changes no prediction."""
-    save: Callable[[int, MeasuredPass], None]
-    """Called with the number of finished parts and the last of these parts."""
 
 
 class Evaluator:
@@ -231,66 +184,32 @@ class Evaluator:
             StreamError: a sample cannot be read or decoded.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
-        driver, load = self._require_driver(), load_average()
-        with timed() as setup:
-            order = opened.order
-            kept = self._find_features(driver, opened, segment)
-            features = kept.read() if kept else None
-            num_done = sum(len(part.collected.samples.indices) for part in done)
-            parts = self._part_slices(order, num_done, checkpoint)
-            stream = self._loaders.make(opened, order, parts[0], features)
-        if num_done:
-            advance(num_done)
-        threshold = self._find_known_threshold(driver) if opened.unknown_manifests else None
-        measured = list(done)
-        # Features that an earlier process captured are lost, so a resumed pass cannot capture all of them.
-        with self._arithmetic(), sharing_features(driver.method, None if done and features is None else kept, features):
-            for part in parts:
-                if part is not parts[0] and checkpoint:
-                    checkpoint.save(len(measured), measured[-1])
-                    stream = self._loaders.make(opened, order, part, features)
-                measured.append(
-                    measure_pass(
-                        driver,
-                        stream,
-                        device=self._device,
-                        precision=self._experiment.precision,
-                        advance=advance,
-                    )
-                )
-        whole = merge_parts(measured)
-        require_every_sample_once(whole.collected.samples.indices, opened)
-        return Measurement(
-            opened=opened,
-            measured=whole,
-            device=self._device,
-            from_features=features is not None,
-            frozen_layers=describe_frozen_layers(driver.method),
-            num_adapted_parameters=count_adapted_parameters(driver.method),
-            pipeline_setup_s=setup.wall_s,
-            load_average=load,
-            known_threshold=threshold,
-        )
+        driver = self._require_driver()
+        with self._arithmetic():
+            return evaluate_segment(
+                driver,
+                opened,
+                self._loaders,
+                precision=self._experiment.precision,
+                advance=advance,
+                kept=self._find_features(driver, opened, segment),
+                done=done,
+                checkpoint=checkpoint,
+                known_threshold=partial(self._find_known_threshold, driver),
+            )
 
     def _find_known_threshold(self, driver: ProtocolDriver) -> float | None:
         """Return the threshold between known and unknown images, found once; None without clean images."""
         clean = self._known_clean
         if self._known_threshold is None and clean is not None:
-            with self._arithmetic():
-                self._known_threshold = threshold_of_clean(
-                    self._networks.make(),
-                    self._loaders.stream(clean, clean.order),
-                    driver,
-                    device=self._device,
-                    precision=self._experiment.precision,
-                )
+            self._known_threshold = threshold_of_clean(
+                self._networks.make(),
+                self._loaders.stream(clean, clean.order),
+                driver,
+                device=self._device,
+                precision=self._experiment.precision,
+            )
         return self._known_threshold
-
-    def _part_slices(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> list[slice]:
-        """Return the parts of *order* that follow its first *num_done* samples, each made of whole batches."""
-        batch_size = self._experiment.batch_size
-        step = len(order) if checkpoint is None else -(-checkpoint.every // batch_size) * batch_size
-        return [slice(start, min(start + step, len(order))) for start in range(num_done, len(order), step)]
 
     @property
     def place(self) -> str:
@@ -324,8 +243,7 @@ class Evaluator:
     ) -> FeatureCacheEntry | None:
         if self._features is None:
             return None
-        with self._arithmetic():
-            return self._features.find(driver, opened, segment)
+        return self._features.find(driver, opened, segment)
 
     def _source_data(self, manifest: Manifest) -> "CleanBatches | None":
         """Return the clean images for the method; None if it uses none."""

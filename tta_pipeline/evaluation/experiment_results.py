@@ -1,48 +1,111 @@
-"""An experiment on disk: its shards, its streams and the newest records of them. No torch is needed."""
+"""An experiment on disk: its shards, its streams, its plan, and the results that count. No torch is needed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.places import Place, places_of, record_name
+from tta_pipeline.benchmarks.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
-from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey, parse_key
+from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
-from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.errors import ManifestError, PipelineError, RecordError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
+from tta_pipeline.results.chains import Link, choose_chain
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.expected_results import ExpectedPlace, expected_places
-from tta_pipeline.results.records import (
-    Record,
-    earlier_records,
-    latest_record,
-    record_folders,
-    record_number,
-    record_numbers,
-)
-from tta_pipeline.results.resolved_experiment import ResolvedExperiment, resolve_experiment
+from tta_pipeline.results.names import HELD_OUT, RESULT_NAME, find_results
+from tta_pipeline.results.plans import Labels, Plan, PlannedStream, ShiftFacts, folder_of_key, read_plan
+from tta_pipeline.results.result_files import StoredResult, predictions_path, read_result
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.files import hash_file
+
+
+class Unit(NamedTuple):
+    """A cell where a stream meets it; experiments are compared unit by unit."""
+
+    stream: str
+    """Partition key of the stream."""
+    seed: int
+    position: int
+    """Position of the segment in the stream."""
+    cell: str
+    """Key of the cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedCell:
+    """The evaluation of one cell that counts."""
+
+    row: Evaluation
+    """With the labels that the files state now."""
+    path: Path
+    """The file of its result."""
+    is_of_others: bool = False
+    """Whether it was added from what others published."""
+
+    @property
+    def unit(self) -> Unit:
+        """Where the stream meets the cell."""
+        return Unit(self.row.stream, self.row.seed, self.row.position, self.cell.key)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        return Cell(corruption=self.row.corruption, severity=self.row.severity)
+
+    @property
+    def predictions_path(self) -> Path | None:
+        """The file with the prediction for each sample; None if they were not kept."""
+        return predictions_path(self.path.parent, self.row)
+
+    def read_predictions(self) -> SamplePredictions:
+        """Return the prediction for each sample.
+
+        Raises:
+            RecordError: they were not kept, are missing or damaged.
+        """
+        path, sha256 = self.predictions_path, self.row.samples_sha256
+        if path is None or sha256 is None:
+            raise RecordError(
+                f"{self.row.experiment} at {self.cell.key} kept no predictions; expected one for each sample: evaluate "
+                "it again with keep_predictions"
+            )
+        return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
+
+    def prediction_problems(self, shard_set: ShardSet) -> Iterator[str]:
+        """Count the stored predictions again by the labels of *shard_set*, and yield a message for each problem."""
+        if self.row.samples_sha256 is None:
+            return
+        try:
+            kept = self.read_predictions()
+            if not kept.agree(self.row, shard_set.index):
+                yield (
+                    f"{self.predictions_path} has {len(kept.positions)} predictions, "
+                    f"{kept.num_correct(shard_set.index)} of them correct; expected {self.row.num_samples} and "
+                    f"{self.row.num_correct} as its result says"
+                )
+        except (RecordError, ManifestError) as error:
+            yield str(error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """An experiment of a benchmark: the folders of its shards, its streams, and their records."""
+    """An experiment of a benchmark: the folders of its shards, its streams, and their results."""
 
     benchmark: Benchmark
     experiment_name: str
     locations: Locations
-    kind: Literal["evaluations", "trials"] = "evaluations"
-    """Kind of its records: results, or trials of a tuning, which never count as results."""
+    is_trial: bool = False
+    """Whether it is a trial of a tuning, whose results lie in a folder of their own and never count."""
 
     @property
     def spec(self) -> Experiment:
@@ -57,6 +120,37 @@ class ExperimentResults:
             EvaluationError, RecordError: see `resolve_experiment`.
         """
         return resolve_experiment(self.benchmark, self.experiment_name, self.locations)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What the files say of the experiment and that changes no prediction.
+
+        Raises:
+            EvaluationError, RecordError: see `resolve_experiment`.
+        """
+        dataset = self.benchmark.shift_set
+        facts = {name: dataset.facts_of(name) for name in (*dataset.names, CLEAN.corruption)}
+        return Labels(
+            experiment=self.experiment_name,
+            model=self.spec.model,
+            shift_set=dataset.name,
+            hyperparameters_origin=self.resolved.origin,
+            tuning=self.resolved.tuning,
+            shifts={
+                name: ShiftFacts(
+                    shift_position=each.shift_position,
+                    shift_family=each.shift_family,
+                    shift_group=each.shift_group,
+                    in_mean=each.in_mean,
+                )
+                for name, each in facts.items()
+            },
+        )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the streams that the benchmark file asks for."""
+        return self.spec.all_seeds
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards of *cell*."""
@@ -115,187 +209,197 @@ class ExperimentResults:
         """Return the streams at *key*, one per seed."""
         return stream_plans(self.benchmark, self.experiment_name, key)
 
-    def places(self, key: PartitionKey) -> tuple[Place, ...]:
-        """Return each cell of each stream at *key*, in the order of the streams."""
-        return tuple(place for plan in self.plans(key) for place in places_of(plan))
-
-    def is_recorded(self, plan: StreamPlan) -> bool:
-        """Return whether each cell of *plan* has a record; its content, data and settings are not checked."""
-        folder = self.records_folder / self.kind
-        return all(record_numbers(folder / self.record_name(place)) for place in places_of(plan))
-
-    def recorded_keys(self) -> frozenset[PartitionKey]:
-        """Return the keys at which each cell of each stream has a record; see `is_recorded`.
-
-        Each folder of records is listed once, and only if it exists: every access to a cluster's file system is slow.
-        """
-        evaluations = str(self.records_folder / self.kind)
-        there = {
-            folder[len(evaluations) + 1 :]
-            for folder, names in record_folders(f"{evaluations}/{self.experiment_name}")
-            if any(map(record_number, names))
-        }
-        keys = self.keys if there else ()
-        return frozenset(key for key in keys if there.issuperset(map(self.record_name, self.places(key))))
-
-    def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
-        """Return the current evaluation of each cell in each stream at *key*.
-
-        Raises:
-            RecordError: see `current_record`.
-        """
-        return tuple(self.row(place) for place in self.places(key))
-
-    def row(self, place: Place) -> Evaluation:
-        """Return the current evaluation of *place*.
-
-        Raises:
-            RecordError: see `current_record`.
-        """
-        row = self.current_record(place).evaluation
-        assert row is not None, "of its kind"
-        return row
-
-    def current_record(self, place: Place) -> Record:
-        """Return the newest record of *place* whose settings are those of the benchmark file now.
-
-        Raises:
-            RecordError: no record has these settings, or the newest record is damaged.
-        """
-        record = self.find_current_record(place)
-        if record is None:
-            raise RecordError(
-                f"{self.benchmark.name}: found no evaluation of {place.cell.key} by {self.experiment_name} with the "
-                "present settings; expected one: evaluate it"
-            )
-        return record
-
-    def find_current_record(self, place: Place) -> Record | None:
-        """Return the newest record of *place* whose settings are those of the benchmark file now; None without one.
-
-        Raises:
-            RecordError: the newest record is damaged.
-        """
-        newest = self.newest_record(place)
-        if newest is None or self._has_current_settings(newest, place):
-            return newest
-        earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
-        return next((record for record in earlier if self._has_current_settings(record, place)), None)
-
-    def _has_current_settings(self, record: Record, place: Place) -> bool:
-        """Return whether *record* has the file's settings; True if unknown, as when a subset's list is gone."""
-        stream = (place.plan.key, place.plan.seed)
-        if stream not in self._expected_by_stream:
-            own = self.resolved
-            try:
-                asked = list(expected_places(self.benchmark, self.experiment_name, own, self.locations, [place.plan]))
-            except OSError:
-                asked = []
-            self._expected_by_stream[stream] = {(each.segment.position, each.cell): what for each, what in asked}
-        found = self._expected_by_stream[stream].get((place.segment.position, place.cell))
-        return record.evaluation is not None and (found is None or found.matches(record.evaluation))
-
-    @cached_property
-    def _expected_by_stream(self) -> dict[tuple[PartitionKey, int], dict[tuple[int, Cell], ExpectedPlace]]:
-        """Settings that the benchmark file asks for at the places of each stream, filled on demand."""
-        return {}
-
-    def record_name(self, place: Place) -> str:
-        """Return the name of the records of *place*."""
-        return self.record_name_of(self.experiment_name, place)
-
-    def record_name_of(self, experiment_name: str, place: Place) -> str:
-        """Return the name of the records of *place* if the experiment were called *experiment_name*."""
-        return record_name(experiment_name, self.spec, place)
-
-    def newest_record(self, place: Place) -> Record | None:
-        """Return the newest record of *place*, or None if there is none.
-
-        Raises:
-            RecordError: the record is damaged or foreign.
-        """
-        return latest_record(self.records_folder, kind=self.kind, name=self.record_name(place))
-
-    def valid_record(self, place: Place, *, fingerprint: str) -> Record | None:
-        """Return the newest record of *place* with *fingerprint*; if there is none, the newest record.
-
-        An earlier record becomes valid again when a benchmark file is edited, evaluated, and edited back.
-
-        Raises:
-            RecordError: the newest record is damaged or foreign; an earlier record never replaces it.
-        """
-        newest = self.newest_record(place)
-        if newest is None or _has_fingerprint(newest, fingerprint):
-            return newest
-        earlier = earlier_records(self.records_folder, kind=self.kind, name=self.record_name(place))
-        return next(
-            (
-                record
-                for record in earlier
-                if _has_fingerprint(record, fingerprint) and self._has_predictions(record, place)
-            ),
-            newest,
-        )
-
-    def _has_predictions(self, record: Record, place: Place) -> bool:
-        """Return whether the predictions of *record* still exist: `clean` removes those of earlier records."""
-        sha256 = record.evaluation.samples_sha256 if record.evaluation else None
-        return sha256 is None or self.samples_path(self.record_name(place), sha256).exists()
-
-    def find_renamed_record(self, place: Place, *, fingerprint: str) -> Record | None:
-        """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""
-        evaluations = self.records_folder / self.kind
-        names = sorted(path.name for path in evaluations.iterdir()) if evaluations.is_dir() else []
-        for name in names:
-            if name in self.benchmark.experiments:
-                continue
-            with suppress(RecordError):  # damaged records are reported when records are published
-                there = self.record_name_of(name, place)
-                record = latest_record(self.records_folder, kind=self.kind, name=there)
-                if record and _has_fingerprint(record, fingerprint):
-                    return record
-        return None
-
-    def prediction_problems(self, row: Evaluation) -> Iterator[str]:
-        """Recount the stored predictions of *row*, and yield a message for each problem."""
-        cell = Cell(corruption=row.corruption, severity=row.severity)
-        if row.samples_sha256 is None:
-            return
-        plan = next(plan for plan in self.plans(parse_key(row.stream, self.keys)) if plan.seed == row.seed)
-        place = Place(plan, plan.segments[row.position], cell)
-        path = self.samples_path(self.record_name(place), row.samples_sha256)
-        try:
-            kept = SamplePredictions.read(path, sha256=row.samples_sha256)
-            place_of_shards = expected_for_cell(self.locations, self.benchmark.name, cell)
-            index = ShardSet.open(self.folder(cell), place_of_shards).index
-        except (RecordError, ManifestError) as error:
-            yield str(error)
-            return
-        if not kept.agree(row, index):
-            yield (
-                f"{path} has {len(kept.positions)} predictions, {kept.num_correct(index)} of them correct; expected "
-                f"{row.num_samples} and {row.num_correct} as its record says"
-            )
-
-    def states_folder(self, plan: StreamPlan) -> Path:
-        """Return the folder of the states of the stream of *plan*."""
-        folder = self.locations.states(self.benchmark.name) / self.experiment_name
-        return folder / f"{plan.key.key}-seed-{plan.seed}"
-
-    def samples_path(self, name: str, sha256: str) -> Path:
-        """Return the path of the per-sample predictions with hash *sha256* for the evaluation called *name*."""
-        return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
-
     @property
-    def own_records(self) -> Path:
-        """Folder of the records of the experiment."""
-        return self.records_folder / self.kind / self.experiment_name
-
-    @property
-    def records_folder(self) -> Path:
-        """Folder of the benchmark's result records."""
+    def results_folder(self) -> Path:
+        """Folder of the benchmark's results."""
         return self.locations.results(self.benchmark.name)
 
+    def key_folder(self, key: PartitionKey) -> str:
+        """Return the folder of the results at *key* below the benchmark's."""
+        name = folder_of_key(key.key)
+        return f"{HELD_OUT}/{name}" if self.is_trial else name
 
-def _has_fingerprint(record: Record, fingerprint: str) -> bool:
-    return record.evaluation is not None and record.evaluation.fingerprint == fingerprint
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The experiment's plan, as the last run wrote it, read once; None if there is none."""
+        return read_plan(self.locations, self.benchmark.name, self.experiment_name)
+
+    def planned_stream(self, plan: StreamPlan) -> PlannedStream | None:
+        """Return the stream of *plan* in the experiment's plan; None if that does not have it, with these cells."""
+        cells = [tuple(cell.key for cell in each.cells) for each in plan.segments]
+        for stream in self.plan.streams if self.plan else ():
+            if (stream.key, stream.seed) == (plan.key.key, plan.seed):
+                return stream if [segment.cells for segment in stream.segments] == cells else None
+        return None
+
+    def find(
+        self,
+        key: PartitionKey,
+        fingerprints: Sequence[str],
+        *,
+        with_predictions: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Mapping[str, Sequence[StoredResult]]:
+        """Return the intact results at *key* by fingerprint, read and hashed.
+
+        Args:
+            key: Key of the stream.
+            fingerprints: Fingerprints of its segments.
+            with_predictions: Whether only results count whose predictions were kept and are intact.
+            tell: Called with a message for each result that cannot be used.
+        """
+        wanted = {fingerprint[:16]: fingerprint for fingerprint in fingerprints}
+        found: dict[str, list[StoredResult]] = {}
+        for path in find_results(self.results_folder / self.key_folder(key)):
+            if (fingerprint := wanted.get(path.name[:16])) is None:
+                continue
+            try:
+                stored = read_result(path)
+            except RecordError as error:
+                tell(str(error))
+                continue
+            if stored.result.fingerprint != fingerprint:
+                continue
+            if with_predictions and (problem := _problem_of_predictions(stored)):
+                tell(problem)
+                continue
+            found.setdefault(fingerprint, []).append(stored)
+        return found
+
+    def counted(self, plan: StreamPlan) -> tuple[StoredResult, ...]:
+        """Return the results of the stream of *plan* that count by the experiment's plan; they may be incomplete.
+
+        If predictions were first kept by a later pass that predicted the same, a result has them from there.
+        """
+        asked = self.planned_stream(plan)
+        if asked is None:
+            return ()
+        found = self.find(plan.key, asked.fingerprints)
+        chosen = chosen_results(asked.fingerprints, found)
+        return tuple(_with_predictions(each, found[each.result.evaluations[0].fingerprint]) for each in chosen)
+
+    def counted_cells(self, key: PartitionKey) -> tuple[CountedCell, ...]:
+        """Return the evaluations at *key* that count, of each cell of each stream in order; some may be missing."""
+        return tuple(
+            CountedCell(row=self.relabelled(row), path=stored.path)
+            for plan in self.plans(key)
+            for stored in self.counted(plan)
+            for row in stored.result.evaluations
+        )
+
+    def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
+        """Return all evaluations that count, in the order of the keys, by where a stream meets the cell."""
+        finished = self.finished_keys()
+        return {each.unit: each for key in self.keys if key in finished for each in self.counted_cells(key)}
+
+    @property
+    def planned_units(self) -> frozenset[Unit]:
+        """Where the streams of the experiment's plan meet cells."""
+        return frozenset(
+            Unit(stream.key, stream.seed, position, cell)
+            for stream in (self.plan.streams if self.plan else ())
+            for position, segment in enumerate(stream.segments)
+            for cell in segment.cells
+        )
+
+    def relabelled(self, row: Evaluation) -> Evaluation:
+        """Return *row* with the labels that the files state now."""
+        with suppress(PipelineError):  # not tuned yet
+            return replace(row, **self.labels.of_shift(row.corruption))
+        return row
+
+    def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
+        """Return the evaluation of each cell in each stream at *key*.
+
+        Raises:
+            RecordError: a cell has none that counts.
+        """
+        found = tuple(each.row for each in self.counted_cells(key))
+        expected = sum(len(segment.cells) for plan in self.plans(key) for segment in plan.segments)
+        if len(found) < expected:
+            raise RecordError(
+                f"{self.benchmark.name}: {len(found)} of {expected} cells at {key.key} have a result of "
+                f"{self.experiment_name} by its present plan; expected all: evaluate it"
+            )
+        return found
+
+    def is_finished(self, plan: StreamPlan) -> bool:
+        """Return whether there is a file for each fingerprint that the plan asks for; no file is read."""
+        asked = self.planned_stream(plan)
+        if asked is None or len(asked.fingerprints) < len(asked.segments):
+            return False
+        names = self._names_at(asked.folder)
+        return all(fingerprint[:16] in names for fingerprint in asked.fingerprints)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any result lies at any of the keys, of whatever experiment."""
+        return any(True for key in self.keys for _ in find_results(self.results_folder / self.key_folder(key)))
+
+    def finished_keys(self) -> frozenset[PartitionKey]:
+        """Return the keys at which all streams are finished, see `is_finished`."""
+        keys = self.keys if self.plan else ()
+        return frozenset(key for key in keys if all(map(self.is_finished, self.plans(key))))
+
+    def _names_at(self, folder: str) -> frozenset[str]:
+        """Return the first parts of the names of the results in *folder*, listed once."""
+        if folder not in self._listed:
+            names = (path.name for path in find_results(self.results_folder / folder))
+            self._listed[folder] = frozenset(found[1] for name in names if (found := RESULT_NAME.fullmatch(name)))
+        return self._listed[folder]
+
+    @cached_property
+    def _listed(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def states_folder(self, plan: StreamPlan, first_fingerprint: str) -> Path:
+        """Return the folder of the states of the stream of *plan*, whose first segment has this fingerprint."""
+        return self.locations.states(self.benchmark.name) / self.key_folder(plan.key) / first_fingerprint[:16]
+
+
+def link_of(stored: StoredResult) -> Link:
+    """Return *stored* as a part of a chain."""
+    result = stored.result
+    return Link(
+        file=stored.path.name,
+        sha256=stored.sha256,
+        previous=result.previous,
+        finished_at=result.finished_at,
+        device=result.evaluations[0].device,
+    )
+
+
+def chosen_results(
+    fingerprints: Sequence[str], found: Mapping[str, Sequence[StoredResult]]
+) -> tuple[StoredResult, ...]:
+    """Return the results that count of a stream with *fingerprints*, see `choose_chain`."""
+    by_hash = {stored.sha256: stored for several in found.values() for stored in several}
+    links = {fingerprint: [link_of(each) for each in several] for fingerprint, several in found.items()}
+    return tuple(by_hash[link.sha256] for link in choose_chain(fingerprints, links))
+
+
+def _with_predictions(stored: StoredResult, others: Sequence[StoredResult]) -> StoredResult:
+    """Return *stored* with the predictions that one of *others* kept, if it kept none and they predicted the same."""
+    rows = stored.result.evaluations
+    if rows[0].samples_sha256 is not None:
+        return stored
+    for other in others:
+        kept = other.result.evaluations
+        is_same = [row.predictions_sha256 for row in rows] == [row.predictions_sha256 for row in kept]
+        if is_same and kept[0].samples_sha256 is not None:
+            with_hash = tuple(replace(row, samples_sha256=kept[0].samples_sha256) for row in rows)
+            return replace(stored, result=replace(stored.result, evaluations=with_hash))
+    return stored
+
+
+def _problem_of_predictions(stored: StoredResult) -> str:
+    """Return why the predictions of *stored* cannot be used; empty if they are intact."""
+    row = stored.result.evaluations[0]
+    path = predictions_path(stored.path.parent, row)
+    if path is None:
+        return f"{stored.path.name} kept no predictions; they are asked for"
+    try:
+        is_intact = hash_file(path) == row.samples_sha256
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    return "" if is_intact else f"{path} is damaged: its hash is not the one in {stored.path.name}"

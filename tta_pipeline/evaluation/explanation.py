@@ -1,4 +1,4 @@
-"""Explanation why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
+"""Explanation why the streams at a key are finished or not, for the verb `why`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,37 +13,38 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.evaluation.staleness import Staleness, shorten_value
-from tta_pipeline.results.records import software_versions
+from tta_pipeline.evaluation.run_experiment import Board
+from tta_pipeline.evaluation.standing import Standing, shorten_value
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.short_lists import abbreviate_list
+from tta_pipeline.util.software_versions import software_versions
 
 COLUMNS = ("part", "stored", "present", "means")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Explanation for one cell of one stream."""
+    """Explanation for one segment of a stream."""
 
     name: str
-    """Name of the cell's records, or of the stream if shards are missing."""
+    """Name of the segment, or of the stream if shards are missing."""
     reason: str
-    """Short reason why the cell is finished or not."""
-    standing: Staleness | None
+    """Short reason why the segment is finished or not."""
+    standing: Standing | None
     """None: shards are missing, so that the present fingerprint is not known."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the cell needs no evaluation."""
+        """Whether the segment needs no evaluation."""
         return self.standing is not None and self.standing.is_finished
 
     @property
     def facts(self) -> JsonObject:
         """Return the whole explanation as plain JSON."""
-        stored = self.standing.stored if self.standing else None
+        stored = self.standing.row if self.standing else None
         return {
             "cell": self.name,
             "is_finished": self.is_finished,
@@ -62,7 +63,7 @@ class Explanation:
         for name, value in _flatten(with_defaults(self.standing.present.parts)) if shows_all else ():
             if name not in differences:
                 shown = shorten_value(value)
-                yield (name, shown, "the same", "") if self.standing.stored else (name, "-", shown, "")
+                yield (name, shown, "the same", "") if self.standing.row else (name, "-", shown, "")
         for name, (stored, present) in differences.items():
             yield name, shorten_value(stored), shorten_value(present), "differs"
         present_versions = software_versions()
@@ -89,12 +90,12 @@ def explain(
     plans = results.plans(parse_key(key, results.keys))
     if missing := _explain_missing_shards(results, plans):
         return (Explanation(name=f"{experiment_name}/{key}", reason=missing, standing=None),)
-    with ExperimentRunner(results, machine=Machine(device=device), run_id="", tell=lambda _: None) as runner:
-        return tuple(
-            Explanation(name=results.record_name(standing.place), reason=standing.reason, standing=standing)
-            for plan in plans
-            for standing in runner.staleness(plan)
-        )
+    board = Board(inputs=Inputs(experiment=results, machine=Machine(device=device), known=SharedCache()))
+    return tuple(
+        Explanation(name=f"{experiment_name}: {standing.name}", reason=standing.reason, standing=standing)
+        for plan in plans
+        for standing in board.standings(plan)
+    )
 
 
 def _explain_missing_shards(results: ExperimentResults, plans: Sequence[StreamPlan]) -> str:
@@ -106,7 +107,7 @@ def _explain_missing_shards(results: ExperimentResults, plans: Sequence[StreamPl
     missing = [cell.key for cell, folder in folders.items() if not (folder / MANIFEST_FILE).exists()]
     if not missing:
         return ""
-    were_added = missing == [CLEAN.key] and results.recorded_keys()
+    were_added = missing == [CLEAN.key] and results.finished_keys()
     what = f"{'clean images were added, and have ' if were_added else ''}no shards yet: {abbreviate_list(missing)}"
     name = results.benchmark.name
     return f"{what}; type tta-pipeline run {name} --cell '{key.key}' --experiment {results.experiment_name}"

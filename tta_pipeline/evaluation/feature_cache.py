@@ -31,8 +31,8 @@ from tta_pipeline.loading.reader import Batch
 from tta_pipeline.loading.stream_order import StreamOrder
 from tta_pipeline.methods.features import find_classifier
 from tta_pipeline.methods.method import Method
-from tta_pipeline.results.records import software_versions
 from tta_pipeline.util.files import seal
+from tta_pipeline.util.software_versions import software_versions
 
 _FORMAT = 1
 

@@ -14,7 +14,7 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import next_sha256
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import Json, JsonObject
-from tta_pipeline.util.source_code import source_sha256
+from tta_pipeline.util.source_code import own_files, source_sha256
 
 EVALUATION_VERSION = "4"
 """Version of what no other part covers: streams, feeding, the wrapping of models, the form of saved states."""
@@ -104,9 +104,22 @@ def method_code_sha256(experiment: Experiment) -> str:
     Raises:
         ValueError: a file of the source cannot be parsed.
     """
+    return source_sha256(*_method_code(experiment), NETWORK_CODE)
+
+
+def own_method_files(experiment: Experiment) -> Mapping[str, str]:
+    """Return the sha256 of each file of a user's that the method of *experiment* runs, by its absolute path.
+
+    Raises:
+        ValueError: a file of the source cannot be parsed.
+    """
+    return own_files(*_method_code(experiment))
+
+
+def _method_code(experiment: Experiment) -> tuple[str, ...]:
     own = [experiment.method] if ":" in experiment.method else []  # a user's method, hashed with its defaults
     chosen = experiment.configured_hyperparameters().chosen_code().values()
-    return source_sha256(experiment.entry.implementation, *own, *chosen, NETWORK_CODE)
+    return (experiment.entry.implementation, *own, *chosen)
 
 
 def diff_parts(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:

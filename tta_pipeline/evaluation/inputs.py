@@ -19,7 +19,7 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream, order_sets
 from tta_pipeline.methods import import_implementation
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.results.probed_scores import Probe
+from tta_pipeline.results.tuning_criteria import Probe
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -71,6 +71,7 @@ class Inputs:
     probes: frozenset[Probe] = frozenset()
     _opened: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
     """Manifests of the cells that were opened: those decide from then on, should a file have changed."""
+    _fingerprints: dict[StreamPlan, tuple[Fingerprint, ...]] = field(default_factory=dict, init=False, repr=False)
     _opened_unknown: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
     """The same of the unknown images in the stream of each cell."""
 
@@ -144,8 +145,15 @@ class Inputs:
         """
         return self._opened.get(cell) or self.known.manifest(self.experiment, cell)
 
+    def stream_fingerprints(self, plan: StreamPlan) -> tuple[Fingerprint, ...]:
+        """Return `fingerprints`, computed once while no other shards are opened."""
+        if plan not in self._fingerprints:
+            self._fingerprints[plan] = tuple(self.fingerprints(plan))
+        return self._fingerprints[plan]
+
     def note_opened(self, cells: Sequence[Cell], opened: OpenStream) -> None:
         """Let the manifests of *opened*, the shards of *cells*, decide the fingerprints from now on."""
+        self._fingerprints.clear()
         self._opened.update(zip(cells, opened.manifests, strict=True))
         self._opened_unknown.update(zip(cells, opened.unknown_manifests, strict=False))
 

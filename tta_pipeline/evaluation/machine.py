@@ -2,11 +2,13 @@
 
 import os
 import platform
+import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, Self, TypedDict
 
 import torch
 
@@ -93,9 +95,51 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown"  # some ARM kernels report no model name
 
 
-def load_average() -> float | None:
-    """Return the average number of running or waiting processes over the last minute; None if unknown."""
+class OtherLoad:
+    """Cores that other processes keep busy while something is measured, of those that this process may use.
+
+    A timing beside other work is no property of the method: it is kept, and marked. The kernel counts in hundredths of
+    a second, so the time before a short pass counts too, up to a second.
+    """
+
+    def __init__(self) -> None:
+        _moments.append(_Moment.now())
+        old_enough = [each for each in _moments if each.at_s <= _moments[-1].at_s - _MIN_WINDOW_S]
+        self._start = (old_enough or list(_moments))[-1 if old_enough else 0]
+
+    def measure(self) -> float | None:
+        """Return the number of cores, on average since the start; None where the system does not say."""
+        now, before = _Moment.now(), self._start
+        if now.busy_s is None or before.busy_s is None:
+            return None
+        others_s = (now.busy_s - before.busy_s) - (now.own_s - before.own_s)
+        return round(max(0.0, others_s) / max(now.at_s - before.at_s, 1e-9), 3)
+
+
+_MIN_WINDOW_S = 1.0
+
+
+class _Moment(NamedTuple):
+    at_s: float
+    busy_s: float | None
+    """Seconds that the cores of this process have worked for anybody."""
+    own_s: float
+
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.monotonic(), _busy_s(), sum(os.times()[:4]))
+
+
+def _busy_s() -> float | None:
+    cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     try:
-        return os.getloadavg()[0]
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     except OSError:
         return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    # user, nice, system, idle, iowait, irq, softirq: all but the two idle ones
+    return sum(sum(map(int, (*line[1:4], *line[6:8]))) for line in lines if line[0] in cores) / ticks
+
+
+_moments: deque[_Moment] = deque([_Moment.now()], maxlen=64)
+"""Starts of measurements in this process, and its own."""

@@ -56,8 +56,8 @@ class Measurement:
     """Number of parameters that gradient steps change; see `count_adapted_parameters`."""
     pipeline_setup_s: float
     """Seconds that the construction of the stream took."""
-    load_average: float | None
-    """Load of the machine before the pass."""
+    other_load: float | None
+    """Cores that other processes kept busy during the pass; None where the system does not say."""
     known_threshold: float | None = None
     """Score at or above which an image counts as known; None without unknown images, or clean ones to find it."""
 

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.methods.stateful import StateDict
-from tta_pipeline.results.probed_scores import Probe
+from tta_pipeline.results.tuning_criteria import Probe
 
 _SHARE_OF_WIDTH = 16
 """A view is shifted by this fraction of the width: 2 pixels of 32, 14 of 224."""

@@ -1,11 +1,12 @@
-"""Per-sample predictions of an evaluation: a small Parquet file whose hash is in the record.
+"""Per-sample predictions of a segment: a small Parquet file beside its result, which has the file's hash.
 
-It has one row per sample in stream order: `prediction`, `confidence`, and the `position` in the sample index of the
-shard set, which holds keys and labels. So a sample takes less than 8 bytes.
+It has one row per sample, cell by cell in stream order: the `cell`, `prediction`, `confidence`, and the `position` in
+the sample index of the shard set, which holds keys and labels. So a sample takes less than 8 bytes.
 """
 
 import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,14 +14,22 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.shards.sample_index import SampleIndex, read_table
+from tta_pipeline.shards.sample_index import SampleIndex, as_numbers, read_table
 from tta_pipeline.util.files import hash_file, read_if_sha256_matches
 
-_SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
+_SCHEMA = pa.schema(
+    [
+        ("cell", pa.dictionary(pa.int32(), pa.string())),
+        ("position", pa.int32()),
+        ("prediction", pa.int32()),
+        ("confidence", pa.float32()),
+    ]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,47 +70,60 @@ class SamplePredictions:
             }
         )
 
-    def to_parquet(self) -> bytes:
-        """Return the bytes of the Parquet file."""
-        table = pa.table([self.positions, self.predictions, self.confidences], schema=_SCHEMA)
-        buffer = io.BytesIO()
-        pq.write_table(
-            table,
-            buffer,
-            compression="zstd",
-            use_dictionary=["prediction"],
-            column_encoding={"position": "DELTA_BINARY_PACKED", "confidence": "BYTE_STREAM_SPLIT"},
-            write_statistics=False,
-            store_schema=False,
-        )
-        return buffer.getvalue()
-
     @classmethod
-    def read(cls, path: Path, *, sha256: str) -> Self:
-        """Read the file at *path*, which must hash to *sha256*.
+    def read(cls, path: Path, *, sha256: str, cell: str) -> Self:
+        """Read the predictions for *cell*, the key of one, in the file at *path*, which must hash to *sha256*.
 
         Raises:
-            RecordError: the file is missing, or its bytes were changed.
+            RecordError: the file is missing, its bytes were changed, or it has no such cell.
         """
         try:
             data = read_if_sha256_matches(path, sha256)
             found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected the per-sample predictions named in a "
-                "record: restore the file, or evaluate the cell again with `remeasure`"
+                f"{path} cannot be read ({error.strerror}); expected the predictions that a result names: "
+                "restore the file, or evaluate the cell again by `run --force`"
             ) from error
         if data is None:
             raise RecordError(
-                f"{path} hashes to {found}; expected {sha256} as its record says: the file was changed after it was "
-                "written; restore the original, or evaluate the cell again with `remeasure`"
+                f"{path} hashes to {found}; expected {sha256} as its result says: the file was changed after it was "
+                "written; restore the original, or evaluate the cell again by `run --force`"
             )
         try:
             table = read_table(data)
         except (pa.ArrowException, ValueError) as error:
-            raise RecordError(f"{path} is damaged ({error}); evaluate the cell again with `remeasure`") from error
+            raise RecordError(f"{path} is damaged ({error}); evaluate the cell again by `run --force`") from error
+        table = table.filter(pc.equal(table["cell"].cast(pa.string()), cell))
         return cls(
-            positions=table["position"].to_numpy().astype(np.int64),
-            predictions=table["prediction"].to_numpy().astype(np.int64),
-            confidences=table["confidence"].to_numpy(),
+            positions=as_numbers(table["position"]).astype(np.int64),
+            predictions=as_numbers(table["prediction"]).astype(np.int64),
+            confidences=as_numbers(table["confidence"]),
         )
+
+
+def encode_predictions(of_cells: Mapping[str, SamplePredictions]) -> bytes:
+    """Return the bytes of the Parquet file with the predictions for each cell, by its key."""
+    tables = [
+        pa.table(
+            [
+                pa.array([cell] * len(own.positions)).dictionary_encode(),
+                own.positions,
+                own.predictions,
+                own.confidences,
+            ],
+            schema=_SCHEMA,
+        )
+        for cell, own in of_cells.items()
+    ]
+    buffer = io.BytesIO()
+    pq.write_table(
+        pa.concat_tables(tables).unify_dictionaries(),
+        buffer,
+        compression="zstd",
+        use_dictionary=["cell", "prediction"],
+        column_encoding={"position": "DELTA_BINARY_PACKED", "confidence": "BYTE_STREAM_SPLIT"},
+        write_statistics=False,
+        store_schema=False,
+    )
+    return buffer.getvalue()

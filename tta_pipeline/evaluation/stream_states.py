@@ -1,10 +1,12 @@
-"""Saved states from which an interrupted stream continues, each sealed with a hash over state and fingerprint."""
+"""Saved states from which an interrupted stream continues, each sealed with a hash over state and name."""
 
 import io
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -14,108 +16,123 @@ from tta_pipeline.evaluation.scores import SampleScores
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.util.files import read_sealed, seal, write_atomically
 
-_NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
-_FORMAT = 1
+_NAME = re.compile(r"[0-9a-f]{64}\.state|[0-9a-f]{64}-[0-9a-f]{8}-\d{6,}\.(state|part)")
+_FORMAT = 2
 """Version of what is in the files; states of another one are left out."""
+_FIRST = "0" * 8
+"""In place of the hash of the result before the first segment."""
 NUM_KEPT = 2
 """Number of states kept per stream: the newest, and the one before in case the newest is damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamStates:
-    """The states of one stream, each named after the fingerprint of the segment after which it was saved.
+    """The states of one stream, each named after the hash of the result after which it was saved.
 
-    The name of a state inside a segment also has the number of finished parts. The measurements of each part are in a
-    file of their own, so that the bytes written grow linearly with the stream, not with its square.
+    The name of a state inside a segment has the segment's fingerprint, the result before it, and the number of finished
+    parts. The measurements of each part are in a file of their own, so that the bytes written grow linearly with the
+    stream, not with its square.
     """
 
     folder: Path
 
-    def save(self, fingerprint: str, state: StateDict) -> None:
-        """Write *state* atomically."""
-        _write(self._path(fingerprint), fingerprint, state)
+    def save(self, after: str, state: StateDict) -> None:
+        """Write *state* atomically; *after* is the sha256 of the result of the segment before."""
+        _write(self.folder / f"{after}.state", state)
 
-    def save_within(self, fingerprint: str, number: int, state: StateDict, part: MeasuredPass) -> None:
-        """Write *state* inside the segment with *fingerprint* after *number* parts, and the last *part*."""
-        _write(self._part_path(fingerprint, number), fingerprint, _to_tensors(part))
-        _write(self._path(fingerprint, number), fingerprint, state)
-        self._path(fingerprint, number - NUM_KEPT).unlink(missing_ok=True)
-
-    def read_newest(self, fingerprints: Sequence[str], tell: Callable[[str], None]) -> tuple[int, StateDict] | None:
-        """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
+    def read(self, after: str, tell: Callable[[str], None]) -> StateDict | None:
+        """Return the state after the result with the hash *after*; None if there is no good one.
 
         Its tensors are on the host: an optimiser's counters stay there, and restoring the state copies the others to
         the device.
-
-        Args:
-            fingerprints: Fingerprints of the recorded segments, in order.
-            tell: Called with a message for each damaged state.
-
-        Returns:
-            The number of segments before the state, and the state.
         """
-        for number in range(len(fingerprints), 0, -1):
-            state = _read(self._path(fingerprints[number - 1]), fingerprints[number - 1], tell)
-            if state is not None:
-                return number, state
-        return None
+        return _read(self.folder / f"{after}.state", tell)
 
-    def read_newest_within(
-        self, fingerprint: str, tell: Callable[[str], None]
-    ) -> tuple[StateDict, list[MeasuredPass]] | None:
-        """Return the last good state inside the segment with *fingerprint*, or None if there is none.
+    def save_within(
+        self, fingerprint: str, previous: str | None, number: int, state: StateDict, part: MeasuredPass
+    ) -> None:
+        """Write *state* inside the segment with *fingerprint* after *number* parts, and the last *part*.
 
         Args:
             fingerprint: Fingerprint of the segment.
-            tell: Called with a message for each damaged file.
-
-        Returns:
-            The state, and the parts of the segment before it.
+            previous: sha256 of the result before it; None for the first segment.
+            number: Number of finished parts.
+            state: State of the method.
+            part: The last finished part.
         """
-        for number in self._numbers(fingerprint, "state"):
-            state = _read(self._path(fingerprint, number), fingerprint, tell)
-            paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
-            parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
+        within = _Within(self.folder, fingerprint, previous)
+        _write(within.path(number, "part"), _to_tensors(part))
+        _write(within.path(number, "state"), state)
+        within.path(number - NUM_KEPT, "state").unlink(missing_ok=True)
+
+    def read_newest_within(
+        self, fingerprint: str, previous: str | None, tell: Callable[[str], None]
+    ) -> tuple[StateDict, list[MeasuredPass]] | None:
+        """Return the last good state inside a segment, and its parts before that; None if there is none.
+
+        Args:
+            fingerprint: Fingerprint of the segment.
+            previous: sha256 of the result before it; None for the first segment.
+            tell: Called with a message for each damaged file.
+        """
+        within = _Within(self.folder, fingerprint, previous)
+        for number in within.numbers("state"):
+            state = _read(within.path(number, "state"), tell)
+            paths = [within.path(each, "part") for each in range(1, number + 1)]
+            parts = [part for path in paths if (part := _read(path, tell))] if state is not None else []
             if state is not None and len(parts) == number:
                 return state, list(map(_from_tensors, parts))
         return None
 
-    def remove_within(self, fingerprint: str, *, after: int) -> None:
-        """Remove states and parts inside the segment with *fingerprint* whose number is greater than *after*."""
+    def remove_within(self, fingerprint: str, previous: str | None, *, after: int) -> None:
+        """Remove states and parts inside a segment whose number is greater than *after*."""
+        within = _Within(self.folder, fingerprint, previous)
         for kind in ("state", "part"):
-            for number in self._numbers(fingerprint, kind):
+            for number in within.numbers(kind):
                 if number > after:
-                    (self.folder / f"{fingerprint}-{number:06d}.{kind}").unlink(missing_ok=True)
+                    within.path(number, kind).unlink(missing_ok=True)
 
-    def keep_only(self, fingerprints: Sequence[str]) -> None:
-        """Remove all states except those after the segments with *fingerprints*, and all parts."""
-        kept = {self._path(fingerprint) for fingerprint in fingerprints}
+    def keep_only(self, after: Sequence[str]) -> None:
+        """Remove all states except those after the results with the hashes *after*, and all parts."""
+        kept = {f"{sha256}.state" for sha256 in after}
         for path in self.folder.glob("*.*"):
-            if _NAME.fullmatch(path.name) and path not in kept:
+            if _NAME.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)  # another run may have been first
+        if not kept:
+            with suppress(OSError):  # it may hold files of others
+                self.folder.rmdir()
 
-    def _path(self, fingerprint: str, number: int | None = None) -> Path:
-        return self.folder / (f"{fingerprint}.state" if number is None else f"{fingerprint}-{number:06d}.state")
 
-    def _part_path(self, fingerprint: str, number: int) -> Path:
-        return self.folder / f"{fingerprint}-{number:06d}.part"
+class _Within(NamedTuple):
+    """The files inside a segment of one pass."""
 
-    def _numbers(self, fingerprint: str, kind: str) -> list[int]:
-        """Return the numbers of the files of *kind* inside the segment with *fingerprint*, the highest first."""
-        found = [path for path in self.folder.glob(f"{fingerprint}-*.{kind}") if _NAME.fullmatch(path.name)]
+    folder: Path
+    fingerprint: str
+    previous: str | None
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.fingerprint}-{self.previous[:8] if self.previous else _FIRST}"
+
+    def path(self, number: int, kind: str) -> Path:
+        return self.folder / f"{self._stem}-{number:06d}.{kind}"
+
+    def numbers(self, kind: str) -> list[int]:
+        """Return the numbers of the files of *kind*, the highest first."""
+        found = [path for path in self.folder.glob(f"{self._stem}-*.{kind}") if _NAME.fullmatch(path.name)]
         return sorted((int(path.stem.rpartition("-")[2]) for path in found), reverse=True)
 
 
-def _write(path: Path, fingerprint: str, content: StateDict) -> None:
+def _write(path: Path, content: StateDict) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomically(path, seal(buffer.getvalue(), _seal_context(path, fingerprint)))
+    write_atomically(path, seal(buffer.getvalue(), _seal_context(path)))
 
 
-def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDict | None:
+def _read(path: Path, tell: Callable[[str], None]) -> StateDict | None:
     """Return the content of *path*, with tensors on the host; None if the file is missing or damaged."""
     try:
-        data = read_sealed(path, _seal_context(path, fingerprint))
+        data = read_sealed(path, _seal_context(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -128,9 +145,9 @@ def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDic
     return content
 
 
-def _seal_context(path: Path, fingerprint: str) -> str:
-    """Return the text that enters a file's hash: format and fingerprint; inside a segment, also number and kind."""
-    return f"{_FORMAT} {fingerprint if path.name == f'{fingerprint}.state' else path.name}"
+def _seal_context(path: Path) -> str:
+    """Return the text that enters a file's hash: the format, and what the file is of."""
+    return f"{_FORMAT} {path.name}"
 
 
 def _to_tensors(part: MeasuredPass) -> StateDict:

@@ -1,24 +1,33 @@
 """Finds files that nothing refers to any more, with their sizes, and removes them on request.
 
-Only files with names that this project gives are considered: numbered records, stored predictions, states, decoded
-cells, trained weights and checkpoints, and temporary files of killed processes.
+Only files with names that this project gives are considered: results, stored predictions, states, decoded cells,
+trained weights and checkpoints, and temporary files of killed processes.
 """
 
+import fcntl
+import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.benchmarks.model_specs import TrainedModel
-from tta_pipeline.domain.locations import RESULT_KINDS, Locations
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.streams import StreamPlan
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.experiment_results import ExperimentResults, link_of
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.results.records import read_record, record_file_name, record_folders, record_numbers
+from tta_pipeline.results.chains import ends_of_chains
+from tta_pipeline.results.names import HELD_OUT, PLANS, RESULT_NAME, void_name
+from tta_pipeline.results.plans import Plan
+from tta_pipeline.results.result_files import Result, predictions_path, read_result
+from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import (
     find_noted_folders,
@@ -31,10 +40,11 @@ from tta_pipeline.util.files import (
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0
-"""Age after which no run can still be about to refer to a file: runs write predictions and states before the record."""
-_PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
-_STATE = re.compile(r"[0-9a-f]{64}\.state")
-_WITHIN = re.compile(r"([0-9a-f]{64})-[0-9]{6,}\.(?:state|part)")
+"""Age after which no run can still be about to refer to a file: runs write predictions and states before the result."""
+_PREDICTIONS = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}\.parquet")
+_STATE = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{8}-[0-9]{6,})?\.(?:state|part)|[0-9a-f]{16}\.lock")
+_FIRST = "0" * 8
+"""Part of the name of a state inside the first segment, as `StreamStates` gives it."""
 _OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG|stop")
 
 
@@ -57,12 +67,14 @@ def find_unreferenced(
     places that processes of this machine noted when they began one, and directly in the folders *beside*.
 
     Raises:
-        RecordError: a newest record cannot be read, so the files that it refers to are unknown.
+        RecordError: a result or plan cannot be read, so the files that it refers to are unknown.
     """
-    weights = _named_weights(loaded)
-    for benchmark in loaded.benchmarks.values():
-        yield from _find_in_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
-        if not loaded.faults:  # a benchmark or experiment with a fault may refer to any file
+    files = {name.partition("/")[0] for name in loaded.benchmarks}
+    for file in sorted(files):
+        yield from _FileOfBenchmarks.of(file, loaded, locations).find_unreferenced()
+    if not loaded.faults:  # a benchmark or experiment with a fault may refer to any file
+        weights = _named_weights(loaded)
+        for benchmark in loaded.benchmarks.values():
             yield from _find_in_trained_models(benchmark, locations, weights)
     roots = locations.roots if decoded else ()
     manifests = {hash_file(path) for root in roots for path in _manifests(root)}
@@ -81,58 +93,198 @@ def remove_unreferenced(found: Sequence[Unreferenced], locations: Locations) -> 
             each.path.unlink(missing_ok=True)
     for each in found:
         if each.benchmark:
-            _remove_empty_folders(each.path.parent, below=locations.root / each.benchmark.partition("/")[0])
+            _remove_empty_folders(each.path.parent, below=locations.root)
 
 
-def _find_in_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Unreferenced]:
-    results = locations.results(benchmark.name)
-    named = _record_names(benchmark, locations)
-    samples, fingerprints = set[str](), set[str]()
-    for kind in RESULT_KINDS:
-        for text, _ in record_folders(str(results / kind)):
-            folder = Path(text)
-            records = [folder / record_file_name(number) for number in record_numbers(folder)]
-            # The results of an experiment that has a fault are kept.
-            if is_whole and kind in named and str(folder.relative_to(results / kind)) not in named[kind]:
-                yield from (_describe("gone", benchmark.name, path) for path in records)
+@dataclass(frozen=True, kw_only=True)
+class _FileOfBenchmarks:
+    """A benchmark file, with the results and states of all benchmarks that it has now or had once."""
+
+    name: str
+    benchmarks: Mapping[str, Benchmark]
+    """By name: the one of the file, or one for each of its datasets."""
+    locations: Locations
+    is_whole: bool
+    """Whether nothing of the file is left out for a fault; what is left out may refer to any result or state."""
+    plans: "_Plans"
+
+    @classmethod
+    def of(cls, name: str, loaded: LoadedBenchmarks, locations: Locations) -> "_FileOfBenchmarks":
+        return cls(
+            name=name,
+            benchmarks={each: found for each, found in loaded.benchmarks.items() if each.partition("/")[0] == name},
+            locations=locations,
+            is_whole=all(fault.path.stem != name for fault in loaded.faults),
+            plans=_Plans.read(locations.results(name)),
+        )
+
+    def find_unreferenced(self) -> Iterator[Unreferenced]:
+        """Yield its results, plans, predictions and states to which nothing refers."""
+        kept, left = set[Path](), dict[Path, Kind]()
+        for path in sorted(self.locations.results(self.name).rglob("*.json")):
+            if not RESULT_NAME.fullmatch(path.name):
                 continue
-            yield from (_describe("superseded", benchmark.name, path) for path in records[:-1])
-            evaluation = read_record(records[-1]).evaluation if records else None
-            if evaluation:
-                samples.add(evaluation.samples_sha256 or "")
-                fingerprints.add(evaluation.fingerprint)
-    for path in _find_old_files(locations.predictions(benchmark.name), _PREDICTIONS):
-        if path.stem not in samples:
-            yield _describe("predictions", benchmark.name, path)
-    for path in _find_old_files(locations.states(benchmark.name), _STATE):
-        if path.stem not in fingerprints:
-            yield _describe("states", benchmark.name, path)
-    yield from _find_segment_states(benchmark, locations, fingerprints, is_whole=is_whole)
+            result = read_result(path).result
+            kind = self._kind_of(result)
+            predictions = {found for row in result.evaluations if (found := predictions_path(path.parent, row))}
+            if kind is None:
+                kept |= predictions
+            else:
+                left |= dict.fromkeys((path, path.with_name(void_name(path.name)), *predictions), kind)
+        left |= dict.fromkeys(self._plans_of_gone_benchmarks(), "gone")
+        for path, kind in left.items():
+            if path not in kept and path.exists():
+                yield _describe(kind, self._owner(path), path)
+        for path in _find_old_files(self.locations.results(self.name), _PREDICTIONS):
+            if path not in kept and path not in left:
+                yield _describe("predictions", self._owner(path), path)
+        if self.is_whole:
+            yield from self._find_states()
+
+    def _kind_of(self, result: Result) -> Kind | None:
+        """Return why nothing refers to *result*; None if something does, or may."""
+        if not self.is_whole:
+            return None
+        benchmark = self.benchmarks.get(result.benchmark)
+        if benchmark is None:
+            return "gone"  # of a dataset that the file no longer names
+        if result.training is not None:
+            return self._kind_of_training(benchmark, result.training)
+        if result.kind != "evaluation" or result.key.partition("/")[0] == HELD_OUT:
+            return None
+        row = result.evaluations[0]
+        if not self.plans.tell_of(result) or not self.plans.has(benchmark, row.experiment):
+            return None
+        return "superseded" if row.model in benchmark.models else "gone"
+
+    def _kind_of_training(self, benchmark: Benchmark, training: TrainingRun) -> Kind | None:
+        if training.model not in _trained_model_names(benchmark):
+            return "gone"
+        present = _stated_weights(self.locations.source_model(benchmark.name, training.model))
+        return None if present in (None, training.weights_sha256) else "superseded"
+
+    def _plans_of_gone_benchmarks(self) -> Iterator[Path]:
+        """Yield the plans of datasets that the file no longer names; a run removes those of other experiments."""
+        if self.is_whole:
+            yield from (path for plan, path in self.plans.found if plan.benchmark not in self.benchmarks)
+
+    def _owner(self, path: Path) -> str:
+        """Return the benchmark among whose results or states *path* lies."""
+        folders = {name: (self.locations.results(name), self.locations.states(name)) for name in self.benchmarks}
+        return next((name for name, some in folders.items() if any(map(path.is_relative_to, some))), self.name)
+
+    def _find_states(self) -> Iterator[Unreferenced]:
+        """Yield the states from which no stream would continue; those of trials stay, since no plan asks for them."""
+        states = self.locations.states(self.name)
+        in_use = {
+            path
+            for benchmark in self.benchmarks.values()
+            for name in benchmark.experiments
+            for path in _states_in_use(benchmark, name, self.locations)
+        }
+        for path in _find_old_files(states, _STATE):
+            is_lock = path.suffix == ".lock"
+            stem = path.parent / re.sub(r"-[0-9]+$", "", path.stem)
+            is_needed = not is_lock and (stem in in_use or path.parents[1] in in_use)
+            is_of_trial = HELD_OUT in path.relative_to(states).parts[:2]
+            lock = path if is_lock else path.parent.with_name(f"{path.parent.name}.lock")
+            if not is_needed and not is_of_trial and not _is_held(lock):
+                yield _describe("states", self._owner(path), path)
 
 
-def _find_segment_states(
-    benchmark: Benchmark, locations: Locations, recorded: Collection[str], *, is_whole: bool
-) -> Iterator[Unreferenced]:
-    """Yield the states and parts inside segments from which no stream will resume.
+@dataclass(frozen=True, kw_only=True)
+class _Plans:
+    """The plans among the results of a benchmark file."""
 
-    A stream resumes in its newest segment, unless that is recorded, or the benchmark file no longer has the stream.
+    found: Sequence[tuple[Plan, Path]]
+
+    @classmethod
+    def read(cls, results: Path) -> "_Plans":
+        """Return the plans under *results*.
+
+        Raises:
+            RecordError: a plan cannot be read.
+        """
+        return cls(found=[(_read_plan(path), path) for path in sorted(results.rglob(f"{PLANS}/*.json"))])
+
+    @cached_property
+    def _asked(self) -> frozenset[str | None]:
+        segments = (each for plan, _ in self.found for stream in plan.streams for each in stream.segments)
+        return frozenset(each.fingerprint for each in segments)
+
+    @cached_property
+    def _unknown(self) -> frozenset[tuple[str, str]]:
+        """Benchmarks and folders of results of which a plan does not know the fingerprints: shards are missing."""
+        return frozenset(
+            (plan.benchmark, stream.folder)
+            for plan, _ in self.found
+            for stream in plan.streams
+            if len(stream.fingerprints) < len(stream.segments)
+        )
+
+    def tell_of(self, result: Result) -> bool:
+        """Return whether it is known that no plan asks for *result*."""
+        return result.fingerprint not in self._asked and (result.benchmark, result.key) not in self._unknown
+
+    def has(self, benchmark: Benchmark, experiment: str) -> bool:
+        """Return whether *experiment* has a plan or, if the file does not name it, any other of *benchmark*."""
+        experiments = {plan.labels.experiment for plan, _ in self.found if plan.benchmark == benchmark.name}
+        return experiment in experiments if experiment in benchmark.experiments else bool(experiments)
+
+
+def _read_plan(path: Path) -> Plan:
+    try:
+        return Plan.parse(path, path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); expected a plan: make it readable") from error
+    except RecordError as error:
+        raise RecordError(f"{path} {error}") from error
+
+
+def _states_in_use(benchmark: Benchmark, experiment: str, locations: Locations) -> Iterator[Path]:
+    """Yield where states lie from which a run of *experiment* would continue: folders, or files without their ending.
+
+    Of a stream whose fingerprints are not known, since a plan or shards are missing, all states may be in use.
     """
-    streams = _state_folders(benchmark, locations)
-    paths = sorted(_find_old_files(locations.states(benchmark.name), _WITHIN), key=lambda path: path.stat().st_mtime)
-    last = {path.parent: path.name[:64] for path in paths}
-    for path in paths:
-        is_of_stream = path.parent in streams or not is_whole
-        if not is_of_stream or path.name[:64] in recorded or path.name[:64] != last[path.parent]:
-            yield _describe("states", benchmark.name, path)
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+    for key in results.keys:
+        folder = locations.states(benchmark.name) / results.key_folder(key)
+        for plan in results.plans(key) if folder.is_dir() else ():
+            asked = results.planned_stream(plan)
+            if asked is None or len(asked.fingerprints) < len(asked.segments):
+                yield folder
+            else:
+                yield from _states_to_continue_from(results, plan, asked.fingerprints, with_predictions=False)
+                yield from _states_to_continue_from(results, plan, asked.fingerprints, with_predictions=True)
 
 
-def _state_folders(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
-    """Return the state folders of all streams of *benchmark*."""
-    every = [
-        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
-        for name in benchmark.experiments
-    ]
-    return frozenset(each.states_folder(plan) for each in every for key in each.keys for plan in each.plans(key))
+def _states_to_continue_from(
+    results: ExperimentResults, plan: StreamPlan, fingerprints: Sequence[str], *, with_predictions: bool
+) -> Iterator[Path]:
+    """Yield the paths, without ending or number, of the states after and inside each segment that a chain reaches."""
+    found = results.find(plan.key, fingerprints, with_predictions=with_predictions)
+    links = {fingerprint: [link_of(each) for each in several] for fingerprint, several in found.items()}
+    reached = ends_of_chains(fingerprints, links)
+    folder = results.states_folder(plan, fingerprints[0])
+    if len(reached) == len(fingerprints):
+        return
+    yield folder / f"{fingerprints[0]}-{_FIRST}"
+    for fingerprint, ends in zip(fingerprints[1:], reached, strict=False):
+        for end in ends:
+            yield folder / end.sha256
+            yield folder / f"{fingerprint}-{end.sha256[:8]}"
+
+
+def _is_held(lock: Path) -> bool:
+    """Return whether a run evaluates the stream with this lock."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # held, or another user's
+        return True
+    return False
 
 
 def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
@@ -187,25 +339,27 @@ def _find_in_trained_models(
             yield from (_describe("gone", benchmark.name, path) for path in ours if path.resolve() not in named)
 
 
-def _record_names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:
-    """Return the record names of all evaluations and trainings of *benchmark*, by kind of record."""
-    found = []
-    for experiment in benchmark.experiments:
-        results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
-        found += [results.record_name(place) for key in results.keys for place in results.places(key)]
-    return {"evaluations": frozenset(found), "trainings": _trained_model_names(benchmark)}
-
-
 def _trained_model_names(benchmark: Benchmark) -> frozenset[str]:
     """Return the names of the models that *benchmark* trains."""
     return frozenset(name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
 
 
+def _stated_weights(path: Path) -> str | None:
+    """Return the sha256 of the trained weights at *path* as the facts beside them say; None if they do not."""
+    try:
+        content = json.loads(path.with_suffix(".json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content.get("weights_sha256") if isinstance(content, dict) else None
+
+
 def _find_old_files(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
     """Yield the files in *folder* whose names match *name*, and that are too old to be recorded by an active run."""
-    for path in sorted(folder.rglob("*")):
-        if name.fullmatch(path.name) and time.time() - path.stat().st_mtime > _SETTLED_AFTER_S:
-            yield path
+    return (path for path in sorted(folder.rglob("*")) if name.fullmatch(path.name) and _is_old(path))
+
+
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > _SETTLED_AFTER_S
 
 
 def _describe(kind: Kind, benchmark_name: str, path: Path) -> Unreferenced:

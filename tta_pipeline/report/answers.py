@@ -1,18 +1,21 @@
 """Queries to the database, with answers streamed so that any length fits in memory."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import duckdb
-import pyarrow as pa
 
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.tables import Table
 from tta_pipeline.results.database.database import STATEMENT_ERRORS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 _ROWS_AT_ONCE = 10_000
@@ -80,7 +83,7 @@ class Answer:
         table = Table(columns=columns, rows=tuple(islice(rows, limit)))
         return table, limit is not None and next(rows, None) is not None
 
-    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def batches(self) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
         """Return the Arrow schema, and an iterator over all rows in batches.
 
         Raises:
@@ -99,7 +102,7 @@ class Answer:
         try:
             if error is not None:
                 raise error
-        except (*STATEMENT_ERRORS, pa.ArrowException) as raised:
+        except STATEMENT_ERRORS + _arrow_errors() as raised:
             raise QuestionError(_one_line(raised)) from raised
         except (OverflowError, ValueError) as raised:
             raise QuestionError(
@@ -108,6 +111,12 @@ class Answer:
         finally:
             del error  # else it and this frame refer to each other, and keep the connection alive
         return result
+
+
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises; nothing before `batches` has made DuckDB import it, which tables do without."""
+    arrow = sys.modules.get("pyarrow")
+    return (arrow.ArrowException,) if arrow else ()
 
 
 def _work(works: SimpleQueue[Callable[[], Any] | None], results: SimpleQueue[tuple[Any, BaseException | None]]) -> None:

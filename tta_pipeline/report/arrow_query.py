@@ -1,12 +1,16 @@
-"""Queries to the database from Python."""
+"""Answers of the database in Arrow's types: for Python, and as Parquet."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.answers import Answer
+from tta_pipeline.report.formats import require_unique_columns
 from tta_pipeline.results.database.database import open_metrics
 
 
@@ -28,3 +32,19 @@ def query(sql: str, parameters: Sequence[object] = (), *, data_root: Path | str 
     with open_metrics(locations.metrics) as connection, Answer(connection, sql, parameters) as answer:
         schema, batches = answer.batches()
         return pa.Table.from_batches(batches, schema)
+
+
+def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
+    """Write *batches*, which have *schema*, to *file* as Parquet.
+
+    Raises:
+        QuestionError: two columns have the same name, or Parquet lacks the type of a column.
+    """
+    require_unique_columns(schema.names)
+    try:
+        with pq.ParquetWriter(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        first, *_ = str(error).splitlines()
+        raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error

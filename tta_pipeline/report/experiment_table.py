@@ -16,8 +16,8 @@ def experiment_table(benchmark: Benchmark, locations: Locations) -> Table:
     """Return a row for each experiment of *benchmark*, in the order of the file.
 
     `hyperparameters` lists those that differ from the preset's, and the tuning that chooses others. `num_recorded`
-    counts the streams with a result for each of their cells; `tta-pipeline why` tells whether these results are of the
-    present data and settings.
+    counts the streams with a result for each segment that the last run's plan asks for; `tta-pipeline why` tells
+    whether data, code and settings are still those.
     """
     return Table(columns=_COLUMNS, rows=tuple(_row(benchmark, name, locations) for name in benchmark.experiments))
 
@@ -29,7 +29,7 @@ def _row(benchmark: Benchmark, name: str, locations: Locations) -> tuple[object,
     return (
         name, spec.model, spec.method_name, spec.preset, _changed_hyperparameters(name, spec), spec.protocol.name,
         spec.subset.name if spec.subset else "all", list(benchmark.severities_of(name)), len(streams),
-        sum(map(results.is_recorded, streams)), benchmark.origin_of(name), benchmark.group_of(name),
+        sum(map(results.is_finished, streams)), benchmark.origin_of(name), benchmark.group_of(name),
         f"{benchmark.name}/evaluation/{name}",
     )  # fmt: skip
 

@@ -6,10 +6,8 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -145,22 +143,6 @@ def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: Text
     file.write("[]\n" if before == "[" else "\n]\n")
 
 
-def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
-    """Write *batches*, which have *schema*, to *file* as Parquet.
-
-    Raises:
-        QuestionError: two columns have the same name, or Parquet lacks the type of a column.
-    """
-    require_unique_columns(schema.names)
-    try:
-        with pq.ParquetWriter(file, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-    except pa.ArrowException as error:
-        first, *_ = str(error).splitlines()
-        raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error
-
-
 def require_unique_columns(columns: Sequence[str]) -> None:
     """Refuse two columns with the same name, since some formats would keep only one.
 
@@ -179,7 +161,7 @@ READER_FORMATS: Mapping[str, Callable[[Table], str]] = {
 """Formats for readers, which leave out obvious columns and hold a whole table in memory."""
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
 PROGRAM_FORMATS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
-"""Text formats that are written row by row; Parquet has its own types and batches."""
+"""Text formats that are written row by row; Parquet, in `arrow_query`, has its own types and batches."""
 
 
 def _is_numeric(table: Table, name: str) -> bool:

@@ -8,7 +8,7 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.report.significance.judged_cells import read_predictions, recorded_places
+from tta_pipeline.report.significance.judged_cells import read_predictions
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -40,18 +40,16 @@ def predictions(
     loaded = load_all_benchmarks(locations)
     loaded.experiment(benchmark, experiment)
     results = ExperimentResults(benchmark=loaded.benchmark(benchmark), experiment_name=experiment, locations=locations)
-    recorded = recorded_places(results).values()
-    own = [place for place in recorded if place.cell.key == cell]
-    places = [place for place in own if place.plan.seed == (own[0].plan.seed if seed is None else seed)]
-    if not places:
-        of_cell = f"seeds {abbreviate_list(sorted({place.plan.seed for place in own}))} of {cell}"
-        of_all = f"cells such as {abbreviate_list(list(dict.fromkeys(place.cell.key for place in recorded)), most=5)}"
-        evaluated = of_cell if own else of_all if recorded else "nothing"
+    counted = results.all_counted_cells().values()
+    own = [each for each in counted if each.cell.key == cell]
+    found = [each for each in own if each.row.seed == (own[0].row.seed if seed is None else seed)]
+    if not found:
+        of_cell = f"seeds {abbreviate_list(sorted({each.row.seed for each in own}))} of {cell}"
+        of_all = f"cells such as {abbreviate_list(list(dict.fromkeys(each.cell.key for each in counted)), most=5)}"
+        evaluated = of_cell if own else of_all if counted else "nothing"
         asked = cell if seed is None else f"{cell} with seed {seed}"
         raise RecordError(f"{experiment} of {benchmark} has no result of {asked}; it has evaluated {evaluated}")
     shard_set = ShardSet.open(
-        results.folder(places[0].cell), expected_for_cell(locations, results.benchmark.name, places[0].cell)
+        results.folder(found[0].cell), expected_for_cell(locations, results.benchmark.name, found[0].cell)
     )
-    return pa.concat_tables(
-        read_predictions(results, place, results.row(place), shard_set).to_table(shard_set.index) for place in places
-    )
+    return pa.concat_tables(read_predictions(each, shard_set).to_table(shard_set.index) for each in found)

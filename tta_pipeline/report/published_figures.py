@@ -22,7 +22,7 @@ kept AS (
 seeds AS (
     SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity, seed,
            avg(error) AS error, max(num_samples) AS num_images
-    FROM evaluations WHERE is_latest AND benchmark = coalesce(?, benchmark) GROUP BY ALL
+    FROM evaluations WHERE counts AND benchmark = coalesce(?, benchmark) GROUP BY ALL
 ),
 cells AS (
     SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity,

@@ -1,19 +1,21 @@
-"""SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
+"""SQL queries of the report and of `tta-pipeline leaderboard`, which a reader can repeat."""
 
 LEADERBOARD = """
 SELECT experiment, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, mean_ece,
-       1000 / images_per_s AS ms_per_image, num_cells, subset, num_runs, protocol, model, method, hyperparameters,
-       forwards_per_sample, backwards_per_sample, num_diverged, without_file, generated, untrained
-FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
+       1000 / images_per_s AS ms_per_image, num_cells, num_cells_asked, subset, num_runs, protocol, model, method,
+       hyperparameters, forwards_per_sample, backwards_per_sample, under_load, num_diverged, without_file, generated,
+       untrained
+FROM leaderboard WHERE benchmark = ? AND shift_set = ?
+ORDER BY subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_runs, mean_error,
-       sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece,
-       images_per_s,
-       1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample, num_diverged, without_file
+SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_cells_asked,
+       num_runs, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error,
+       mean_nll, mean_ece, images_per_s, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
+       backwards_per_sample, under_load, devices_differ_by, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
-ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
+ORDER BY benchmark, shift_set, subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
@@ -21,6 +23,30 @@ SELECT benchmark, shift_set, generated, untrained, corruption, experiment, subse
        mean_error, sd_error, error_at_5, mean_top5_error, mean_ece
 FROM corruption_errors WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, shift_set, subset, shift_position, mean_error, experiment
+"""
+
+DIFFERING_DEVICES = """
+SELECT experiment, max(devices_differ_by) FROM evaluations
+WHERE counts AND devices_differ_by IS NOT NULL AND benchmark = coalesce(?, benchmark) GROUP BY experiment ORDER BY 1
+"""
+
+UNEVEN_CELLS = """
+WITH cells AS (
+    SELECT DISTINCT benchmark, shift_set, corruption, severity, num_images, num_classes_found
+    FROM evaluations WHERE counts AND corruption <> 'clean' AND benchmark = coalesce(?, benchmark)
+),
+usual AS (
+    SELECT benchmark, shift_set, num_images AS usual_images, num_classes_found AS usual_classes
+    FROM (SELECT *, count(*) OVER same_images AS votes FROM cells
+          WINDOW same_images AS (PARTITION BY benchmark, shift_set, num_images, num_classes_found))
+    QUALIFY row_number() OVER (
+        PARTITION BY benchmark, shift_set ORDER BY votes DESC, num_images DESC, num_classes_found DESC
+    ) = 1
+)
+SELECT benchmark, corruption || '|' || severity, num_images, num_classes_found, usual_images, usual_classes
+FROM cells JOIN usual USING (benchmark, shift_set)
+WHERE num_images <> usual_images OR num_classes_found <> usual_classes
+ORDER BY ALL
 """
 
 COMPARISON = """
@@ -86,7 +112,7 @@ SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS st
        sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,
        sum(compute_s) AS compute_s, sum(greatest(0, wall_s - data_wait_s - compute_s)) AS other_s,
        sum(wall_s) AS wall_s, sum(host_to_device_s) AS copy_beside_computing_s
-FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ? GROUP BY ALL
+FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ? GROUP BY ALL
 ORDER BY sum(wall_s) / sum(num_samples), experiment
 """
 
@@ -104,8 +130,8 @@ FROM loader_comparison WHERE benchmark = ? AND shift_set = ?
 """
 
 SAMPLES = """
-SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
-FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
+SELECT corruption, severity, error, num_samples, file, predictions_sha256
+FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
 ORDER BY shift_position, seed
 """
 
@@ -113,30 +139,28 @@ SHARD_SETS = """
 SELECT count(*) AS cells, sum(num_samples) AS images, sum(num_shards) AS shards, sum(shard_bytes) / 1e6 AS shard_mb,
        sum(num_loose_inodes) AS loose_inodes, sum(num_inodes) AS inodes,
        sum(num_loose_inodes) / sum(num_inodes) AS inode_reduction
-FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shift_set = ?
-      QUALIFY row_number() OVER (PARTITION BY corruption, severity ORDER BY sequence DESC) = 1)
+FROM shard_sets WHERE benchmark = ? AND shift_set = ?
 HAVING count(*) > 0
 """
 
 ENVIRONMENT = """
 SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS platform, versions->>'python' AS python,
        versions->>'torch' AS torch, versions->>'tta_pipeline' AS tta_pipeline
-FROM evaluations WHERE is_latest AND benchmark = ? AND shift_set = ?
+FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ?
 """
 
 TRAININGS = """
 SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size, num_epochs_done AS epochs,
        selected, train_error, validation_error, validated_on, best_epoch, best_validation_error, images_per_s,
-       data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e
-                      WHERE e.folder = r.folder AND e.sequence = r.sequence) AS data_wait_share,
+       data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e WHERE e.file = r.file) AS data_wait_share,
        wall_s, num_resumed, num_ranks
-FROM training_runs AS r WHERE is_latest AND benchmark = ? AND shift_set = ? ORDER BY model
+FROM training_runs AS r WHERE counts AND benchmark = ? AND shift_set = ? ORDER BY model
 """
 
 LEARNING_CURVES = """
 SELECT model, epoch, train_error, validation_error, train_loss, validation_loss, lr, images_per_s, data_wait_s,
        compute_s, wall_s
-FROM training_epochs SEMI JOIN (FROM training_runs WHERE is_latest) USING (folder, sequence)
+FROM training_epochs SEMI JOIN (FROM training_runs WHERE counts) USING (file)
 WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
@@ -155,12 +179,12 @@ FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DES
 
 TUNING_TRIALS = """
 SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall_s
-FROM tuning_trials AS t SEMI JOIN (FROM tunings WHERE is_latest) USING (folder, sequence)
+FROM tuning_trials AS t SEMI JOIN (FROM tunings WHERE counts) USING (file)
 WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
 
 TUNING_CRITERIA = """
 SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
-FROM tuning_criteria AS c SEMI JOIN (FROM tunings WHERE is_latest) USING (folder, sequence)
+FROM tuning_criteria AS c SEMI JOIN (FROM tunings WHERE counts) USING (file)
 WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
 """

@@ -1,12 +1,15 @@
 """Rows of the database as readable tables."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +33,34 @@ class Table:
         )
 
 
+class TableAnswer:
+    """Rows in memory with the methods of an `Answer` of the database, which need not be opened for them."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self._table.columns
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield every row."""
+        yield from self._table.rows
+
+    def table(self, limit: int | None) -> tuple[Table, bool]:
+        """Return the first *limit* rows, or all, and whether there are more."""
+        shown = replace(self._table, rows=self._table.rows[:limit])
+        return shown, len(shown.rows) < len(self._table.rows)
+
+    def batches(self) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
+        """Return the Arrow schema, and an iterator over all rows in batches."""
+        import pyarrow as pa  # a tenth of a second, for Parquet alone
+
+        found = pa.table({name: self._table.column(name) for name in self.columns})
+        return found.schema, iter(found.to_batches())
+
+
 class WithInterval(float):
     """A value with the ends of its interval, which readers see behind it."""
 
@@ -41,6 +72,57 @@ class WithInterval(float):
         found = super().__new__(cls, value)
         found.low, found.high = low, high
         return found
+
+
+class UnderLoad(float):
+    """A time or speed that was never measured on a quiet machine: readers see a mark, and it is never the best."""
+
+
+_TIMES = ("ms_per_image", "images_per_s")
+UNDER_LOAD_NOTE = (
+    "*: timed only while others used the machine, so the time says little of the method; on a quiet machine, evaluate "
+    "again by `run --force`."
+)
+
+
+def mark_rows(table: Table) -> Table:
+    """Return *table* with marked times in rows that are `under_load`, and cells as `2 of 6` where some are missing.
+
+    The columns behind these marks are left out.
+    """
+    return _mark_times(_say_missing_cells(table))
+
+
+def _say_missing_cells(table: Table) -> Table:
+    if "num_cells_asked" not in table.columns:
+        return table
+    at, asked_at = table.columns.index("num_cells"), table.columns.index("num_cells_asked")
+    kept = [number for number in range(len(table.columns)) if number != asked_at]
+    rows = tuple(
+        (*row[:at], row[at] if row[at] == row[asked_at] else f"{row[at]} of {row[asked_at]}", *row[at + 1 :])
+        for row in table.rows
+    )
+    return replace(table, rows=rows).select(kept)
+
+
+def _mark_times(table: Table) -> Table:
+    if "under_load" not in table.columns:
+        return table
+    loaded = table.column("under_load")
+    rows = (
+        tuple(
+            UnderLoad(value) if is_loaded and name in _TIMES and value is not None else value
+            for name, value in zip(table.columns, row, strict=True)
+        )
+        for row, is_loaded in zip(table.rows, loaded, strict=True)
+    )
+    kept = [at for at, name in enumerate(table.columns) if name != "under_load"]
+    return replace(table, rows=tuple(rows)).select(kept)
+
+
+def has_marks(table: Table) -> bool:
+    """Return whether *table* has a time that `mark_rows` has marked."""
+    return any(isinstance(value, UnderLoad) for row in table.rows for value in row)
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> Table:
@@ -73,7 +155,7 @@ def format_value(column: str, value: object) -> str:
         low, high = (_format_float(column, each).removesuffix("%") for each in (value.low, value.high))
         return f"{_format_float(column, value)} [{low}, {high}]"
     if isinstance(value, float):
-        return _format_float(column, value)
+        return f"{_format_float(column, value)}{'*' if isinstance(value, UnderLoad) else ''}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -115,7 +197,7 @@ def best_cells(table: Table) -> frozenset[tuple[int, str]]:
 
 def _best_of(column: str, values: Sequence[Any], numbers: Sequence[int]) -> Sequence[int]:
     """Return which of the rows *numbers* have the best of *values*; values that readers cannot tell apart are equal."""
-    known = [number for number in numbers if values[number] is not None]
+    known = [number for number in numbers if not (values[number] is None or isinstance(values[number], UnderLoad))]
     if len(known) < 2:
         return ()
     wanted = _text_of(column, _BEST[column]([values[number] for number in known]))

@@ -1,4 +1,4 @@
-"""Results as files: small JSON records, and the declaration of their fields.
+"""Results as files, the plans that say what is asked for, and the declaration of their fields.
 
-This package reads and writes records, from which the database, the report and the checks are made.
+The database, the report and the checks are made from these files.
 """

@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
@@ -289,13 +288,6 @@ class Evaluation(RecordedFacts):
         Column("sha256 of everything that determines the predictions"),
     ]  # fmt: skip
     fingerprint_parts: Annotated[str, Column("Parts of the fingerprint, by name", sql="JSON")]
-    copied_from: Annotated[
-        str | None,
-        Column(
-            "sha256 of the record that this one repeats without another evaluation, because its experiment or model "
-            "was renamed, its shift set changed, or the file was restored to its earlier settings; else NULL"
-        ),
-    ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
     num_images: Annotated[int, Column("Images of the shard set; num_samples of them are evaluated", above=0)]
     num_classes_found: Annotated[
@@ -384,8 +376,16 @@ class Evaluation(RecordedFacts):
         float | None,
         _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
     ]
-    probed: Annotated[ProbedScores | None, SeparatePart()]
-    """Only a trial of a tuning has some."""
+    neighbourhood_density: Annotated[
+        float | None,
+        Column(
+            "Soft neighbourhood density of the predictions, in nats, by no label; NULL if not asked for", at_least=0
+        ),
+    ]
+    view_agreement: Annotated[
+        float | None,
+        _share("Share of predictions that a shifted view of the image shares, by no label; NULL if not asked for"),
+    ]
     num_unknown: Annotated[
         int | None,
         _count(
@@ -486,8 +486,9 @@ class Evaluation(RecordedFacts):
         ),
     ]
     pinned_memory: Annotated[bool, Column("Whether batches wait in pinned memory")]
-    load_average: Annotated[
-        float | None, Column("Load of the machine over the minute before the pass; NULL if not known", at_least=0)
+    other_load: Annotated[
+        float | None,
+        Column("Cores that other processes kept busy during the pass, on average; NULL if not known", at_least=0),
     ]
 
     # Time and memory.

@@ -10,14 +10,19 @@ the stream over which a score is taken, are ours.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from tta_pipeline.benchmarks.tuning_settings import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.probed_scores import Probe
 from tta_pipeline.results.record_fields import Column
 from tta_pipeline.results.tuning_trial import Trial
 
+CriterionName = Literal["labels", "entropy", "consistency", "snd", "source_agreement"]
+CRITERIA_NAMES: tuple[CriterionName, ...] = get_args(CriterionName)
+DEFAULT_CRITERION: CriterionName = "labels"
+Probe = Literal["neighbourhood", "second_view", "source"]
+"""What is asked of each batch besides the prediction, since it costs passes or memory: `neighbourhood` keeps the
+probabilities of all samples, `second_view` predicts a shifted view from the same state, and `source` predicts by the
+source model."""
 ORACLE = "oracle"
 Images = Literal["held-out", "reported"]
 

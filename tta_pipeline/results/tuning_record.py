@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeGuard
 
-from tta_pipeline.benchmarks.tuning_settings import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
@@ -18,7 +17,15 @@ from tta_pipeline.results.record_fields import (
     SeparatePart,
     columns_of,
 )
-from tta_pipeline.results.tuning_criteria import CRITERIA, CriterionChoice, choices_of, require_best_trial
+from tta_pipeline.results.tuning_criteria import (
+    CRITERIA,
+    CRITERIA_NAMES,
+    DEFAULT_CRITERION,
+    CriterionChoice,
+    CriterionName,
+    choices_of,
+    require_best_trial,
+)
 from tta_pipeline.results.tuning_trial import Trial, Value
 
 _SAME = 1e-9
@@ -94,12 +101,13 @@ class TuningRun(RecordedFacts):
         by = "" if self.criterion == DEFAULT_CRITERION else f" by {self.criterion}"
         return f"{self.chosen}{by}, error {self.error:.1%} on {', '.join(self.shifts)}{tie if len(equal) > 1 else ''}"
 
-    def cautions(self, num_images: int) -> tuple[str, ...]:
+    def cautions(self) -> tuple[str, ...]:
         """Return what the choice does not show: that it is better than others, or than values beyond the grid.
 
         Trials keep no predictions, so two errors are compared as those of independent samples; cells may show the same
-        photographs, so *num_images* is the number of those of one cell.
+        photographs, so the number of images is that of one cell.
         """
+        num_images = self.trials[0].num_samples
         others = [each for each in self.trials if each.hyperparameters != self.chosen]
         rivals = [each for each in others if self._may_be_equal(each, num_images)]
         found = []

@@ -19,7 +19,7 @@ class Trial:
     Scores without labels are means over evaluations; None if nothing asked for them, and if a logit is not finite.
     """
 
-    trial: Annotated[str, Column("Name of the folder of the trial's evaluations")]
+    trial: Annotated[str, Column("Name of the trial: a hash of its values")]
     hyperparameters: Annotated[str, Column("Values of the grid, by hyperparameter", sql="JSON")]
     error: Annotated[
         float,
@@ -44,6 +44,7 @@ class Trial:
         float | None,
         Column("Share of predictions that the source model shares; NULL if not asked for", at_least=0, at_most=1),
     ]
+    num_samples: Annotated[int, Column("Images of the smallest evaluation", above=0)]
     num_diverged: Annotated[int, Column("Evaluations with a broken model, as defined by diverged", at_least=0)]
     wall_s: Annotated[float, Column("Sum of the evaluations' wall_s", above=0)]
 

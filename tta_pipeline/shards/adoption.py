@@ -202,7 +202,7 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
         raise ManifestError(
             f"{shards[0].parent} has {len(compressed):,} shards that are named as compressed: "
             f"{abbreviate_list(compressed)}; expected plain tars called .tar, since samples in a compressed shard "
-            "cannot be read by offset: give `tta-pipeline shards adopt` the option --unpack, or name the shards in a "
+            "cannot be read by offset: give `tta-pipeline shards index` the option --unpack, or name the shards in a "
             "benchmark of `kind: shards`, which unpacks them into the data root"
         )
     return shards

@@ -6,6 +6,7 @@
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
   checksums.xxh64       for each sample: the checksum that is compared at every read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
+  measurements.json     what making the set cost, for the table `shard_sets`
   verified.json         the shards that were hashed on this machine and match the manifest; safe to remove
   remote.json           in place of the shards: their URLs, and the server's facts about each
 """

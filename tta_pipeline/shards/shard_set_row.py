@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from tta_pipeline.shards.set_contents import PublishedShardSet
-from tta_pipeline.shards.set_facts import ShardFacts, WriterRecord
+from tta_pipeline.shards.set_facts import WriterRecord
 
-_NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and note of what was verified
+_NUM_OWN_FILES = 6  # writer's record, manifest, sample index, checksums, measurements, note of what was verified
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSetRow:
-    """One row of the table `shard_sets`, with the rows of `shards`."""
+    """One row of the table `shard_sets`."""
 
     benchmark: str
     shift_set: str
@@ -33,7 +33,6 @@ class ShardSetRow:
     """Seconds for writing the shards; None for third-party shards."""
     write_images_per_s: float | None
     read_back_wall_s: float
-    shards: tuple[ShardFacts, ...]
 
 
 def shard_set_row(
@@ -75,5 +74,4 @@ def shard_set_row(
         write_wall_s=record.wall_s if record else None,
         write_images_per_s=record.num_samples / record.wall_s if record else None,
         read_back_wall_s=published.wall_s,
-        shards=manifest.shards,
     )

@@ -20,6 +20,7 @@ from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import CLASS_MAP_FILE
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
+from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.encoding import encoder, stored_extension
@@ -39,7 +40,11 @@ from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list
 
 WRITER_VERSION = "3"
-_OWN_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, CLASS_MAP_FILE})
+_OWN_FILES = frozenset(
+    {
+        MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, MEASUREMENTS_FILE, CLASS_MAP_FILE
+    }
+)  # fmt: skip
 _OWN_SHARD = re.compile(r".+-\d+-\d{5}\.tar")
 _OF_FILE_SYSTEMS = re.compile(r"\.unpublished-.*|\._.*|\.DS_Store|\.nfs.*")
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from tta_pipeline.data.sources.shard_files import find_shard_files
 from tta_pipeline.data.sources.shard_layouts import StatedTotals, find_stated_totals
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE
 from tta_pipeline.util.plurals import count_of
 
-_OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE})
+_OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FILE, MEASUREMENTS_FILE})
 
 
 def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:

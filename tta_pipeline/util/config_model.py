@@ -6,12 +6,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, NAME_PATTERN
 from tta_pipeline.util.nearest_names import name_choices
 
 MAX_COUNT = 1_000_000_000
 """Upper limit of every count in a benchmark file, below the limits of databases and tensors."""
 MAX_BATCH_SIZE = 100_000
 """Upper limit of the batch size."""
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
+"""A name of a dataset, a model or an experiment in a file."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """A seed for any random number generator. Not negative: some generators treat -1 and 1 alike, tables would not."""
 _NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")

@@ -221,6 +221,31 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def try_locked(path: Path, *, waits: bool = False) -> Iterator[bool]:
+    """Hold the exclusive lock *path*, whose file is then removed; yield False if another process has it.
+
+    Args:
+        path: The lock file.
+        waits: Whether to wait until the other process is done.
+
+    Raises:
+        OSError: the lock cannot be opened.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_lock(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
+            fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold the lock
+
+
+@contextlib.contextmanager
 def published_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces *target* as a whole when the block ends without an exception.
 

@@ -5,9 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
-
-from pydantic import Field
+from typing import TypeVar
 
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.locale_names import misread_sentence
@@ -17,12 +15,11 @@ MAX_NAME_LENGTH = 100
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 BENCHMARK_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
 """Names of benchmarks: the name of the file, or `<file>/<shift set>` for one of several shift sets in it."""
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
-_RESERVED_NAMES = {"benchmarks", "text_features", *map(str.lower, keyword.kwlist)} | {
+_RESERVED_NAMES = {"added", "benchmarks", "results", "text_features", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
     "bool", "input", "output", "type",
 }  # fmt: skip
-"""Reserved names: the first two are folders of the data root; Dagster accepts none of the others as a group name."""
+"""Reserved names: the first four are folders of the data root; Dagster accepts none of the others as a group name."""
 
 
 def is_name(text: str) -> bool:

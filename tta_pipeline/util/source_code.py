@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -53,6 +53,17 @@ def source_sha256(*references: str) -> str:
             _require_unedited(module)
             files[module.name] = module.code.sha256
     return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
+
+
+def own_files(*references: str) -> Mapping[str, str]:
+    """Return the sha256 of each file outside this project that `source_sha256` covers, by its absolute path.
+
+    Raises:
+        ValueError: see `source_sha256`.
+    """
+    modules = (module for each in references for module in _walk_imports(each.partition(":")[0]))
+    own = {module.path.absolute() for module in modules if module.name.partition(".")[0] != _PROJECT}
+    return {str(path): hash_file(path) for path in sorted(own)}
 
 
 def _require_unedited(module: "_Module") -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.data.sources.kinds import DigitsSource, GeneratedSource
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.identifiers import is_benchmark_name
 from tta_pipeline_tests.conftest import SMALL
@@ -22,7 +23,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_embedded_benchmark_has_75_cells_and_three_methods():
     """digits_c covers the common corruptions with source, norm and tent at least."""
-    benchmark = load_benchmark(EMBEDDED_FOLDER / "digits_c.yaml")
+    benchmark = load_benchmark(EMBEDDED_BENCHMARKS / "digits_c.yaml")
 
     assert 75 == len(benchmark.cells)
     assert {"source", "norm", "tent"} <= set(benchmark.experiments)

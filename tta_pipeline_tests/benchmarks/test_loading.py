@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, Fault, load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.load_files import Fault, load_benchmark, load_benchmarks
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 
@@ -84,7 +85,7 @@ def test_faulty_files_leave_the_other_benchmarks_alive(tmp_path: Path):
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml"))).write_text(SMALL)
     (tmp_path / "._right.yaml").write_text("left by an archive of another system")
 
-    loaded = load_benchmarks(EMBEDDED_FOLDER, tmp_path)
+    loaded = load_benchmarks(EMBEDDED_BENCHMARKS, tmp_path)
 
     assert ["digits_c", "right"] == list(loaded.benchmarks)
     assert {"sourceless", "text", "folder", "a name", "\udcff"} == {each.benchmark for each in loaded.faults}
@@ -96,19 +97,19 @@ def test_two_files_cannot_share_a_name(tmp_path: Path):
     for name in ("digits_c", "Digits_C"):
         (tmp_path / f"{name}.yaml").write_text(SMALL)
 
-    loaded = load_benchmarks(EMBEDDED_FOLDER, tmp_path)
+    loaded = load_benchmarks(EMBEDDED_BENCHMARKS, tmp_path)
 
     assert ["digits_c"] == list(loaded.benchmarks)
     assert 75 == len(loaded.benchmarks["digits_c"].cells)
     assert {"digits_c", "Digits_C"} == {each.benchmark for each in loaded.faults}
-    assert all(str(EMBEDDED_FOLDER / "digits_c.yaml") in each.sentence for each in loaded.faults)
+    assert all(str(EMBEDDED_BENCHMARKS / "digits_c.yaml") in each.sentence for each in loaded.faults)
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path):
     """Benchmarks that are silently not there would look like none."""
     (tmp_path / "benchmarks").write_text("")
 
-    assert "cannot be listed" in load_benchmarks(EMBEDDED_FOLDER, tmp_path / "benchmarks").faults[0].sentence
+    assert "cannot be listed" in load_benchmarks(EMBEDDED_BENCHMARKS, tmp_path / "benchmarks").faults[0].sentence
     assert not load_benchmarks(tmp_path / "nowhere").faults
 
 

@@ -8,6 +8,7 @@ from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchma
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.results.plans import drop_other_plans
 
 REST = """
 title: Mine
@@ -97,22 +98,23 @@ def test_each_of_several_sets_is_a_benchmark_of_its_own(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("now", "before", "name"), [
-    (SEVERAL, "results/evaluations", "mine/imagenet_c"),
-    (f"{REST}{FOLDER}", "results/imagenet_c/shard_sets", "mine"),
+    (SEVERAL, "mine", "mine/imagenet_c"),
+    (f"{REST}{FOLDER}", "mine/imagenet_c", "mine"),
 ])  # fmt: skip
-def test_results_of_another_form_of_the_file_do_not_count_twice(tmp_path: Path, now: str, before: str, name: str):
-    """A file that had one set and has several now, or the other way round, is left out until they are moved."""
+def test_plans_of_another_form_of_the_file_ask_for_nothing(tmp_path: Path, now: str, before: str, name: str):
+    """A file that had one set and has several now, or the other way round, counts its results once."""
     locations = Locations(root=tmp_path)
     (tmp_path / "benchmarks").mkdir()
     written(tmp_path / "benchmarks", now)
-    assert name in load_all_benchmarks(locations).benchmarks
+    benchmark = load_all_benchmarks(locations).benchmarks[name]
+    kept, old = (locations.results(each) / "plans" / "at_5.json" for each in (name, before))
+    for path in (kept, old):
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
 
-    (tmp_path / "mine" / before).mkdir(parents=True)
-    loaded = load_all_benchmarks(locations)
+    drop_other_plans(locations, name, tuple(benchmark.experiments))
 
-    assert not [each for each in loaded.benchmarks if each.startswith("mine")]
-    assert name in {fault.benchmark for fault in loaded.faults}
-    assert all(str(tmp_path / "mine" / before) in fault.sentence for fault in loaded.faults)
+    assert (True, False) == (kept.exists(), old.exists())
 
 
 def test_a_faulty_set_leaves_the_others(tmp_path: Path):

@@ -20,8 +20,8 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 from jsonschema import Draft202012Validator
 
-from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER
 from tta_pipeline.defs.component import RobustnessBenchmark
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def foreign(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Foreign
     project = new_project(tmp_path_factory.mktemp("foreign"))
     folder = project.locations.root.parent
     (project.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    copy_benchmark(sweep, project, without=("source", "predictions", "report"))
+    copy_benchmark(sweep, project, without=("source", "report"))
     shutil.copy(sweep.locations.metrics, project.locations.metrics)
     project.add_benchmark("small", SMALL)
     files = {f"foreign/{name}": text.replace('"mine"', '"small"') for name, text in FILES.items()}
@@ -168,7 +168,7 @@ def test_a_report_is_stale_after_two_days(definitions: dg.Definitions, monkeypat
 def test_the_schema_that_dg_checks_has_the_fields_and_refuses_no_file_of_ours():
     """A field that there is not, and a wrong type, are refused before anything is loaded."""
     schema = Draft202012Validator(RobustnessBenchmark.get_model_cls().model_json_schema())
-    shipped = [EMBEDDED_FOLDER / "digits_c.yaml",
+    shipped = [EMBEDDED_BENCHMARKS / "digits_c.yaml",
                *(ROOT / "tta_pipeline" / "extras" / "new_project" / "files").glob("*s*.yaml")]  # fmt: skip
     benchmarks = [text for text in map(yaml.safe_load, map(Path.read_text, shipped)) if "experiments" in text]
 

@@ -5,7 +5,8 @@ import json
 import dagster as dg
 import pytest
 
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
 
 CONFIG = {"loaders": ["indexed"], "repeats": 1, "batch_size": 32, "num_threads": [1]}

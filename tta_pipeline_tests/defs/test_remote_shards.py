@@ -10,7 +10,8 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project
 from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture
@@ -66,7 +67,7 @@ def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: W
     with open_metrics(project.locations.metrics) as connection:
         rows = connection.execute(
             "SELECT corruption, severity, count(DISTINCT order_hash), count(DISTINCT error), count(*) "
-            "FROM evaluations WHERE is_latest GROUP BY ALL ORDER BY ALL"
+            "FROM evaluations WHERE counts GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     assert [("clean", 0, 1, 1, 2), ("fog", 1, 1, 1, 2), ("fog", 5, 1, 1, 2)] == rows
     asked = [request for request in web.requests() if not request.endswith("=0-0")]

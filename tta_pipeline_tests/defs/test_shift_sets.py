@@ -11,7 +11,8 @@ from torchvision.models import shufflenet_v2_x0_5
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.report.pages.report import _read_findings, _write_section, sections
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, new_project, write_tree
 
 BAR = """
@@ -95,7 +96,7 @@ def test_200_classes_of_1000_are_predicted_by_a_model_of_1000(several: Project):
     ((classes, images, error),) = answer(
         several,
         "SELECT len(c.num_samples), e.num_samples, e.error FROM class_results AS c JOIN evaluations AS e "
-        "USING (folder, sequence) WHERE shift_set = 'imagenet_r' AND experiment = 'source'",
+        "USING (file, corruption, severity) WHERE shift_set = 'imagenet_r' AND experiment = 'source'",
     )
     assert (200, 200) == (classes, images)
     assert error > 0.9
@@ -106,7 +107,8 @@ def test_sets_lie_beside_each_other(several: Project):
     root = several.locations.root / "several"
 
     assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "shards").iterdir()}
-    assert {"bar", "light", "imagenet_r"} == {path.name for path in (root / "results").iterdir()}
+    results = several.locations.results("several")
+    assert {"bar", "light", "imagenet_r"} == {path.name for path in results.iterdir()}
     assert {"bar.json", "light.json", "imagenet_r.json"} == {path.name for path in (root / "class_maps").iterdir()}
     verified = several.run("tta-pipeline", "shards", "verify", str(root / "shards"))
     assert 0 == verified.returncode, verified.stdout + verified.stderr

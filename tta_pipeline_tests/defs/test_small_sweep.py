@@ -10,7 +10,6 @@ import pytest
 
 from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.records import record_paths
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import (
     SMALL,
@@ -21,6 +20,7 @@ from tta_pipeline_tests.conftest import (
     copy_benchmark,
     new_project,
 )
+from tta_pipeline_tests.result_paths import result_paths
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_every_sample_of_every_cell_is_evaluated_by_every_experiment(
 ):
     """For each cell and the clean images, every experiment has one row with as many samples as the manifest."""
     rows = database.execute(
-        "SELECT experiment, corruption, severity, num_samples FROM evaluations WHERE is_latest"
+        "SELECT experiment, corruption, severity, num_samples FROM evaluations WHERE counts"
     ).fetchall()
     manifests = {cell: ShardSet.open(sweep.locations.shards("small", cell)).manifest for cell in (*SMALL_CELLS, CLEAN)}
 
@@ -109,7 +109,7 @@ def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tm
     project.add_benchmark("small", SMALL)
     copy_benchmark(sweep, project, without=("source", "report"))
     config = {
-        "ops": {"small__evaluation__tent": {"config": {"remeasure": True}}},
+        "ops": {"small__evaluation__tent": {"config": {"force": True}}},
         "resources": {"compute": {"config": {"decode_threads": 1}}},
     }
 
@@ -126,7 +126,7 @@ def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tm
 
 
 def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
-    """A repeated run over the range records nothing new and says so."""
+    """A repeated run over the range stores nothing new and says so."""
     project = new_project(tmp_path)
     shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
     shards = project.locations.shards("small", SMALL_CELLS[0])
@@ -140,5 +140,5 @@ def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
     finished = project.materialize("+group:small or +group:small_clean", "--partition-range", SMALL_RANGE)
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
-    assert len(list(record_paths(sweep.locations.root))) == len(list(record_paths(project.locations.root)))
+    assert len(result_paths(sweep.locations.root)) == len(result_paths(project.locations.root))
     assert before == written()

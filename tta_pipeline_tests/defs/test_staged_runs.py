@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.result_paths import results_of
 
 
-def newest(project: Project) -> dict:
-    """Return the newest facts of contrast 5."""
-    folder = project.locations.results("small") / "evaluations" / "source" / "contrast-5"
-    return json.loads(max(folder.glob("*.json")).read_text())["record"]["facts"]
+def contrast_5(project: Project) -> dict:
+    """Return the facts of contrast 5."""
+    (found,) = (
+        each for each in results_of(project.locations.root, "small", "source") if each.result.key == "contrast-5"
+    )
+    return found.result.evaluations[0].facts()
 
 
 def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
@@ -22,7 +25,7 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
     finished = own.materialize("small/evaluation/source", *cells, "--config-json", config)
     assert 0 == finished.returncode, finished.stderr[-3000:]
 
-    straight, staged = newest(sweep), newest(own)
+    straight, staged = contrast_5(sweep), contrast_5(own)
     assert straight["predictions_sha256"] == staged["predictions_sha256"]
     assert staged["staging_s"] > straight["staging_s"] == 0
     assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage" / "tta_pipeline-staged").iterdir()}

@@ -1,13 +1,13 @@
 """Streams over several cells as assets, through the real command line."""
 
-import json
-
 import dagster as dg
 import pytest
 
 from tta_pipeline.defs.evaluation import EVERY_SAMPLE
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = """
   continual: {model: cnn, method: tent, preset: cifar, batch_size: 32, protocol: continual}
@@ -34,7 +34,7 @@ def test_a_command_evaluates_all_streams_of_a_severity(streamed: Project):
     with open_metrics(streamed.locations.metrics) as connection:
         rows = connection.execute(
             "SELECT experiment, protocol, stream, position, corruption, severity, num_samples FROM evaluations "
-            "WHERE is_latest AND experiment IN ('continual', 'mixed') ORDER BY experiment, position, shift_position"
+            "WHERE counts AND experiment IN ('continual', 'mixed') ORDER BY experiment, position, shift_position"
         ).fetchall()
         num_gradual = connection.execute("SELECT count(*) FROM evaluations WHERE protocol = 'gradual'").fetchall()
 
@@ -67,8 +67,8 @@ def test_a_range_of_severities_is_one_run(streamed: Project):
     finished = streamed.materialize("small/evaluation/continual", "--partition-range", "3...5")
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
-    folder = streamed.locations.results("small") / "evaluations" / "continual"
-    assert {("3", 2), ("5", 2)} == {(path.name, len(list(path.rglob("0*.json")))) for path in folder.iterdir()}
+    found = results_of(streamed.locations.root, "small", "continual")
+    assert ["3", "3", "5", "5"] == [each.result.key for each in found]
 
 
 def test_a_severity_that_is_none_is_refused(streamed: Project):
@@ -85,7 +85,7 @@ def test_cells_beside_an_experiment_are_passed_over(streamed: Project):
     with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
         versions = instance.get_latest_materialization_event(dg.AssetKey(["small", "evaluation", "few"]))
     assert versions.asset_materialization.partition
-    records = sorted((streamed.locations.results("small") / "evaluations/few").rglob("0*.json"))
-    assert ["contrast-5", "gaussian_noise-5"] == [path.parent.name for path in records]
-    facts = json.loads(records[0].read_text())["record"]["facts"]
+    found = results_of(streamed.locations.root, "small", "few")
+    assert ["contrast-5", "gaussian_noise-5"] == [each.result.key for each in found]
+    facts = found[0].result.evaluations[0].facts()
     assert (40, "first 40") == (facts["num_samples"], facts["subset"])

@@ -11,9 +11,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
 from tta_pipeline_tests.launcher import forked_python
+from tta_pipeline_tests.result_paths import result_paths
 
 HERE = Machine(device="cpu", decode_threads=1)
 BY_CHECKPOINTS = SMALL.replace("epochs: 4", "epochs: 4, checkpoint_s: 0")
@@ -41,9 +43,9 @@ def training(project: Project) -> SourceTraining:
 
 
 def recorded(project: Project) -> TrainingRun:
-    """Return the only record of a training in *project*."""
-    (record,) = (project.locations.results("small") / "trainings" / "cnn").glob("*.json")
-    return TrainingRun.from_facts(json.loads(record.read_text())["record"]["facts"])
+    """Return the only result of a training in *project*."""
+    (path,) = result_paths(project.locations.root, "small/trainings")
+    return read_result(path).result.training
 
 
 @pytest.mark.slow

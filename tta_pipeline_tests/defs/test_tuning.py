@@ -10,18 +10,21 @@ import dagster as dg
 import pytest
 import yaml
 
+from tta_pipeline.benchmarks.resolved_experiment import find_choices
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, ManifestError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.records import latest_record
+from tta_pipeline.results.plans import read_plan
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.tuning_criteria import CRITERIA
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.test_command_lines import run_dg
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of
+from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
 HERE = Machine(device="cpu", decode_threads=1)
@@ -43,7 +46,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
 
 
 def test_a_budget_of_the_command_line_holds(copy: Project):
-    """As many trials as it says are drawn of the grid, and with --json the answer is the record."""
+    """As many trials as it says are drawn of the grid, and with --json the answer is the choice."""
     finished = copy.run(
         "tta-pipeline", "tune", "small", "tent", "--grid", "lr=0.001,0.002,0.004", "--budget", "1", "--device", "cpu",
         "--json",
@@ -78,21 +81,18 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory, tuned: Project) -> Proje
 
 
 def choice(locations: Locations) -> TuningRun:
-    """Return the newest choice."""
-    record = latest_record(locations.results("small"), kind="tunings", name="tent")
-    assert record is not None
-    assert record.tuning is not None
-    return record.tuning
+    """Return the choice of the latest search."""
+    return find_choices(locations, "small", "tent")[-1][1]
 
 
 def trials(locations: Locations) -> dict[Path, bytes]:
-    """Return the records of all evaluations of trials."""
-    return {path: path.read_bytes() for path in (locations.results("small") / "trials").rglob("*.json")}
+    """Return the results of all evaluations of trials."""
+    return {path: path.read_bytes() for path in result_paths(locations.root, "small/held_out/*")}
 
 
 def seen(locations: Locations) -> set[str]:
     """Return the corruptions that trials have seen."""
-    return {json.loads(data)["record"]["facts"]["corruption"] for data in trials(locations).values()}
+    return {read_result(path).result.evaluations[0].corruption for path in trials(locations)}
 
 
 def search(locations: Locations, **changes: object) -> Search:
@@ -117,7 +117,7 @@ def test_a_command_tries_the_grid_on_held_out_cells(tuned: Project):
 
 
 def test_the_run_is_in_the_history(tuned: Project):
-    """With the choice, the picture and the record."""
+    """With the choice, the picture and the file of the choice."""
     with dg.DagsterInstance.from_config(str(tuned.home)) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(["small", "tuning", "tent"]))
 
@@ -139,19 +139,21 @@ def test_a_finished_trial_is_not_evaluated_again(copy: Project):
     assert before.items() <= after.items()
     assert 4 == len(after) - len(before)
     assert 3 == run.num_trials
-    assert (2, run) == (again.sequence, again.tuning)
+    assert run == again.result.tuning
+    assert 2 == len(result_paths(copy.locations.root, "small/tunings"))
     assert after == trials(copy.locations)
 
 
 def test_results_carry_what_was_chosen_and_where(evaluated: Project):
     """In their record, in the database and on the leaderboard, beside those of a preset and set by hand."""
-    shown = evaluated.run("tta-pipeline", "metrics", "--json")
+    shown = evaluated.run("tta-pipeline", "leaderboard", "--json")
     with open_metrics(evaluated.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
-            "SELECT tuning, config FROM evaluations WHERE is_latest AND experiment = 'tent_tuned'"
+            "SELECT tuning, config FROM evaluations "
+            "WHERE counts AND experiment = 'tent_tuned' AND stream = 'contrast|5'"
         ).fetchall()
         tried = connection.execute("SELECT hyperparameters, is_chosen FROM tuning_trials ORDER BY error").fetchall()
-        num_chosen = connection.execute("SELECT count(*) FROM tunings WHERE is_latest").fetchall()
+        num_chosen = connection.execute("SELECT count(*) FROM tunings WHERE counts").fetchall()
 
     origins = {row["experiment"]: row["hyperparameters"] for row in json.loads(shown.stdout)}
     assert {
@@ -168,24 +170,26 @@ def test_results_carry_what_was_chosen_and_where(evaluated: Project):
 
 
 def test_a_changed_choice_makes_cells_unfinished(evaluated: Project, tmp_path: Path):
-    """The value is in the fingerprint; a choice of the same value from another grid only changes the record."""
+    """The value is in the fingerprint; a choice of the same value from another grid only changes the plan."""
     copy = copy_of(evaluated, tmp_path)
     place = ("small/evaluation/tent_tuned", "--partition", "contrast|5")
-    folder = copy.locations.results("small") / "evaluations" / "tent_tuned" / "contrast-5"
+    before, results = grid_of_plan(copy.locations), result_paths(copy.locations.root, "small/contrast-5")
     search(copy.locations, grid={"lr": (0.001, 0.4)}).run(machine=HERE, run_id="same value", tell=print)
     same = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
     assert 0 == copy.materialize(*place).returncode
+    after = grid_of_plan(copy.locations)
     search(copy.locations, grid={"lr": (0.5,)}).run(machine=HERE, run_id="another value", tell=print)
     other = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
 
     assert (0, 1) == (same.returncode, other.returncode)
     assert "method.hyperparameters.lr was 0.001, is 0.5" in other.stdout
-    first, second = (json.loads((folder / f"00000{n}.json").read_text())["record"]["facts"] for n in (1, 2))
-    assert ({"lr": [0.001, 0.5]}, {"lr": [0.001, 0.4]}) == tuple(
-        json.loads(each["tuning"])["grid"] for each in (first, second)
-    )
-    assert (first["predictions_sha256"], None) == (second["predictions_sha256"], first["copied_from"])
-    assert second["copied_from"]
+    assert ({"lr": [0.001, 0.5]}, {"lr": [0.001, 0.4]}) == (before, after)
+    assert results == result_paths(copy.locations.root, "small/contrast-5")
+
+
+def grid_of_plan(locations: Locations) -> dict:
+    """Return the grid of the choice that the plan of the tuned experiment names."""
+    return json.loads(read_plan(locations, "small", "tent_tuned").labels.tuning)["grid"]
 
 
 def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(copy: Project):
@@ -198,7 +202,9 @@ def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(cop
         rows = connection.execute(
             "SELECT criterion, images, decides, gap FROM tuning_criteria WHERE gap IS NOT NULL"
         ).fetchall()
-        (results,) = connection.execute("SELECT count(*) FROM evaluations WHERE subset = 'first 64'").fetchone()
+        (results,) = connection.execute(
+            "SELECT count(*) FROM evaluations WHERE counts AND subset = 'first 64'"
+        ).fetchone()
 
     assert {*HELD_OUT, "gaussian_noise", "contrast"} == seen(copy.locations)
     assert "entropy" == run.criterion
@@ -257,10 +263,11 @@ def test_a_benchmark_that_reports_held_out_shifts_is_not_tuned_on_them(copy: Pro
     """What it reports is left out; if it reports all of them, it has no such asset."""
     own = "corruptions: [gaussian_noise, contrast, spatter, saturate]"
     benchmark = benchmark_of(TUNED.replace("corruptions: [gaussian_noise, contrast]", own))
-    record = search(copy.locations, benchmark=benchmark, grid={"lr": (0.003,)}).run(machine=HERE, run_id="", tell=print)
+    found = search(copy.locations, benchmark=benchmark, grid={"lr": (0.003,)}).run(machine=HERE, run_id="", tell=print)
+    run = found.result.tuning
 
-    assert ("speckle_noise|5", "gaussian_blur|5") == record.tuning.cells
-    assert ("gaussian_noise", "contrast", "spatter", "saturate") == record.tuning.reported
+    assert ("speckle_noise|5", "gaussian_blur|5") == run.cells
+    assert ("gaussian_noise", "contrast", "spatter", "saturate") == run.reported
     whole = TUNED.replace("[gaussian_noise, contrast]", f"[contrast, {', '.join(HELD_OUT)}]")
     copy.add_benchmark("small", whole)
     assert "small reports all shifts" in refused(copy, "tta-pipeline", "tune", "small", "tent")
@@ -300,14 +307,27 @@ def test_shards_of_a_reported_cell_under_another_name_are_refused(copy: Project)
         search(copy.locations).run(machine=HERE, run_id="", tell=print)
 
 
-def test_missing_shards_are_refused_with_the_command_that_makes_them(copy: Project):
-    """Before anything is evaluated."""
+def test_missing_shards_are_made_first(copy: Project):
+    """By the assets of the held-out shifts; trials on other cells stay as they are."""
+    shards = copy.locations.root / "small" / "shards"
+    shutil.rmtree(shards / "spatter")
+    before = trials(copy.locations)
+
+    finished = copy.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
+
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "shards of spatter|5 are made first" in finished.stderr
+    assert (shards / "spatter" / "5" / "manifest.json").exists()
+    assert before.items() <= trials(copy.locations).items()
+    assert {"spatter-5"} == {path.parent.name for path in trials(copy.locations).keys() - before.keys()}
+
+
+def test_missing_shards_of_a_run_are_refused_with_the_command_that_makes_them(copy: Project):
+    """A run of the asset alone makes nothing else, and evaluates nothing."""
     shutil.rmtree(copy.locations.root / "small" / "shards" / "spatter")
 
-    said = refused(copy, "tta-pipeline", "tune", "small", "tent")
-
-    assert "found no shards of spatter|5, the first in" in said
-    assert "dg launch --assets 'small/held_out/source_split,small/held_out/tar_shards" in said
+    with pytest.raises(EvaluationError, match=r"no shards of spatter\|5, the first in .*small/held_out/tar_shards"):
+        search(copy.locations).run(machine=HERE, run_id="", tell=print)
 
 
 def test_clean_images_are_not_seen(copy: Project):
@@ -328,7 +348,7 @@ def test_the_commands_of_the_recipe_work(copy: Project):
     small["experiments"] |= added["experiments"]
     copy.add_benchmark("small", yaml.safe_dump({**small, "tuning": added["tuning"]}))
     lines = [line.partition("#")[0].replace("mine", "small") for line in commands(section)]
-    ours = (("gaussian_noise|1...jpeg_compression|5", SMALL_RANGE), ("speckle_noise|1...", "speckle_noise|5..."))
+    ours = (("gaussian_noise|1...jpeg_compression|5", SMALL_RANGE),)
 
     for line in lines:
         for theirs, own in ours:
@@ -336,7 +356,7 @@ def test_the_commands_of_the_recipe_work(copy: Project):
         program, *arguments = shlex.split(line)
         finished = run_dg(copy, *arguments) if program == "dg" else copy.run(program, *arguments)
         assert 0 == finished.returncode, (line, finished.stderr[-3000:])
-    assert 6 == len(lines)
+    assert 5 == len(lines)
     assert {"lr": [1e-4, 2.5e-4, 1e-3], "momentum": [0, 0.9]} == choice(copy.locations).grid_values
     assert 4 == choice(copy.locations).num_trials
     assert "is chosen" in finished.stdout

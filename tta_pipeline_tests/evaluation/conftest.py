@@ -12,15 +12,16 @@ NOT_COPIED = ("source", "report")
 """Generated images, which evaluations may read and never change, and pages."""
 
 
-def copy_small(data: Path, target: Path, *without: str) -> Locations:
-    """Copy the small benchmark from a data root to another, but for some of its folders, and link its images."""
-    ignored = shutil.ignore_patterns(*NOT_COPIED, *without)
-    shutil.copytree(data / "small", target / "small", ignore=ignored)
+def copy_small(data: Path, target: Path, *, with_results: bool = False) -> Locations:
+    """Copy shards, model and states of the small benchmark to another data root, and link its images."""
+    shutil.copytree(data / "small", target / "small", ignore=shutil.ignore_patterns(*NOT_COPIED))
     (target / "small" / "source").symlink_to((data / "small" / "source").resolve())
+    if with_results:
+        shutil.copytree(data / "results" / "small", target / "results" / "small")
     return Locations(root=target)
 
 
 @pytest.fixture
 def data(sweep: Project, tmp_path: Path) -> Locations:
     """The shards and the model of the small benchmark, without results."""
-    return copy_small(sweep.locations.root, tmp_path, "results", "predictions")
+    return copy_small(sweep.locations.root, tmp_path)

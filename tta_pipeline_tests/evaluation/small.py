@@ -1,26 +1,34 @@
 """One experiment over the small benchmark, in this process."""
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.domain.cells import Cell, PartitionKey, StreamKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
+from tta_pipeline.evaluation import run_stream
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.prefetch import Step
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.evaluation.stream_states import NUM_KEPT
+from tta_pipeline.evaluation.run_experiment import Board, Rows, run_experiment
+from tta_pipeline.results.result_files import StoredResult, store_result
 from tta_pipeline_tests.conftest import SMALL
 
 NOISE, CONTRAST = "gaussian_noise", "contrast"
 CONTRAST_5 = Cell(corruption=CONTRAST, severity=5)
 SEVERITY_5 = StreamKey(severity=5)
 TENT = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32}
+Tell = Callable[[str], None]
+
+
+class KilledError(BaseException):
+    """In place of a signal that nothing can catch."""
 
 
 def results_of(data: Locations, **experiment: object) -> ExperimentResults:
@@ -29,35 +37,65 @@ def results_of(data: Locations, **experiment: object) -> ExperimentResults:
     return ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="own", locations=data)
 
 
-def runner_of(
+def inputs_of(own: ExperimentResults) -> Inputs:
+    """Return what decides the predictions of *own* on the CPU, read anew."""
+    return Inputs(experiment=replace(own), machine=Machine(device="cpu", decode_threads=2), known=SharedCache())
+
+
+def unfinished(
+    own: ExperimentResults, key: PartitionKey, *, tell: Tell = lambda _: None, keeps_predictions: bool = True
+) -> tuple[StreamPlan, ...]:
+    """Return the streams at *key* that a run would evaluate; *tell* gets what it would say before."""
+    return Board(inputs=inputs_of(own), keeps_predictions=keeps_predictions, tell=tell).find_unfinished(key)
+
+
+def run_at(
     own: ExperimentResults,
+    key: PartitionKey,
     *,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Tell = lambda _: None,
     num_threads: int = 2,
-    anew: bool = False,
+    checkpoint_every: int = 50_000,
+    force: bool = False,
     keeps_predictions: bool = True,
-) -> ExperimentRunner:
-    """Return a runner, to be entered, that evaluates *own* on the CPU."""
-    machine = Machine(device="cpu", decode_threads=num_threads)
-    return ExperimentRunner(
-        own, machine=machine, run_id="test", tell=tell, anew=anew, keeps_predictions=keeps_predictions
+) -> Rows:
+    """Evaluate what is left of *own* at *key* on the CPU, as a process of its own would; return the evaluations."""
+    found = run_experiment(
+        replace(own),
+        [key],
+        machine=Machine(device="cpu", decode_threads=num_threads, checkpoint_every=checkpoint_every),
+        run_id="test",
+        tell=tell,
+        force=force,
+        keeps_predictions=keeps_predictions,
     )
+    return found[key]
+
+
+def counted(own: ExperimentResults, key: PartitionKey) -> Rows:
+    """Return the evaluations of *own* at *key* that count by its present plan."""
+    return replace(own).rows(key)
 
 
 def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2) -> list[dict[str, Any]]:
-    """Evaluate the streams at *key*, check that the rows are recorded, and return the facts of all rows."""
-    with runner_of(own, num_threads=num_threads) as runner:
-        runner.plan(key)
-        runner.evaluate(key)
-        assert own.rows(key) == runner.rows(key)
-        assert not runner.plan(key)
-    return [dict(row.facts()) for row in own.rows(key)]
+    """Evaluate the streams at *key*, check that their results count, and return the facts of all rows."""
+    rows = run_at(own, key, num_threads=num_threads)
+    assert rows == counted(own, key)
+    assert not unfinished(own, key)
+    return [dict(row.facts()) for row in rows]
 
 
-def break_off(runner: ExperimentRunner, plan: StreamPlan, num_segments: int) -> None:
-    """Evaluate the first segments of *plan*, as if the process were killed behind them."""
-    streams, fingerprints = runner._streams, runner._inputs.fingerprints(plan)
-    streams._restore_state(plan)
-    recent = deque[str](maxlen=NUM_KEPT)
-    for segment in plan.segments[:num_segments]:
-        streams._evaluate(Step(plan, segment), [], fingerprints, recent)
+@contextmanager
+def killed_after(num_segments: int) -> Iterator[None]:
+    """End whatever is evaluated in the block behind so many segments, as a kill would."""
+    stored: list[StoredResult] = []
+
+    def stores(*arguments: Any, **options: Any) -> StoredResult:
+        if len(stored) == num_segments:
+            raise KilledError
+        stored.append(store_result(*arguments, **options))
+        return stored[-1]
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        patch.setattr(run_stream, "store_result", stores)
+        yield

@@ -4,7 +4,7 @@ import copy
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,17 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.inputs import SharedCache
+from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
+from tta_pipeline.evaluation.run_experiment import Report, run_experiment, update_plan
+from tta_pipeline.evaluation.run_experiment import Rows as Evaluations
+from tta_pipeline.report.plan_notes import plan_notes
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import ensure_current, publish_metrics
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
 
@@ -90,7 +94,9 @@ EDITS: dict[str, Change] = {
     "back to clean images": in_protocol(clean="at_end"),
     "clean images in between": in_protocol(clean="after_each"),
     "a window": lambda content: (in_protocol(window=4)(content), in_experiment("rising", batch_size=1)(content)),
-    "predicted after the update": in_protocol(predict_after_update=True),
+    "predicted after the update": in_experiment(
+        "tent", protocol={"shift": "reset_each_shift", "predict_after_update": True}
+    ),
     "seeds": in_experiment("rising", seeds=[0, 1]),
     "other seeds": in_experiment("rising", seeds=[1, 2]),
     "another seed": in_experiment("tent", seed=3),
@@ -106,26 +112,54 @@ EDITS: dict[str, Change] = {
     "an experiment less": lambda content: content["experiments"].pop("tent"),
     "another name": renamed,
 }  # fmt: skip
-ROWS = """
-SELECT experiment, shift_set, seed, stream, position, visit, corruption, severity, shift_position, in_mean, subset,
-       method, protocol, num_samples, error, ece, predictions_sha256
-FROM evaluations WHERE is_latest ORDER BY ALL
-"""
+ROWS_COLUMNS = (
+    "experiment", "shift_set", "seed", "stream", "position", "visit", "corruption", "severity", "shift_position",
+    "in_mean", "subset", "method", "protocol", "num_samples", "error", "ece", "predictions_sha256",
+)  # fmt: skip
+ROWS = f"SELECT {', '.join(ROWS_COLUMNS)} FROM evaluations WHERE counts ORDER BY ALL"
 MEANS = """
 SELECT experiment, shift_set, subset, method, protocol, num_cells, num_runs,
-       round(mean_error, 12), round(mean_error_at_5, 12), round(clean_error, 12), round(mean_ece, 12), without_file
+       round(mean_error, 12), round(mean_error_at_5, 12), round(clean_error, 12), round(mean_ece, 12), num_cells_asked
 FROM leaderboard ORDER BY ALL
 """
 """Rounded: the order in which a database adds numbers decides the last digit of a mean."""
 Rows = tuple[list[Any], list[Any]]
 
 
+MACHINE = Machine(device="cpu", decode_threads=1)
+
+
+class Counter:
+    """Counts the keys at which something was evaluated."""
+
+    def __init__(self) -> None:
+        self.num_evaluated = 0
+
+    def planning(self, key: PartitionKey) -> AbstractContextManager[object]:  # noqa: ARG002 - as `Listener` has it
+        """Do nothing."""
+        return nullcontext()
+
+    @contextmanager
+    def evaluating(self, key: PartitionKey) -> Iterator[Report]:  # noqa: ARG002
+        """Note whether the key was evaluated."""
+
+        def note(_: Evaluations, was_evaluated: bool) -> None:  # noqa: FBT001
+            self.num_evaluated += was_evaluated
+
+        yield note
+
+
 class Root:
     """A data root with a benchmark file that is edited, and what has been measured of it."""
 
     def __init__(self, root: Path, shards: Locations, *, with_results: bool = False) -> None:
-        self.num_evaluated = 0
-        self.locations = copy_small(shards.root, root, *(() if with_results else ("results", "predictions")))
+        self.listener = Counter()
+        self.locations = copy_small(shards.root, root, with_results=with_results)
+
+    @property
+    def num_evaluated(self) -> int:
+        """Number of keys that were evaluated so far."""
+        return self.listener.num_evaluated
 
     def write(self, content: dict[str, Any]) -> None:
         """Write the benchmark file."""
@@ -141,40 +175,49 @@ class Root:
 
     def evaluate(self, which: Callable[[], bool] = lambda: True) -> Rows:
         """Evaluate the streams of the file for which *which* is true, publish, and return what counts."""
-        benchmark, known = self.benchmark, SharedCache()
+        known = SharedCache()
+        for results in self.experiments():
+            keys = [key for key in results.keys if which()]
+            run_experiment(
+                results, keys, machine=MACHINE, run_id="test", tell=lambda _: None, known=known, listener=self.listener
+            )
+        return self.counting()
+
+    def ask(self) -> Rows:
+        """Write the plans of the file as it is now, as `run --dry-run` does, and return what counts by them."""
+        known = SharedCache()
+        for results in self.experiments():
+            update_plan(Inputs(experiment=results, machine=MACHINE, known=known))
+        return self.counting()
+
+    def experiments(self) -> Iterator[ExperimentResults]:
+        """Yield the experiments of the file."""
+        benchmark = load_all_benchmarks(self.locations).benchmarks["small"]
         for name in benchmark.experiments:
-            results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
-            machine = Machine(device="cpu", decode_threads=1)
-            with ExperimentRunner(results, machine=machine, run_id="test", tell=lambda _: None, known=known) as runner:
-                for key in results.keys:
-                    if which() and runner.plan(key):
-                        self.num_evaluated += 1
-                        runner.evaluate(key)
-        publish_metrics(self.locations)
-        return self.published()
+            yield ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
 
     def counting(self) -> Rows:
-        """Return the evaluations that count now, and their means, as the verb `metrics` does."""
+        """Return the evaluations that count by the plans, and their means, as the verb `leaderboard` does."""
         ensure_current(self.locations)
-        return self.published()
-
-    def published(self) -> Rows:
-        """Return the evaluations that counted at the last publication, and their means."""
-        loaded = load_all_benchmarks(self.locations)
         with open_metrics(self.locations.metrics) as connection:
-            if not loaded.faults and "small" in loaded.benchmarks:
-                latest = connection.execute("SELECT folder, sequence FROM evaluations WHERE is_latest").fetchall()
-                assert sorted(self.counting_on_disk(loaded.benchmarks["small"])) == sorted(latest)
             return connection.execute(ROWS).fetchall(), connection.execute(MEANS).fetchall()
 
-    def counting_on_disk(self, benchmark: Benchmark) -> Iterator[tuple[str, int]]:
-        """Yield the records that count for comparisons and publications, which read them and not the database."""
-        for name in benchmark.experiments:
-            results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
-            for place in (place for key in results.keys for place in results.places(key)):
-                with suppress(RecordError):
-                    record = results.current_record(place)
-                    yield str(record.path.parent.relative_to(self.locations.root)), record.sequence
+    def counting_files(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Return experiment and file of what counts in the database, and for comparisons, which read the files."""
+        with open_metrics(self.locations.metrics) as connection:
+            rows = connection.execute("SELECT experiment, file FROM evaluations WHERE counts").fetchall()
+        on_disk = [
+            (cell.row.experiment, str(cell.path.relative_to(self.locations.results_root)))
+            for results in self.experiments()
+            for key in results.keys
+            for cell in results.counted_cells(key)
+        ]
+        return sorted((name, file.removeprefix("results/")) for name, file in rows), sorted(on_disk)
+
+    def notes(self) -> str:
+        """Return what a reader of the leaderboard is told about plans."""
+        with open_metrics(self.locations.metrics) as connection:
+            return "\n".join(plan_notes(connection, self.locations))
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +236,7 @@ def fresh(shards: Locations, tmp_path_factory: pytest.TempPathFactory) -> Callab
         if text not in known:
             root = Root(tmp_path_factory.mktemp("fresh"), shards)
             root.write(content)
+            assert root.benchmark.experiments
             known[text] = root.evaluate()
         return known[text]
 
@@ -248,20 +292,43 @@ def test_what_counts_after_an_edit_is_what_counts_in_a_fresh_data_root(
 ):
     """Whatever is edited: the same cells and means; and after the edit is taken back, nothing is evaluated twice.
 
-    Before anything is evaluated again, no rows that the file no longer asks for stand beside those that it does.
+    Once the plan is of the edited file, what it still asks for counts before anything is evaluated, under the names of
+    the present file.
     """
     expected = fresh(edited(CONTENT, *names))
     root.write(edited(CONTENT, *names))
 
-    counting, stays = set(root.counting()[0]), set(before[0]) & set(expected[0])
-    assert counting <= stays
-    assert counting == stays or "rising" not in {row[0] for row in counting}  # a stream that lacks a part counts not
+    asked_rows = root.ask()[0]
+    assert set(asked_rows) <= set(expected[0])
+    asked, stays = unlabelled(asked_rows), unlabelled(before[0]) & unlabelled(expected[0])
+    assert asked <= stays
+    assert asked == stays or not any("continual" in row for row in asked)  # another stream may predict the same
     assert expected == root.evaluate()
+    num_evaluated = root.num_evaluated
+    assert expected == root.evaluate()
+    in_database, on_disk = root.counting_files()
+    assert in_database == on_disk
 
     root.write(CONTENT)
-    num_evaluated = root.num_evaluated
-    assert before == root.evaluate()
+    assert before == root.ask() == root.evaluate()
     assert num_evaluated == root.num_evaluated
+
+
+def unlabelled(rows: list[Any]) -> set[Any]:
+    """Return *rows* without what a file calls them: the names of experiment and set, the place in the set."""
+    labels = {ROWS_COLUMNS.index(name) for name in ("experiment", "shift_set", "shift_position", "in_mean")}
+    return {tuple(value for at, value in enumerate(row) if at not in labels) for row in rows}
+
+
+def test_an_edit_counts_when_the_plan_is_written_and_is_said_before(root: Root, before: Rows):
+    """Until then the leaderboard is of what the last run asked for, and says so."""
+    root.write(edited(CONTENT, "a severity less"))
+
+    assert before == root.counting()
+    assert "small.yaml of small was edited since the last run" in root.notes()
+    assert before[0] != root.ask()[0]
+    assert {0, 5} == {row[ROWS_COLUMNS.index("severity")] for row in root.counting()[0]}
+    assert "edited" not in root.notes()
 
 
 @pytest.mark.parametrize(
@@ -297,26 +364,27 @@ def test_how_many_shards_there_are_decides_no_pixel(root: Root):
     assert 0 == root.num_evaluated
 
 
-def test_results_stay_and_are_marked_where_the_file_is_gone_or_cannot_be_read(root: Root, before: Rows):
-    """Nothing is known then; the leaderboard says so, also of one experiment that is faulty."""
-    rows, means = before
-    marked = [(*row[:-1], True) for row in means]
-
+def test_results_stay_where_the_file_is_gone_or_cannot_be_read(root: Root, before: Rows):
+    """The plans are those of the last run; the leaderboard says that the file is another one."""
     root.write({**CONTENT, "image_size": "large"})
-    assert (rows, marked) == root.counting()
+    assert before == root.counting()
+    assert "small.yaml of small was edited since the last run" in root.notes()
     (root.locations.benchmark_files / "small.yaml").unlink()
-    assert (rows, marked) == root.counting()
+    assert before == root.counting()
 
+
+def test_a_faulty_experiment_keeps_its_plan(root: Root, before: Rows):
+    """A run of the others drops no plan of an experiment that the file still names."""
     faulty = edited(CONTENT)
     faulty["experiments"]["tent"]["batch_size"] = -1
     root.write(faulty)
-    found, now = root.counting()
-    assert rows == found
-    assert {("tent", True), ("rising", False)} == {(row[0], row[-1]) for row in now}
+
+    assert before == root.evaluate()
+    assert 0 == root.num_evaluated
 
 
 def test_a_rebuild_decides_as_a_publication_does(root: Root):
-    """What counts follows from the records and the present file alone."""
+    """What counts follows from results and plans alone."""
     root.write(edited(CONTENT, "recurring"))
     found = root.evaluate()
 
@@ -338,10 +406,14 @@ def random_edits(seed: int) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_no_history_of_edits_gives_a_wrong_mean(root: Root, fresh: Callable[[dict[str, Any]], Rows], seed: int):
-    """50 edits each, some evaluated in part; a file that cannot be is skipped, as a user would correct it."""
+def test_no_history_of_edits_gives_a_wrong_mean(
+    root: Root, before: Rows, fresh: Callable[[dict[str, Any]], Rows], seed: int
+):
+    """50 edits each, some evaluated in part, and back; a file that cannot be is skipped, as a user would correct it.
+
+    What is finished is never evaluated again: after each edit, and after all of them are taken back.
+    """
     draw, num_edits = random.Random(seed), 0
-    root.evaluate()
     for names in random_edits(seed):
         try:
             content = edited(CONTENT, *names)
@@ -350,11 +422,17 @@ def test_no_history_of_edits_gives_a_wrong_mean(root: Root, fresh: Callable[[dic
         except (AssertionError, KeyError):
             continue
         expected = fresh(content)
-        assert set(root.counting()[0]) <= set(expected[0]), names
+        assert set(root.ask()[0]) <= set(expected[0]), names
         if draw.random() < 0.3:
             part, _ = root.evaluate(lambda: draw.random() < 0.5)
             assert set(part) <= set(expected[0]), names
         assert expected == root.evaluate(), names
+        num_evaluated = root.num_evaluated
+        assert expected == root.evaluate(), names
+        assert num_evaluated == root.num_evaluated, names
         num_edits += 1
         if num_edits == 50:
-            return
+            break
+    root.write(CONTENT)
+    assert before == root.evaluate()
+    assert num_evaluated == root.num_evaluated

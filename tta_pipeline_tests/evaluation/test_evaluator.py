@@ -15,14 +15,16 @@ from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
+from tta_pipeline.evaluation.subject import ModelFacts, Subject
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.plans import Labels
 from tta_pipeline.shards.shard_set import ShardSet
 
+LABELS = Labels(experiment="own", model="small", shift_set="own", hyperparameters_origin="preset", shifts={})
 SUBJECT = Subject(
-    benchmark="test", stated=StatedFacts(experiment="own", model="small", origin="preset"), stream="fog|5", seed=0,
+    benchmark="test", labels=LABELS, stream="fog|5", seed=0,
     fingerprint=Fingerprint(parts={}), num_threads=2,
     code_sha256="0" * 64, method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
     precision="fp32",

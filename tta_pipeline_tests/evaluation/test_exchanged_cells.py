@@ -1,6 +1,5 @@
 """An evaluation reads the shards of its cell, or stops; what their folder holds is not believed by its name."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,28 +7,27 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.domain.cells import Cell
-from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
-from tta_pipeline_tests.evaluation.small import runner_of
+from tta_pipeline_tests.evaluation.conftest import copy_small
+from tta_pipeline_tests.evaluation.small import run_at
+from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.shards.cell import flip_sample
 
 
 @pytest.fixture
 def own(sweep: Project, tmp_path: Path) -> ExperimentResults:
     """The small benchmark without results, and the experiment that adapts nothing."""
-    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
+    data = copy_small(sweep.locations.root, tmp_path)
     benchmark = Benchmark.model_validate({**yaml.safe_load(SMALL), "name": "small"})
-    return ExperimentResults(benchmark=benchmark, experiment_name="source", locations=Locations(root=tmp_path))
+    return ExperimentResults(benchmark=benchmark, experiment_name="source", locations=data)
 
 
 def evaluate(own: ExperimentResults, cell: Cell) -> None:
     """Evaluate *cell*, finished before or not."""
-    with runner_of(own, anew=True) as runner:
-        runner.plan(cell)
-        runner.evaluate(cell)
+    run_at(own, cell, force=True)
 
 
 def test_cells_that_were_exchanged_are_not_evaluated(own: ExperimentResults):
@@ -48,7 +46,7 @@ def test_cells_that_were_exchanged_are_not_evaluated(own: ExperimentResults):
 
 
 def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(own: ExperimentResults):
-    """No record is written."""
+    """No result is written."""
     cell = SMALL_CELLS[0]
     shard_set = ShardSet.open(own.folder(cell))
     shard_set.require_intact()  # notes inode, size and time of each file, which stay
@@ -56,4 +54,4 @@ def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(ow
 
     with pytest.raises(PipelineError, match=rf"{path.name}.*\b{shard_set.index.keys[77]} .* byte \d+"):
         evaluate(own, cell)
-    assert not list(own.locations.root.rglob("evaluations/*.json"))
+    assert not result_paths(own.locations.root)

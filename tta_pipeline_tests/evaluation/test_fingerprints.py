@@ -3,11 +3,10 @@
 import json
 import shutil
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import islice
 
 import pytest
 
-from tta_pipeline.benchmarks.file_fingerprint import decided_parts, decided_sha256_of, decided_sha256s
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
@@ -15,8 +14,9 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.run_experiment import Board
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline_tests.evaluation.small import CONTRAST_5, NOISE, SEVERITY_5, evaluated, results_of, runner_of
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, NOISE, SEVERITY_5, evaluated, inputs_of, results_of
 
 NOISE_5 = Cell(corruption=NOISE, severity=5)
 
@@ -49,7 +49,7 @@ def test_every_shard_set_before_decides(data: Locations, monkeypatch: pytest.Mon
 
 
 def test_a_long_stream_has_fingerprints_of_one_size(data: Locations):
-    """The text of a fingerprint, which its record holds, does not grow with the segments before it."""
+    """The text of a fingerprint, which its result holds, does not grow with the segments before it."""
     sizes = [len(each.text) for each in of_stream(data, visits=100)[1]]
 
     assert max(sizes[1:]) - min(sizes[1:]) <= len("100") + len(NOISE) - len(CONTRAST_5.corruption)
@@ -65,29 +65,16 @@ def test_manifests_are_read_when_their_segment_is_reached(data: Locations):
         next(found)
 
 
-def test_the_decisions_of_the_file_are_found_in_the_fingerprint(data: Locations):
-    """The hash of what the file decides about a segment is that of the fingerprint that was taken of it."""
-    results, found = of_stream(data)
-    (plan,) = results.plans(SEVERITY_5)
-    parts = decided_parts(results.resolved.experiment, seed=plan.seed, image_size=32)
-    decided = list(decided_sha256s(parts, (segment.cells for segment in plan.segments)))
-
-    assert decided == [decided_sha256_of(each.text) for each in found]
-    assert all(one != other for one, other in pairwise(decided))
-
-
-def test_a_person_is_told_which_earlier_shards_are_others(data: Locations):
-    """A cell whose own shards are the same names the cell before it whose shards changed, with both hashes."""
+def test_a_person_is_told_which_shards_are_others(data: Locations):
+    """Where they are first met in the stream, with both hashes; what comes after names that cell."""
     own = results_of(data, protocol="continual")
     evaluated(own, SEVERITY_5)
     path = data.shards("small", NOISE_5) / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_sha256": "0" * 64}))
 
     (plan,) = own.plans(SEVERITY_5)
-    with runner_of(own) as runner:
-        noise, contrast = runner.staleness(plan)
+    noise, contrast = Board(inputs=inputs_of(own)).standings(plan)
 
     assert ["data"] == list(noise.differences)
-    assert ["data of gaussian_noise|5, earlier in the stream"] == list(contrast.differences)
-    assert contrast.reason.startswith("changed since: data of gaussian_noise|5, earlier in the stream was [[")
-    assert noise.differences["data"] == contrast.differences["data of gaussian_noise|5, earlier in the stream"]
+    assert noise.reason.startswith("changed since: data was [[")
+    assert "it follows gaussian_noise|5, which is evaluated first" == contrast.reason

@@ -12,12 +12,10 @@ from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline_tests.conftest import run_python
-from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, run_at, unfinished
 
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
 DRAWN: dict[str, dict[str, float]] = {"stored": {}, "shuffled": {}, "by_class": {}, "dirichlet": {"delta": 0.1}}
@@ -27,7 +25,7 @@ from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.run_experiment import run_experiment
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.cells import parse_key
@@ -45,9 +43,7 @@ own = ExperimentResults(
 )
 key = parse_key(sys.argv[3], own.keys)
 machine = Machine(device="cpu", checkpoint_every=9)
-with ExperimentRunner(own, machine=machine, run_id="killed", tell=print) as own_runner:
-    own_runner.plan(key)
-    own_runner.evaluate(key)
+run_experiment(own, [key], machine=machine, run_id="killed", tell=print)
 """
 
 
@@ -62,11 +58,8 @@ def killed(own: ExperimentResults, key: PartitionKey, *, after: int) -> str:
 def resumed(own: ExperimentResults, key: PartitionKey, *, every: int = 9) -> tuple[list[dict[str, Any]], list[str]]:
     """Evaluate what is left at *key* in this process; return the facts of all rows, and what was said."""
     lines = list[str]()
-    machine = Machine(device="cpu", checkpoint_every=every)
-    with ExperimentRunner(own, machine=machine, run_id="resumed", tell=lines.append) as runner:
-        runner.plan(key)
-        runner.evaluate(key)
-    return [dict(row.facts()) for row in own.rows(key)], lines
+    rows = run_at(own, key, tell=lines.append, checkpoint_every=every)
+    return [dict(row.facts()) for row in rows], lines
 
 
 def results(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -140,9 +133,7 @@ def test_what_is_evaluated_anew_takes_no_part_of_before(data: Locations):
     killed(own, CONTRAST_5, after=3)
     lines = list[str]()
 
-    with runner_of(own, anew=True, tell=lines.append) as runner:
-        runner.plan(CONTRAST_5)
-        runner.evaluate(CONTRAST_5)
+    run_at(own, CONTRAST_5, force=True, tell=lines.append)
 
     assert not any("continues" in line for line in lines)
     assert not list(data.states("small").rglob("*.*"))
@@ -213,11 +204,7 @@ def test_results_of_an_earlier_dirichlet_order_are_not_finished(data: Locations,
         evaluated(each, CONTRAST_5)
     monkeypatch.undo()
 
-    unfinished = list[str]()
-    for order, each in own.items():
-        with runner_of(each) as runner:
-            unfinished += [order] * bool(runner.plan(CONTRAST_5))
-    assert ["dirichlet"] == unfinished
+    assert ["dirichlet"] == [order for order, each in own.items() if unfinished(each, CONTRAST_5)]
 
 
 def test_a_stored_order_is_the_same_in_each_visit(data: Locations):

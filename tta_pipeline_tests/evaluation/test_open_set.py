@@ -1,5 +1,6 @@
 """Streams with unknown images: each is read once, enters no error, and is told from known ones as scikit-learn says."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_set import keeping_threshold, separation
 from tta_pipeline.evaluation.open_stream import OpenStream, order_sets
-from tta_pipeline.evaluation.prefetch import Step
+from tta_pipeline.evaluation.segments_ahead import SegmentsAhead, Step
 from tta_pipeline.evaluation.unknown_images import add_unknown
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
@@ -40,8 +41,8 @@ from tta_pipeline_tests.evaluation.small import (
     NOISE,
     SEVERITY_5,
     evaluated,
+    inputs_of,
     results_of,
-    runner_of,
 )
 from tta_pipeline_tests.shards.cell import QUIET
 
@@ -80,7 +81,7 @@ def write_letters(data: Locations, source: Path) -> None:
 def both(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
     """The small benchmark without results, and letters."""
     folder = tmp_path_factory.mktemp("both")
-    data = copy_small(sweep.locations.root, folder / "data", "results", "predictions")
+    data = copy_small(sweep.locations.root, folder / "data")
     write_letters(data, folder / "letters")
     return data
 
@@ -88,8 +89,10 @@ def both(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
 def opened(own: ExperimentResults, cell: Cell) -> OpenStream:
     """Return the stream of *cell* as it is evaluated."""
     (plan,) = own.plans(cell)
-    with runner_of(own) as runner, runner._streams._prefetcher.opened(Step(plan, plan.segments[0])) as found:
-        return found
+    with ThreadPoolExecutor(1) as thread:
+        segments = SegmentsAhead(own, thread, stage=None)
+        with segments.opened(Step(plan, plan.segments[0]), then=None) as found:
+            return found
 
 
 def test_known_and_unknown_images_are_each_in_the_stream_once(both: Locations):
@@ -135,8 +138,7 @@ def test_the_scores_are_those_of_a_plain_loop(both: Locations):
     """AUROC and H-score from the softmax of the model for each image, the threshold from the clean ones."""
     own = results_of(both, method="source", protocol=OPEN, batch_size=64)
     (row,) = evaluated(own, CONTRAST_5)
-    with runner_of(own) as runner:
-        network = runner._inputs.model.make().eval()
+    network = inputs_of(own).model.make().eval()
 
     def scores(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         batches = list(open_shards(folder).batches(batch_size=64))

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,12 +13,11 @@ import pytest
 import torch
 
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.domain.cells import WHOLE, Cell
+from tta_pipeline.domain.cells import WHOLE
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver, make_driver
-from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
 from tta_pipeline.loading.reader import Stream
@@ -35,10 +35,14 @@ from tta_pipeline_tests.evaluation.small import (
     CONTRAST_5,
     NOISE,
     SEVERITY_5,
+    counted,
     evaluated,
+    inputs_of,
     results_of,
-    runner_of,
+    run_at,
+    unfinished,
 )
+from tta_pipeline_tests.result_paths import result_paths
 
 
 def predictions(rows: list[dict]) -> list[str]:
@@ -55,8 +59,7 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
 
 def tent(own: ExperimentResults):
     """Return the method of the experiment, fresh."""
-    with runner_of(own) as runner:
-        model = runner._inputs.model.make().to(memory_format=torch.channels_last)
+    model = inputs_of(own).model.make().to(memory_format=torch.channels_last)
     return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
 
 
@@ -255,7 +258,7 @@ def test_a_list_that_names_unknown_samples_is_refused(data: Locations, content: 
 
     with pytest.raises(StreamError, match=rf"/list\.txt.*{found}"):
         evaluated(results_of(data, subset={"listed": str(data.root / "list.txt")}), CONTRAST_5)
-    assert not data.results("small").exists()
+    assert not result_paths(data.root)
 
 
 def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: Locations):
@@ -270,9 +273,7 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
         ({"subset": {"first": 9}}, False),
         ({"seed": 1}, False),
     ):
-        own = results_of(data, **change)
-        with runner_of(own) as runner:
-            assert is_finished is (not runner.plan(CONTRAST_5)), change
+        assert is_finished is (not unfinished(results_of(data, **change), CONTRAST_5)), change
 
 
 def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
@@ -431,38 +432,37 @@ def test_a_frozen_network_that_is_broken_is_named_in_every_cell(data: Locations)
 
 
 def test_predictions_are_kept_of_each_sample(data: Locations):
-    """Less than 8 bytes a sample, in a file that the record has the hash of; the counts follow from them."""
+    """Less than 8 bytes a sample, in a file for a segment, whose hash the result has; the counts follow from them."""
     own = results_of(data, method="norm", protocol="mixed")
     evaluated(own, SEVERITY_5)
 
-    for row in own.rows(SEVERITY_5):
-        (path,) = data.predictions("small").rglob(f"{row.samples_sha256}.parquet")
-        kept = SamplePredictions.read(path, sha256=row.samples_sha256)
-        index = ShardSet.open(own.folder(Cell(corruption=row.corruption, severity=row.severity))).index
+    (path,) = data.results("small").rglob("*.parquet")
+    assert path.stat().st_size < 8 * 2 * 150 + 2000
+    for each in replace(own).counted_cells(SEVERITY_5):
+        row, shard_set = each.row, ShardSet.open(own.folder(each.cell))
+        assert each.predictions_path == path
+        kept, index = each.read_predictions(), shard_set.index
         assert 150 == len(set(kept.positions.tolist()))
         assert row.num_correct == kept.num_correct(index)
         assert row.predictions_sha256 == kept.sha256
-        assert path.stat().st_size < 8 * 150 + 2000
-        assert not list(own.prediction_problems(row))
+        assert not list(each.prediction_problems(shard_set))
 
 
 def test_predictions_that_were_changed_are_named(data: Locations):
     """A flipped bit in what was kept is told by the check; a run without the setting keeps nothing."""
     own = results_of(data)
     evaluated(own, CONTRAST_5)
-    (row,) = own.rows(CONTRAST_5)
-    (path,) = data.predictions("small").rglob("*.parquet")
+    (cell,) = replace(own).counted_cells(CONTRAST_5)
+    (path,) = data.results("small").rglob("*.parquet")
     changed = bytearray(path.read_bytes())
     changed[40] ^= 1
     path.write_bytes(changed)
 
-    (problem,) = own.prediction_problems(row)
+    (problem,) = cell.prediction_problems(ShardSet.open(own.folder(CONTRAST_5)))
 
     assert str(path) in problem
-    shutil.rmtree(data.predictions("small"))
-    with runner_of(own, anew=True, keeps_predictions=False) as runner:
-        runner.plan(CONTRAST_5)
-        runner.evaluate(CONTRAST_5)
-    (row,) = own.rows(CONTRAST_5)
+    shutil.rmtree(data.results("small"))
+    run_at(own, CONTRAST_5, keeps_predictions=False)
+    (row,) = counted(own, CONTRAST_5)
     assert row.samples_sha256 is None
-    assert not data.predictions("small").exists()
+    assert not list(data.results("small").rglob("*.parquet"))

@@ -5,6 +5,7 @@ import importlib
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,21 @@ from tta_pipeline.domain.cells import TRAIN, WHOLE, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.results.records import encode_record, latest_record
+from tta_pipeline.results.plans import read_plan
+from tta_pipeline.results.result_files import read_result
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
-from tta_pipeline_tests.evaluation.small import CONTRAST, break_off, evaluated, results_of, runner_of
+from tta_pipeline_tests.evaluation.small import (
+    CONTRAST,
+    counted,
+    evaluated,
+    killed_after,
+    results_of,
+    run_at,
+    unfinished,
+)
+from tta_pipeline_tests.result_paths import result_paths
 
 KEY = Cell(corruption=CONTRAST, severity=5)
 METHOD = """
@@ -48,9 +60,7 @@ def short(data: Locations, **changes: object) -> ExperimentResults:
 def told(own: ExperimentResults) -> tuple[bool, list[str]]:
     """Return whether the cell is finished, and what a run says before it begins."""
     lines = list[str]()
-    with runner_of(own, tell=lines.append) as runner:
-        is_finished = not runner.plan(KEY)
-    return is_finished, lines
+    return not unfinished(own, KEY, tell=lines.append), lines
 
 
 @pytest.fixture
@@ -77,8 +87,6 @@ def test_another_normalisation_is_evaluated_anew(data: Locations, checkpoint: di
     for field, was in (("mean", "[0.485"), ("std", "[0.229")):
         own = with_model(data, {**checkpoint, field: [0.1, 0.2, 0.3]})
 
-        with pytest.raises(RecordError, match=r"contrast\|5 .*\bown\b"):
-            own.rows(KEY)
         is_finished, lines = told(own)
         (after,) = evaluated(own, KEY)
 
@@ -167,83 +175,119 @@ def test_a_method_that_is_edited_while_it_runs_is_refused(data: Locations, own_m
         evaluated(short(data, method="my_method:MINE", seed=1), KEY)
 
 
-def test_a_record_of_an_earlier_version_counts_as_unfinished_and_is_named(data: Locations):
-    """One line has its version; the cell is evaluated again, and the old file stays."""
+def only_result(data: Locations) -> Path:
+    """Return the path of the one result."""
+    (path,) = result_paths(data.root)
+    return path
+
+
+def test_a_result_of_an_earlier_version_counts_as_unfinished_and_is_named(data: Locations):
+    """One line says so; the cell is evaluated again, and the old file stays."""
     own = short(data)
     evaluated(own, KEY)
-    (path,) = data.results("small").rglob("0*.json")
-    path.write_bytes(encode_record(json.loads(path.read_bytes())["record"] | {"version": 2}))
+    path = only_result(data)
+    content = json.loads(path.read_bytes()) | {"format": 4}
+    old = json.dumps(content).encode()
+    name = f"{path.name[:16]}-{hashlib.sha256(old).hexdigest()[:8]}.json"
+    path.rename(path.with_name(name)).write_bytes(old)
 
     is_finished, lines = told(own)
 
     assert not is_finished
-    assert any(
-        str(path) in line and "earlier version of tta_pipeline: its version is 2; expected 4" in line for line in lines
-    )
+    (line,) = lines
+    assert f"{name} was made by an earlier version of tta_pipeline: evaluate again" in line
     evaluated(own, KEY)
-    assert told(own)[0]
+    assert 2 == len(result_paths(data.root))
 
 
-def test_a_damaged_record_counts_as_unfinished_and_is_named(data: Locations):
-    """The cell is evaluated again; the next record has the next number."""
+def test_bit_rot_in_a_finished_result_makes_it_unfinished_in_one_line(data: Locations):
+    """It is read and hashed before it is called finished; the cell is evaluated again, and the damaged file stays."""
     own = short(data)
-    evaluated(own, KEY)
-    (path,) = data.results("small").rglob("0*.json")
+    (before,) = evaluated(own, KEY)
+    path = only_result(data)
     path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct": '))
 
     is_finished, lines = told(own)
 
     assert not is_finished
-    assert any(str(path) in line for line in lines)
-    evaluated(own, KEY)
-    assert 2 == len(list(data.results("small").rglob("0*.json")))
+    (line,) = lines
+    assert str(path) in line
+    assert "is damaged" in line
+    (after,) = evaluated(own, KEY)
+    assert before["predictions_sha256"] == after["predictions_sha256"]
+    assert 2 == len(result_paths(data.root))
 
 
 def test_a_renamed_experiment_finds_its_results(data: Locations):
-    """What it had under its old name becomes its own, with the predictions of each sample; nothing is evaluated."""
+    """Under its new name, with the predictions of each sample; nothing is evaluated, and nothing is copied."""
     (before,) = evaluated(short(data), KEY)
+    path = only_result(data)
     content = {**yaml.safe_load(SMALL), "name": "small"}
     content["experiments"] = {"renamed": short(data).spec.model_dump(mode="json")}
     renamed = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="renamed", locations=data)
 
-    is_finished, lines = told(renamed)
-    (after,) = renamed.rows(KEY)
+    assert (True, []) == told(renamed)
+    (after,) = run_at(renamed, KEY)
+    (cell,) = replace(renamed).counted_cells(KEY)
 
-    assert is_finished
-    assert any("the result of own is the same; taken over" in line for line in lines)
-    original = latest_record(data.results("small"), kind="evaluations", name=f"own/{CONTRAST}-5")
-    assert original.sha256 == after.copied_from
+    assert ("renamed", "own") == (after.experiment, before["experiment"])
     assert before["predictions_sha256"] == after.predictions_sha256
-    assert not list(renamed.prediction_problems(after))
-    told(short(data))  # the old name is in its benchmark file again: nothing is taken from a living experiment
+    assert (after, path) == (cell.row, only_result(data))
+    assert not list(cell.prediction_problems(ShardSet.open(renamed.folder(KEY))))
+    assert read_plan(data, "small", "own") is None  # the file has no such experiment
 
 
-def test_a_living_experiment_keeps_its_results(data: Locations):
-    """Two experiments that are the same but for their names are both evaluated: each has a speed of its own."""
+def test_another_experiment_at_the_same_cell_is_not_taken_for_an_earlier_result(data: Locations):
+    """A first evaluation is not called another one; `why` still shows what is nearest."""
+    content = {**yaml.safe_load(SMALL), "name": "small"}
+    spec = short(data).spec.model_dump(mode="json")
+    content["experiments"] = {"own": spec, "norm": {**spec, "method": "norm"}}
+    norm = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="norm", locations=data)
     evaluated(short(data), KEY)
+
+    assert (False, []) == told(norm)
+
+
+def test_two_experiments_that_are_the_same_share_a_result(data: Locations):
+    """The second is finished by what the first evaluated, and each is called by its own name."""
     content = {**yaml.safe_load(SMALL), "name": "small"}
     spec = short(data).spec.model_dump(mode="json")
     content["experiments"] = {"own": spec, "twin": spec}
+    own, twin = (
+        ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name=name, locations=data)
+        for name in ("own", "twin")
+    )
+    run_at(own, KEY)
 
-    twin = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="twin", locations=data)
+    assert told(twin)[0]
+    run_at(twin, KEY)
+    assert ["own", "twin"] == [counted(each, KEY)[0].experiment for each in (own, twin)]
+    assert only_result(data) == counted_path(own) == counted_path(twin)
 
-    assert not told(twin)[0]
+
+def counted_path(own: ExperimentResults) -> Path:
+    """Return the path of the result of *own* that counts."""
+    (cell,) = replace(own).counted_cells(KEY)
+    return cell.path
 
 
-def test_a_record_that_was_moved_to_another_cell_is_foreign(data: Locations):
+def test_a_result_that_was_moved_to_another_cell_is_foreign(data: Locations):
     """Folders of two cells exchanged: neither is believed."""
-    own = short(data)
+    own, other = short(data), Cell(corruption=CONTRAST, severity=3)
     evaluated(own, KEY)
-    evaluated(own, Cell(corruption=CONTRAST, severity=3))
-    folder = data.results("small") / "evaluations" / "own"
+    evaluated(own, other)
+    folder = data.results("small")
     (folder / f"{CONTRAST}-5").rename(folder / "aside")
     (folder / f"{CONTRAST}-3").rename(folder / f"{CONTRAST}-5")
     (folder / "aside").rename(folder / f"{CONTRAST}-3")
 
-    is_finished, lines = told(own)
-
-    assert not is_finished
-    assert any("is foreign" in line for line in lines)
+    assert not told(own)[0]
+    assert unfinished(own, other)
+    for path in result_paths(data.root):
+        with pytest.raises(RecordError, match="is foreign"):
+            read_result(path)
+    with pytest.raises(RecordError, match=r"contrast\|5 .*\bown\b"):
+        counted(own, KEY)
 
 
 def test_other_settings_of_the_source_model_need_another_training(data: Locations, sweep: Project):
@@ -261,13 +305,12 @@ def test_other_settings_of_the_source_model_need_another_training(data: Location
 @pytest.fixture(scope="module")
 def broken_off(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Locations, list[str]]:
     """A data root with the states of a stream that was broken off, and what a whole stream predicts."""
-    data = copy_small(sweep.locations.root, tmp_path_factory.mktemp("broken_off"), "results", "predictions")
+    data = copy_small(sweep.locations.root, tmp_path_factory.mktemp("broken_off"))
     own = results_of(data, **GRADUAL)
     whole = evaluated(own, WHOLE)
     shutil.rmtree(data.results("small"))
-    with runner_of(own) as runner:
-        (plan,) = own.plans(WHOLE)
-        break_off(runner, plan, 4)
+    with killed_after(4):
+        run_at(own, WHOLE)
     return data, [row["predictions_sha256"] for row in whole]
 
 
@@ -279,7 +322,7 @@ def test_a_stream_goes_on_from_its_last_good_state(
     broken_off: tuple[Locations, list[str]], tmp_path: Path, damage: str
 ):
     """A damaged state is named, the one before serves, and no prediction differs."""
-    data = copy_small(broken_off[0].root, tmp_path)
+    data = copy_small(broken_off[0].root, tmp_path, with_results=True)
     own = results_of(data, **GRADUAL)
     states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)
     assert 2 == len(states)
@@ -292,10 +335,8 @@ def test_a_stream_goes_on_from_its_last_good_state(
         newest.write_bytes(older.read_bytes())
     lines = list[str]()
 
-    with runner_of(own, tell=lines.append) as runner:
-        runner.plan(WHOLE)
-        runner.evaluate(WHOLE)
+    run_at(own, WHOLE, tell=lines.append)
 
-    assert broken_off[1] == [row.predictions_sha256 for row in own.rows(WHOLE)]
+    assert broken_off[1] == [row.predictions_sha256 for row in counted(own, WHOLE)]
     assert any("continues at position 3 of 6" in line for line in lines)
     assert any(str(newest) in line for line in lines)

@@ -19,8 +19,8 @@ PARTS = {
         "small/shards/*/*/writer.json", "small/shards/*/*/verified.json", "small/class_map.json",
     ),
     "model": ("small/source_models/*",),
-    "records": ("small/results/**/0*.json",),
-    "predictions": ("small/predictions/**/*.parquet",),
+    "results": ("results/small/**/*-*.json", "results/small/plans/*.json"),
+    "predictions": ("results/small/**/*.parquet",),
     "states": ("small/states/**/*.state",),
     "decoded": ("decoded/**/*.pixels*",),
     "database": ("metrics.duckdb",),
@@ -99,8 +99,7 @@ def _swap_files(locations: Locations, rng: random.Random) -> str:
 
 def _swap_folders(locations: Locations, rng: random.Random) -> str:
     levels = (
-        "small/shards/*/*", "small/results/evaluations/*/*-*", "small/results/evaluations/*/*/*",
-        "small/results/evaluations/*", "small/results/shard_sets/*", "small/predictions/*/*", "small/states/*/*",
+        "small/shards/*/*", "results/small/*-*", "results/small/*", "small/states/*/*",
     )  # fmt: skip
     folders = [[path for path in sorted(locations.root.glob(level)) if path.is_dir()] for level in levels]
     one, other = rng.sample(rng.choice([found for found in folders if len(found) > 1]), 2)
@@ -125,7 +124,7 @@ def _cut(locations: Locations, rng: random.Random) -> str:
 def _remove(locations: Locations, rng: random.Random) -> str:
     path = _any_file(locations, rng)
     for _ in range(rng.randrange(3)):
-        if path.parent not in (locations.root, locations.root / "small"):
+        if path.parent not in (locations.root, locations.root / "small", locations.root / "results"):
             path = path.parent
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     return _named(path, locations)
@@ -133,7 +132,7 @@ def _remove(locations: Locations, rng: random.Random) -> str:
 
 def _edit(locations: Locations, rng: random.Random) -> str:
     """Change one number in a JSON file, as a person would, but restore the file's times."""
-    path = rng.choice([path for part in ("records", "index", "model") for path in files_of(locations, part)
+    path = rng.choice([path for part in ("results", "index", "model") for path in files_of(locations, part)
                        if path.suffix == ".json"])  # fmt: skip
     content = json.loads(path.read_bytes())
     places = list(_numbers(content))
@@ -160,8 +159,8 @@ def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _replace_by_another(locations: Locations, rng: random.Random) -> str:
-    """Replace a file by a copy of another of its kind, such as a stale state, or the record of another cell."""
-    part = rng.choice([part for part in ("states", "states", "records", "predictions", "decoded", "index")
+    """Replace a file by a copy of another of its kind, such as a stale state, or the result of another cell."""
+    part = rng.choice([part for part in ("states", "states", "results", "predictions", "decoded", "index")
                        if len(files_of(locations, part)) > 1])  # fmt: skip
     one, other = rng.sample(files_of(locations, part), 2)
     shutil.copy2(one, other)
@@ -171,7 +170,7 @@ def _replace_by_another(locations: Locations, rng: random.Random) -> str:
 KINDS: dict[str, Callable[[Locations, random.Random], str]] = {
     "flip in a shard": _flip_in(["shards"]),
     "flip in what describes shards": _flip_in(["index"]),
-    "flip in a record or its predictions": _flip_in(["records", "predictions"]),
+    "flip in a result or its predictions": _flip_in(["results", "predictions"]),
     "flip in a state": _flip_in(["states"]),
     "flip in decoded cells": _flip_in(["decoded"]),
     "flip in model or database": _flip_in(["model", "database"]),

@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -21,14 +21,17 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.evaluation.run_experiment import run_experiment
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
-from tta_pipeline_tests.evaluation.small import break_off
+from tta_pipeline_tests.evaluation.small import killed_after
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
+from tta_pipeline_tests.result_paths import result_paths
 
 METHOD = """
 from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
@@ -143,7 +146,7 @@ def run(world: World) -> Outcome:
         with step("publication"):
             outcome.errors += publish_metrics(locations).set_aside
         with step("question"), open_metrics(locations.metrics) as connection:
-            rows = connection.execute(f"SELECT {NUMBERS} FROM evaluations WHERE is_latest").fetchall()
+            rows = connection.execute(f"SELECT {NUMBERS} FROM evaluations WHERE counts").fetchall()
             outcome.numbers = {row[:5]: row[5:] for row in rows}
     outcome.wall_s = time.monotonic() - started
     return outcome
@@ -151,14 +154,9 @@ def run(world: World) -> Outcome:
 
 def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_segments: int | None = None) -> None:
     """Evaluate the streams at *key*, or so many segments of them only, as if killed behind these."""
-    with ExperimentRunner(own, machine=world.machine(), run_id="damaged", tell=lambda _: None) as runner:
-        runner.plan(key)
-        if num_segments is None:
-            runner.evaluate(key)
-            assert own.rows(key) == runner.rows(key)
-            return
-        for plan in own.plans(key):
-            break_off(runner, plan, num_segments)
+    with killed_after(num_segments) if num_segments else nullcontext():
+        found = run_experiment(own, [key], machine=world.machine(), run_id="damaged", tell=lambda _: None)
+        assert replace(own).rows(key) == found[key]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -228,7 +226,7 @@ def soak(
             world = copy_of(whole, folder / "world")
             # What is finished, or kept decoded, is not read: in every other world the cells are yet to be evaluated.
             if (place // num_kinds + number) % 2 == 0:
-                shutil.rmtree(world.locations.results("small") / "evaluations" / "mine")
+                forget(world, "mine")
                 if not any("decoded" in kind for kind in kinds):
                     shutil.rmtree(world.locations.root / "decoded")
             damages = [damaged(world.locations, kind, rng) for kind in kinds for _ in range(NUM_DAMAGES // len(kinds))]
@@ -236,6 +234,13 @@ def soak(
             told.update(kinds if outcome.errors else ())
             faults += judged(damages, outcome, expected)
     return faults, told
+
+
+def forget(world: World, experiment: str) -> None:
+    """Remove the results of *experiment*."""
+    for path in result_paths(world.locations.root):
+        if read_result(path).result.evaluations[0].experiment == experiment:
+            path.unlink()
 
 
 def judged(damages: list[Damage], outcome: Outcome, expected: Numbers) -> list[str]:

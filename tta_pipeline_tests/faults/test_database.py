@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import start_python
 from tta_pipeline_tests.faults.counted import published, recorded
 from tta_pipeline_tests.faults.full_disk import run_limited
@@ -26,7 +27,7 @@ PUBLISHER = """
 import sys
 from pathlib import Path
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.results.database.made import record
 locations, name, rounds = Locations(root=Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for number in range(rounds):
@@ -75,7 +76,7 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
     publish_metrics(locations)
     assert {1} == set(published(locations).values())
     assert recorded(locations) == published(locations).total()
-    assert {".metrics.lock", "made", "metrics.duckdb"} == {path.name for path in locations.root.iterdir()}
+    assert {".metrics.lock", "metrics.duckdb", "results"} == {path.name for path in locations.root.iterdir()}
 
 
 def test_only_our_own_abandoned_copies_are_removed(locations: Locations):
@@ -105,7 +106,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations):
     assert line.startswith(f"RecordError: {locations.metrics} cannot be written")
     assert "make room" in line
     assert before == locations.metrics.read_bytes()
-    assert {".metrics.lock", "made", "metrics.duckdb"} == {path.name for path in locations.root.iterdir()}
+    assert {".metrics.lock", "metrics.duckdb", "results"} == {path.name for path in locations.root.iterdir()}
     assert 1 == publish_metrics(locations).num_added
     assert {"first-0": 1, "first-1": 1, "first-2": 1, "late": 1} == published(locations)
 
@@ -124,7 +125,7 @@ def test_four_processes_that_publish_at_once_lose_nothing(locations: Locations):
 WRITE_SESSION = """
 import sys, duckdb
 connection = duckdb.connect(sys.argv[1])
-connection.execute("INSERT INTO published_shifts VALUES ('imagenet_c', 'clean', 99, 'extra', false)")
+connection.execute("INSERT INTO mce_baselines VALUES ('mine', 'fog', 5, 0.5, 'me')")
 connection.execute("BEGIN")
 connection.execute("DELETE FROM evaluations")
 print("holds it", flush=True)
@@ -156,7 +157,7 @@ def test_a_write_session_of_somebody_elses_is_not_taken_for_damage(locations: Lo
 
         asked = CliRunner().invoke(
             main,
-            ["metrics", "--sql", "FROM evaluations", "--format", "csv"],
+            ["query", "FROM evaluations", "--format", "csv"],
             env={"TTA_DATA_ROOT": str(locations.root)},
         )
 
@@ -191,7 +192,23 @@ def test_the_log_of_a_killed_write_session_is_kept_and_not_applied(locations: Lo
     assert str(aside) in notes[0]
     assert 3 == published(locations).total()
     with open_metrics(locations.metrics) as connection:
-        assert (0,) == connection.execute("SELECT count(*) FROM published_shifts WHERE shift = 'clean'").fetchone()
+        assert (0,) == connection.execute("SELECT count(*) FROM mce_baselines WHERE baseline = 'mine'").fetchone()
+
+
+def test_a_question_does_not_see_the_log_of_a_killed_write_session(locations: Locations):
+    """Nothing was published since, and still the answer is made of results alone."""
+    with start(WRITE_SESSION, locations.metrics) as notebook:
+        assert "holds it\n" == notebook.stdout.readline()
+        notebook.kill()
+
+    asked = CliRunner().invoke(
+        main,
+        ["query", "SELECT count(*) AS n FROM mce_baselines WHERE baseline = 'mine'", "--format", "csv"],
+        env={"TTA_DATA_ROOT": str(locations.root)},
+    )
+
+    assert ["n", "0"] == asked.stdout.split(), asked.output
+    assert ".set-aside-" in asked.stderr
 
 
 LEAVING_A_CHILD = """
@@ -228,7 +245,7 @@ def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations):
     publication = publish_metrics(locations)
 
     assert {**expected, "late": 1} == published(locations)
-    assert not publication.was_rebuilt or "rebuilt from the 4 records" in publication.notes[0]
+    assert not publication.was_rebuilt or "rebuilt from the 4 results" in publication.notes[0]
 
 
 HOSTILE = "x'); DROP TABLE evaluations; --\"|../../<script>"
@@ -238,21 +255,23 @@ HOSTILE_FOLDER = HOSTILE.partition("|")[0]
 """What a folder can be called."""
 
 
-def record_hostile(locations: Locations, where: str) -> Path:
-    """Write a record that has a hostile name as *where*, of its folder too where it can be, and return its path."""
+def record_hostile(locations: Locations, where: str, started_at: str) -> Path:
+    """Store a result that has a hostile name as *where*, of its folder too where it can be, and return its path."""
     if where == "run_id":
-        return record(locations, run_id=HOSTILE, seed=1).path
-    is_folder = where in ("benchmark", "experiment")
-    return record(locations, run_id="late", seed=1, **{where: HOSTILE_FOLDER if is_folder else HOSTILE}).path
+        return record(locations, run_id=HOSTILE, seed=1, started_at=started_at).path
+    is_folder = where in ("benchmark", "experiment", "stream")
+    changes = {where: HOSTILE_FOLDER if is_folder else HOSTILE, "fingerprint": where}
+    return record(locations, run_id="late", seed=1, started_at=started_at, **changes).path
 
 
 def test_a_hostile_name_stays_text(locations: Locations):
     """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
     named = ("run_id", "benchmark", "experiment", "stream", "model", "method")
     for where in named:
-        _, second, _ = (record_hostile(locations, where) for _ in range(3))
-        second.unlink()  # a gap
-    assert 2 * len(named) == publish_metrics(locations).num_added
+        _, second, _ = (record_hostile(locations, where, f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3))
+        second.unlink()
+    publication = publish_metrics(locations)
+    assert (2 * len(named), ()) == (publication.num_added, publication.set_aside)
     assert 0 == publish_metrics(locations).num_added
 
     with open_metrics(locations.metrics) as connection:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copy_benchmark, launcher, new_project
+from tta_pipeline_tests.result_paths import results_of
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -43,10 +45,10 @@ def start(project: Project) -> subprocess.Popen[str]:
 
 
 def records(project: Project) -> list[Path]:
-    """Return the records of the slow experiment, each of which can be read."""
-    paths = sorted((project.locations.results("small") / "evaluations" / "slow").rglob("[0-9]*.json"))
-    assert all(json.loads(path.read_text())["record"]["facts"]["num_samples"] == 150 for path in paths)
-    return paths
+    """Return the results of the slow experiment, each of which can be read."""
+    found = results_of(project.locations.root, "small", "slow")
+    assert all(each.result.evaluations[0].num_samples == 150 for each in found)
+    return [each.path for each in found]
 
 
 def wait_until(condition: Callable[[], object], *, within_s: float = 400) -> None:
@@ -145,7 +147,7 @@ def test_an_odd_environment_changes_nothing(sweep: Project, tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_clock_of_the_wall_times_nothing(slow: Project):
-    """A time zone far away changes no duration, and records are ordered by number."""
+    """A time zone far away changes no duration, and times are written in UTC."""
     environment = {**slow.environment, "TZ": "Pacific/Kiritimati"}
     command = [
         BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", KEY,
@@ -154,6 +156,8 @@ def test_the_clock_of_the_wall_times_nothing(slow: Project):
     assert 0 == subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
     (path,) = records(slow)
-    facts = json.loads(path.read_text())["record"]["facts"]
-    assert 0 < facts["data_wait_s"] + facts["compute_s"] <= facts["wall_s"] < 600
-    assert json.loads(path.read_text())["record"]["started_at"].endswith("+00:00")
+    result = read_result(path).result
+    (row,) = result.evaluations
+    assert 0 < row.data_wait_s + row.compute_s <= row.wall_s < 600
+    assert result.started_at.endswith("+00:00")
+    assert result.finished_at.endswith("+00:00")

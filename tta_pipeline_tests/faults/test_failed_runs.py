@@ -1,13 +1,16 @@
 """What the page of a failed run says."""
 
+import os
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 
 import dagster as dg
 
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
+from tta_pipeline_tests.result_paths import results_of
 
 
 def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
@@ -57,6 +60,62 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     assert [("contrast",), ("gaussian_noise",)] == published
     assert 0 == mended.returncode, mended.stderr[-3000:]
     assert good == shard.read_bytes()
+
+
+def test_a_damaged_shard_is_made_again_by_run(project: Project, sweep: Project):
+    """A bit that flips under an old time is found at its sample; the next run says so, and gives the old result."""
+    project.add_benchmark("small", SMALL)
+    copy_benchmark(sweep, project, without=("report", "results"))
+
+    def run(experiment: str) -> subprocess.CompletedProcess[str]:
+        return project.run("tta-pipeline", "run", "small", "--cell", "contrast|5", "--experiment", experiment)
+
+    assert 0 == run("norm").returncode
+    shard = next((project.locations.root / "small/shards/contrast/5").glob("*.tar"))
+    good, status = shard.read_bytes(), shard.stat()
+    with shard.open("r+b") as file:
+        file.seek(700)
+        file.write(bytes([good[700] ^ 1]))
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    found, mended = run("source"), run("source")
+
+    assert 1 == found.returncode
+    assert shard.name in found.stderr
+    assert 0 == mended.returncode, mended.stderr[-3000:]
+    assert f"{shard} does not hash to" in mended.stderr
+    assert "the shards of this cell are made again" in mended.stderr
+    assert good == shard.read_bytes()
+    before, after = (
+        [
+            (each.result.fingerprint, each.result.evaluations[0].predictions_sha256)
+            for each in results_of(data.locations.root, "small", "source")
+            if each.result.key == "contrast-5"
+        ]
+        for data in (sweep, project)
+    )
+    assert before == after
+
+
+def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Project):
+    """The verb adds a result of the same predictions, and nothing that counts changes but the number of timings."""
+    project.add_benchmark("small", SMALL)
+    copy_benchmark(sweep, project, without=("report",))
+    selected = ("--cell", "contrast|5", "--experiment", "source")
+
+    finished = project.run("tta-pipeline", "run", "small", *selected, "--force")
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    rows = [
+        each.result.evaluations[0]
+        for each in results_of(project.locations.root, "small", "source")
+        if each.result.key == "contrast-5"
+    ]
+    assert 2 == len(rows)
+    assert 1 == len({(row.fingerprint, row.predictions_sha256) for row in rows})
+    with open_metrics(project.locations.metrics) as connection:
+        asked = "SELECT num_timings, count(*) FROM evaluations WHERE counts GROUP BY 1 ORDER BY 1"
+        assert [(1, 14), (2, 1)] == connection.execute(asked).fetchall()
 
 
 AS_THE_WEB_UI = """

@@ -1,6 +1,5 @@
 """Ctrl-C ends a command at once, wherever it lands."""
 
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline_tests.conftest import Project, copied_results, launcher
+from tta_pipeline_tests.result_paths import remove_results
 
 RUN = """
 import os, signal, sys
@@ -40,7 +40,7 @@ def project(sweep: Project, tmp_path: Path) -> Project:
 
 def interrupted_at(project: Project, number: int) -> subprocess.CompletedProcess[str]:
     """Return how a run ended that had a cell left to evaluate, and was interrupted at event *number*."""
-    shutil.rmtree(project.locations.root / "small/results/evaluations/norm/contrast-3", ignore_errors=True)
+    remove_results(project.locations.root, "small", "norm", "contrast-3")
     return launcher().run(["python", "-c", RUN, str(number)], project.environment, timeout_s=600)
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.domain.locations import owner_of
-from tta_pipeline.results.records import read_record, record_paths
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline_tests.conftest import Project, new_project
+from tta_pipeline_tests.result_paths import result_paths
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER, ADA, BEN = 61_001, 61_002, 61_003
@@ -123,9 +124,9 @@ def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
     for process in running:
         _, errors = process.communicate()
         assert 0 == process.returncode, errors[-3000:]
-    records = [read_record(path) for person in people for path in record_paths(person.data_root)]
-    assert [ADA, BEN] == [record.path.stat().st_uid for record in records]
-    first, second = (record.evaluation for record in records)
+    results = [read_result(path) for person in people for path in result_paths(person.data_root)]
+    assert [ADA, BEN] == [stored.path.stat().st_uid for stored in results]
+    first, second = (stored.result.evaluations[0] for stored in results)
     assert first.predictions_sha256 == second.predictions_sha256
     assert all((person.data_root / "metrics.duckdb").exists() for person in people)
 
@@ -137,7 +138,7 @@ def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
         in findings["store"]["found"]
     )
 
-    process = ben.start("-c", VERB, "clean", "--dry-run", "--json")
+    process = ben.start("-c", VERB, "prune", "--dry-run", "--json")
     assert [] == json.loads(process.communicate()[0])
 
     assert before == state(ada.store)

@@ -47,7 +47,7 @@ def images(shards: Shards) -> np.ndarray:
 
 def adopt(*arguments: object) -> Result:
     """Run the verb."""
-    return CliRunner().invoke(main, ["shards", "adopt", *map(str, arguments)])
+    return CliRunner().invoke(main, ["shards", "index", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("is_described", [True, False])

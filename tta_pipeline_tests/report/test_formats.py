@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from tta_pipeline.report.tables import (
     drop_obvious_columns,
     fold_constant_columns,
     format_value,
+    has_marks,
+    mark_rows,
     shorten,
 )
 
@@ -50,6 +53,37 @@ def test_values_that_read_the_same_are_equally_good():
     table = Table(columns=("mean_error", "ms_per_image"), rows=((0.98611, 2.0), (0.98614, 1.0)))
 
     assert {(0, "mean_error"), (1, "mean_error"), (1, "ms_per_image")} == best_cells(table)
+
+
+LOADED = Table(
+    columns=("experiment", "mean_error", "ms_per_image", "under_load"),
+    rows=(("x", 0.25, 0.85, True), ("y", 0.5, 7.66, False), ("z", 0.5, 8.5, False)),
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "marked", "best"),
+    [
+        (as_latex, "0.850*", r"\textbf{7.66}"),
+        (as_markdown, "0.850*", "**7.66**"),
+        (as_terminal, "0.850*", "7.66"),
+        (
+            lambda table: as_html(table, name="board", caption="A"),
+            '<td data-v="0.85">0.850*</td>',
+            '"best" data-v="7.66"',
+        ),
+    ],
+)
+def test_a_time_under_load_is_marked_and_never_the_best(shown, marked: str, best: str):
+    """A method would seem fast or slow by what else ran on the machine."""
+    table = mark_rows(LOADED)
+    text = str(shown(table))
+
+    assert marked in text
+    assert best in text
+    assert "under_load" not in table.columns
+    assert has_marks(table)
+    assert not has_marks(mark_rows(replace(LOADED, rows=LOADED.rows[1:])))
 
 
 def _as_json(table: Table) -> str:

@@ -13,7 +13,7 @@ from tta_pipeline_tests.conftest import Project, copied_results
 def test_the_predictions_of_a_cell_are_those_of_its_result(sweep: Project):
     """A row for each sample, with its key and label; their error is the error of the record."""
     table = tta.predictions("small", "tent", "contrast|5", data_root=sweep.locations.root)
-    where = "is_latest AND experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+    where = "counts AND experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
     (row,) = tta.query(f"SELECT error FROM evaluations WHERE {where}", data_root=sweep.locations.root).to_pylist()
 
     assert ["key", "label", "prediction", "confidence", "correct"] == table.column_names

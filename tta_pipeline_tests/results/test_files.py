@@ -1,4 +1,4 @@
-"""A record proves itself, says what it is of, and is one typed thing whose fields are said once."""
+"""A result proves itself, says what it is of, and is one typed thing whose fields are said once."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,10 @@ import pytest
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
-from tta_pipeline.results.records import (
-    earlier_records,
-    latest_record,
-    publish_record,
-    read_record,
-    record_numbers,
-)
+from tta_pipeline.results.names import find_results, read_void
+from tta_pipeline.results.result_files import Result, read_result, store_result, utc_now, void_result
 from tta_pipeline_tests.results.database.made import (
     STARTED_AT,
     evaluation,
@@ -53,33 +48,43 @@ def test_any_flipped_bit_is_found(locations: Locations):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         with pytest.raises(RecordError, match=re.escape(str(path))):
-            read_record(path)
+            read_result(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1,2]", b"\xff\xfe", b"null", b'{"version":1}'], ids=str)
-def test_what_is_no_record_is_named(locations: Locations, content: bytes):
+def test_what_is_no_result_is_named(locations: Locations, content: bytes):
     """Whatever it holds, the error is one line with the path."""
     path = record(locations).path
     path.write_bytes(content)
 
     with pytest.raises(RecordError, match=re.escape(str(path))):
-        read_record(path)
+        read_result(path)
 
 
-def test_what_cannot_be_read_stops_no_other_record(locations: Locations):
-    """A folder or a link to nothing in a record's place: publishing goes on, the next record gets the next number."""
-    places = [record(locations, severity=severity).path.with_name("000002.json") for severity in (1, 2)]
+def _result() -> Result:
+    """Return the result of `evaluation`."""
+    row = evaluation()
+    return Result(
+        kind="evaluation", benchmark="made", key="fog-5", fingerprint=row.fingerprint, run_id="r",
+        started_at=STARTED_AT, finished_at=STARTED_AT, versions={}, evaluations=(row,),
+    )  # fmt: skip
+
+
+def test_what_cannot_be_read_stops_no_other_result(locations: Locations):
+    """A folder or a link to nothing in a result's place is named, and publishing goes on."""
+    kept = record(locations)
+    places = [kept.path.with_name(f"{number:016x}-00000000.json") for number in (1, 2)]
     places[0].mkdir()
     places[1].symlink_to("gone")
-    for severity, place in enumerate(places, start=1):
+    for place in places:
         with pytest.raises(RecordError, match=str(place)):
-            latest_record(locations.results("made"), kind="evaluations", name=f"tent/fog-{severity}")
+            read_result(place)
 
-    told = "\n".join(publish_metrics(locations).set_aside)
+    publication = publish_metrics(locations)
 
-    for severity, place in enumerate(places, start=1):
-        assert str(place) in told
-        assert 3 == record(locations, severity=severity).sequence
+    assert 1 == publication.num_added
+    for place in places:
+        assert str(place) in "\n".join(publication.set_aside)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,6 @@ def test_what_cannot_be_read_stops_no_other_record(locations: Locations):
         ({"severity": 5.0}, "severity is 5.0; expected a whole number"),
         ({"generated": 0}, "generated is 0; expected true or false"),
         ({"wall_s": -1.0}, "wall_s is -1.0; expected greater than 0"),
-        ({"corruption": "fogg"}, "it is of tent/fogg-5; expected tent/fog-5"),
         ({"model": None}, "model is None; expected text"),
         ({"mean": 0.5}, "mean is 0.5; expected a list"),
         ({"mean": ["0.5"]}, "mean.0 is '0.5'; expected a number"),
@@ -111,13 +115,12 @@ def test_what_cannot_be_read_stops_no_other_record(locations: Locations):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_record_edited_by_hand_is_refused_by_name(locations: Locations, changes: dict[str, Any], message: str):
-    """Even if somebody computes its hash again: the message has the path, the field and the value."""
-    path = record(locations).path
-    forge(path, **changes)
+def test_a_result_edited_by_hand_is_refused_by_name(locations: Locations, changes: dict[str, Any], message: str):
+    """Even if somebody names it as it hashes then: the message has the path, the field and the value."""
+    path = forge(record(locations).path, **changes)
 
     with pytest.raises(RecordError) as caught:
-        read_record(path)
+        read_result(path)
 
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
@@ -144,41 +147,38 @@ def test_a_missing_field_is_named(part: str | None):
         ({"started_at": 1e9}, r"started_at .*\b1000000000\.0\b"),
         ({"started_at": "yesterday"}, "started_at .*'yesterday'"),
         ({"run_id": 5}, r"run_id .*\b5\b"),
-        ({"versions": {"python": 3}}, r"versions\.python .*\b3\b"),
-        ({"kind": "shard_sets"}, "kind .*'shard_sets'.*evaluations"),
-        ({"sequence": 2}, r" 2\b.* 1\b"),
-        ({"sequence": True}, r" True\b.* 1\b"),
-        ({"version": 3}, r" 3\b.* 4\b.*tta-pipeline run"),
-        ({"version": True}, r" True\b.* 4\b"),
+        ({"versions": 3}, r"versions .*\b3\b"),
+        ({"kind": "shard_sets"}, "kind .*'shard_sets'"),
+        ({"previous": 2}, r"previous .*\b2\b"),
+        ({"format": 3}, "made by an earlier version of tta_pipeline: evaluate again"),
+        ({"key": "fog-4"}, "is of made fog-4; expected it in results/made/fog-4"),
+        ({"benchmark": "other"}, "is of other; expected it in results/other"),
+        ({"fingerprint": "0" * 64}, "of another segment"),
         ({"more": 1}, r"\bmore\b"),
     ],
     ids=str,
 )
 def test_what_is_around_the_facts_is_looked_at_too(locations: Locations, frame: dict[str, Any], found: str):
-    """Time, run, kind and number have types, and the number is that of the file."""
-    path = record(locations).path
-    forge(path, frame=frame)
+    """Time, run, kind, place and fingerprint have types, and are those of the file's name and folder."""
+    path = forge(record(locations).path, frame=frame)
 
     with pytest.raises(RecordError, match=found):
-        read_record(path)
+        read_result(path)
 
 
-def test_a_record_in_another_place_is_foreign(locations: Locations):
-    """In another benchmark's folder, under another experiment or cell, or under another number."""
+def test_a_result_in_another_place_is_foreign(locations: Locations):
+    """In another benchmark's folder, or under another cell; under another name it is damaged."""
     first = record(locations, error=0.5).path
-    second = record(locations, error=0.25).path
-    cells = first.parents[1]
     for target, found in (
-        (locations.results("copy") / "evaluations" / "tent" / "fog-5" / "000001.json", "'made'.*copy"),
-        (cells / "contrast-5" / "000001.json", "tent/fog-5.*tent/contrast-5"),
-        (cells.with_name("source") / "fog-5" / "000001.json", "tent/fog-5.*source/fog-5"),
-        (locations.results("made") / "loader_benchmarks" / "fog-5" / "000001.json", "'evaluations'.*loader_benchmarks"),
-        (second, r" 1\b.* 2\b"),
+        (locations.results("copy") / "fog-5" / first.name, "is of made; expected it in results/made"),
+        (first.parents[1] / "contrast-5" / first.name, "is of made fog-5"),
+        (first.with_name(f"{first.name[:16]}-00000000.json"), "is damaged"),
+        (first.with_name(f"{'0' * 16}{first.name[16:]}"), "is foreign"),
     ):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(first, target)
         with pytest.raises(RecordError, match=found):
-            read_record(target)
+            read_result(target)
 
 
 def test_exchanged_folders_are_noticed(locations: Locations):
@@ -189,64 +189,65 @@ def test_exchanged_folders_are_noticed(locations: Locations):
     one.with_name("aside").rename(other)
 
     assert 2 == len(publish_metrics(locations).set_aside)
-    for folder, found in ((one, other), (other, one)):
-        with pytest.raises(RecordError, match=rf"tent/{found.name}\b.*tent/{folder.name}\b"):
-            latest_record(locations.results("made"), kind="evaluations", name=f"tent/{folder.name}")
 
 
-def test_never_an_older_record_in_silence(locations: Locations):
-    """Whose newest record is damaged has no newest evaluation, in files and database, until there is a newer one."""
-    results = locations.results("made")
-    record(locations, error=0.5)
-    publish_metrics(locations)
-    path = record(locations, error=0.25).path
-    path.write_bytes(path.read_bytes()[:-3])
+def test_equal_results_are_one_file_and_others_have_names_of_their_own(locations: Locations):
+    """So a file is never written again, and folders of several machines can be copied together."""
+    stored = record(locations)
 
-    with pytest.raises(RecordError, match=re.escape(str(path))):
-        latest_record(results, kind="evaluations", name="tent/fog-5")
-    assert [] == latest(locations)
+    again = store_result(locations.results("made"), stored.result)
+    later = store_result(locations.results("made"), replace(stored.result, finished_at=utc_now()))
 
-    record(locations, error=0.75)
-    assert 0.75 == latest_record(results, kind="evaluations", name="tent/fog-5").evaluation.error
-    assert [(3, 0.75)] == latest(locations)
+    assert stored == again
+    assert stored.path.name[:17] == later.path.name[:17]
+    assert [stored.path, later.path] == sorted(find_results(stored.path.parent), key=later.path.__eq__)
 
 
-def test_records_before_the_newest_are_told_backwards(locations: Locations):
-    """Without those that are damaged."""
-    _, second, *_ = (record(locations) for _ in range(4))
-    second.path.write_bytes(second.path.read_bytes()[:-3])
+def test_results_are_found_by_fingerprint_without_void_ones(locations: Locations):
+    """By their names alone; whatever else lies in the folder is none."""
+    one, other = record(locations, seed=0), record(locations, seed=1)
+    for name in ("x.json", f"{one.path.name}.bak", ".unpublished-1-000003.json", "٣.json"):
+        (one.path.parent / name).write_text("")
 
-    earlier = earlier_records(locations.results("made"), kind="evaluations", name="tent/fog-5")
-
-    assert [3, 1] == [each.sequence for each in earlier]
-
-
-def latest(locations: Locations) -> list[tuple[Any, ...]]:
-    """Publish and return sequence and error of the latest evaluations."""
-    publish_metrics(locations)
-    with open_metrics(locations.metrics) as connection:
-        return connection.execute("SELECT sequence, error FROM evaluations WHERE is_latest").fetchall()
+    assert {one.path, other.path} == {*find_results(one.path.parent)}
+    assert [one.path] == [*find_results(one.path.parent, one.result.fingerprint)]
+    void_result(one.path, "a test")
+    assert [other.path] == [*find_results(one.path.parent)]
+    assert "a test" == read_void(one.path).because
 
 
-def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
+def test_a_damaged_note_still_voids(locations: Locations):
+    """Somebody meant it to."""
+    stored = record(locations)
+    void_result(stored.path, "a test").write_text("{")
+
+    assert [] == [*find_results(stored.path.parent)]
+    assert "cannot be read" in read_void(stored.path).because
+
+
+def test_only_a_result_is_made_void(locations: Locations):
+    """The error says what a result is called."""
+    for path in (locations.root / "x.json", record(locations).path.with_name(f"{'0' * 16}-{'0' * 8}.json")):
+        with pytest.raises(RecordError, match=re.escape(str(path))):
+            void_result(path, "a test")
+
+
+def test_a_result_that_contradicts_itself_is_not_stored(locations: Locations):
     """No file is left of it."""
-    with pytest.raises(RecordError, match=r"tent/fog-5\b.*\berror .*\b0\.4\b"):
-        publish_record(
-            locations.results("made"), kind="evaluations", name="tent/fog-5", run_id="r", started_at=STARTED_AT,
-            facts=evaluation_facts() | {"error": 0.4},
-        )  # fmt: skip
+    with pytest.raises(RecordError, match=r"fog-5\b.*\berror .*\b0\.4\b"):
+        store_result(locations.results("made"), replace(_result(), evaluations=(replace(evaluation(), error=0.4),)))
     assert [] == list(locations.root.rglob("*.json"))
 
 
 def test_an_evaluation_is_declared_without_torch():
     """What reads results does not wait for it."""
-    program = "import sys, tta_pipeline.results.records; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
+    program = "import sys, tta_pipeline.results.result_files; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
     assert "set()\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout  # noqa: PLW1510
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database with one record, opened by a session that may write."""
+    """A database with one result, opened by a session that may write."""
     locations = Locations(root=tmp_path_factory.mktemp("one"))
     record(locations)
     publish_metrics(locations)
@@ -254,8 +255,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDB
         yield connection
 
 
-def test_the_table_follows_from_the_record(database: duckdb.DuckDBPyConnection):
-    """Every field has its column with its comment, in their order, and the database refuses what the record refuses."""
+def test_the_table_follows_from_the_result(database: duckdb.DuckDBPyConnection):
+    """Every field has its column with its comment, in their order, and the database refuses what the result refuses."""
     found = database.execute(
         "SELECT column_name, comment, is_nullable FROM duckdb_columns() WHERE table_name = 'evaluations'"
     ).fetchall()
@@ -272,15 +273,6 @@ def test_the_table_follows_from_the_record(database: duckdb.DuckDBPyConnection):
      "top5_error = 0.5", "bin_counts = [1]", "images_per_s = 1"],
 )  # fmt: skip
 def test_the_database_has_the_constraints_that_hold(database: duckdb.DuckDBPyConnection, sql: str):
-    """What no record says, no session can write either."""
+    """What no result says, no session can write either."""
     with pytest.raises(duckdb.ConstraintException):
         database.execute(f"UPDATE evaluations SET {sql}")
-
-
-def test_numbers_are_those_of_files(locations: Locations):
-    """Whatever else lies in the folder has none."""
-    folder = record(locations).path.parent
-    for name in ("x.json", "000002.json.bak", ".unpublished-1-000003.json", "٣.json"):
-        (folder / name).write_text("")
-
-    assert [1] == record_numbers(folder)

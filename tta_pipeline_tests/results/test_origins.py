@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.resolved_experiment import find_origin
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.methods import METHODS
-from tta_pipeline.results.resolved_experiment import find_origin
 from tta_pipeline_tests.extras.tuning.tuned import benchmark_of
 
 RESNET = {"kind": "torchvision", "architecture": "resnet50"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from tta_pipeline.cli.adopt_everything import adopt_everything
+from tta_pipeline.cli.index_everything import index_everything
 from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
@@ -132,7 +132,7 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
 
 def adopt_all(root: Path, class_map: ClassMap | None = None) -> list[bool]:
     """Adopt everything under *root*, and return which sets got a manifest."""
-    return [step.done.was_built for step in adopt_everything(root, class_map, lambda *_: QUIET)]
+    return [step.done.was_built for step in index_everything(root, class_map, lambda *_: QUIET)]
 
 
 def contents(root: Path) -> dict[Path, bytes]:

@@ -69,8 +69,8 @@ def stored_bytes(shard_set: ShardSet) -> list[bytes]:
 
 
 def run(*arguments: str | Path) -> Any:
-    """Run `tta-pipeline shards adopt`."""
-    return CliRunner().invoke(main, ["shards", "adopt", *map(str, arguments)])
+    """Run `tta-pipeline shards index`."""
+    return CliRunner().invoke(main, ["shards", "index", *map(str, arguments)])
 
 
 def test_further_members_are_kept_where_they_are_and_named(tmp_path: Path):
@@ -297,7 +297,7 @@ def test_a_devkit_that_is_given_later_counts(tmp_path: Path):
 
 
 def test_a_devkit_counts_without_a_version_too(tmp_path: Path):
-    """As the verb `shards adopt` gives none."""
+    """As the verb `shards index` gives none."""
     write_shard(tmp_path / "0.tar", [{"jpg": jpeg(at), "cls": str(at)} for at in (1, 2)])
     classes, ids = ("n01", "n02", "n03"), {1: "n03", 2: "n02"}
 
@@ -412,7 +412,7 @@ def test_shards_are_chosen_by_patterns(tmp_path: Path, files: tuple[str, ...], n
     first, again = run(tmp_path, *arguments), run(tmp_path)
 
     assert (0, 0) == (first.exit_code, again.exit_code), first.output + again.output
-    assert "adopted" in first.output
+    assert "indexed" in first.output
     assert "unchanged" in again.output
     manifest = ShardSet.open(tmp_path).manifest
     assert (num_samples, files) == (manifest.num_samples, manifest.files)

@@ -20,9 +20,10 @@ from tta_pipeline.evaluation.build_records import CellResult, build_records
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.evaluation.subject import ModelFacts, StatedFacts, Subject
+from tta_pipeline.evaluation.subject import ModelFacts, Subject
 from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.results.plans import Labels
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.util.progress import Progress, quiet_reporter
@@ -133,9 +134,12 @@ class Case(NamedTuple):
         return tuple(build_records(_subject(self.experiment, segment), measurement))
 
 
+_LABELS = Labels(experiment="own", model="small", shift_set="own", hyperparameters_origin="preset", shifts={})
+
+
 def _subject(own: Experiment, segment: Segment) -> Subject:
     return Subject(
-        benchmark="test", stated=StatedFacts(experiment="own", model="small", origin="preset"), stream="test",
+        benchmark="test", labels=_LABELS, stream="test",
         position=segment.position, seed=0, num_threads=1,
         fingerprint=Fingerprint(parts={}), code_sha256="0" * 64, model=ModelFacts.of(_model(own)), method=own.method,
         protocol=own.protocol.name, subset="all", settings={}, batch_size=own.batch_size, precision=own.precision,

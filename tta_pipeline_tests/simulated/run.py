@@ -24,6 +24,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.build_records import CellResult
 from tta_pipeline.evaluation.device.devices import device_facts, distributed_backend, select_device_of_rank
 from tta_pipeline.evaluation.device.leases import leased_device
+from tta_pipeline.evaluation.sample_predictions import encode_predictions
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline_tests.simulated.cases import Case, experiment
@@ -84,9 +85,9 @@ def resume(root: Path) -> Iterator[Line]:
     expected = _predicted(case.evaluated(evaluator, second))
     resumed = case.evaluator()
     resumed.start(case.opened(first).manifests[0], seed=0)
-    newest = states.read_newest(["0" * 64], print)
+    newest = states.read("0" * 64, print)
     assert newest is not None
-    resumed.load_state_dict(newest[1])
+    resumed.load_state_dict(newest)
     batches = Batches()
     found = _predicted(case.evaluated(resumed, second, batches.advance))
     yield {"uninterrupted": expected, "resumed": found, "waits": batches.waits}
@@ -129,9 +130,13 @@ def growth(root: Path) -> Iterator[Line]:
 def _predicted(results: Iterable[CellResult]) -> list[str]:
     """Return a hash of the predictions and scores of each cell, to the last bit."""
     return [
-        hashlib.sha256(result.samples.to_parquet() + repr((result.row.nll, result.row.brier)).encode()).hexdigest()
+        hashlib.sha256(encode_predictions({result.row.corruption: result.samples}) + _scores(result)).hexdigest()
         for result in results
     ]
+
+
+def _scores(result: CellResult) -> bytes:
+    return repr((result.row.nll, result.row.brier)).encode()
 
 
 def _faults() -> Sequence[str]:

@@ -132,20 +132,20 @@ def test_checks_on_their_own_are_of_all_that_was_made(
 
     run = server.end(server.runs()[0])
 
-    assert status == run.status
+    assert status == run.status, run.errors
     assert says in run.errors
     assert (4 * 3 if status == "SUCCESS" else 0) == server.checks_made(run.run_id)
 
 
 @pytest.mark.slow
 def test_a_launched_cell_succeeds(server: WebServer, browser: webdriver.Chrome):
-    """Materialize, a cell, Launch: the run is a success, and its record has the error of the same cell elsewhere."""
+    """Materialize, a cell, Launch: the run is a success, and its result has the error of the same cell elsewhere."""
     launch(server, browser, "slow/evaluation/norm")
 
     assert seen(browser, "Success").is_displayed()
-    known, record = (contrast_5(server.project, benchmark, "norm") for benchmark in ("small", "slow"))
-    assert known.facts["error"] == record.facts["error"]
-    assert record.run_id in browser.current_url
+    known, made = (contrast_5(server.project, benchmark, "norm") for benchmark in ("small", "slow"))
+    assert known.evaluations[0].error == made.evaluations[0].error
+    assert made.run_id in browser.current_url
 
 
 @pytest.mark.slow

@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.domain.cells import Cell
-from tta_pipeline.results.records import Record, latest_record
+from tta_pipeline.results.plans import read_plan
+from tta_pipeline.results.result_files import Result
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
+from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.web.server import WebServer, asset_key, happens, is_running
 
 CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
@@ -170,23 +172,26 @@ def test_a_partition_key_that_is_a_path_is_refused(server: WebServer, asset: str
 
 
 def test_a_cell_can_be_materialized_from_the_web_ui(server: WebServer):
-    """The run succeeds, and its record is there, the newest of the cell, with the error of the same cell elsewhere."""
+    """The run succeeds, and its result is there, with the error of the same cell elsewhere; the plan asks for it."""
     run = server.launch("slow/evaluation/source", "contrast|5")
 
     assert run.status == "SUCCESS", run.errors
-    known, record = (contrast_5(server.project, benchmark, "source") for benchmark in ("small", "slow"))
-    assert (run.run_id, known.facts["error"]) == (record.run_id, record.facts["error"])
+    known, made = (contrast_5(server.project, benchmark, "source") for benchmark in ("small", "slow"))
+    assert (run.run_id, known.evaluations[0].error) == (made.run_id, made.evaluations[0].error)
+    plan = read_plan(server.project.locations, "slow", "source")
+    assert plan is not None
+    assert made.fingerprint in {each for stream in plan.streams for each in stream.fingerprints}
     newest = _materialization(server, "slow/evaluation/source", Cell(corruption="contrast", severity=5))
     assert run.run_id == newest["runId"]
     (check,) = _results(server, "slow/evaluation/source", "every_sample_evaluated_once")
     assert check["success"]
 
 
-def contrast_5(project: Project, benchmark: str, experiment: str) -> Record:
-    """Return the newest evaluation of contrast 5 by *experiment*."""
-    record = latest_record(project.locations.results(benchmark), kind="evaluations", name=f"{experiment}/contrast-5")
-    assert record
-    return record
+def contrast_5(project: Project, benchmark: str, experiment: str) -> Result:
+    """Return the one result of contrast 5 by *experiment*."""
+    found = (stored.result for stored in results_of(project.locations.root, benchmark, experiment))
+    (result,) = (result for result in found if result.key == "contrast-5")
+    return result
 
 
 def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: WebServer):
@@ -200,7 +205,7 @@ def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: 
     assert "CANCELED" == run.status, run.errors
     assert happens(lambda: not is_running(int(process_id)), within_s=60)
     assert not list(server.project.locations.root.rglob("*unpublished*"))
-    assert not (server.project.locations.results("slow") / "evaluations" / "tent").exists()
+    assert [] == results_of(server.project.locations.root, "slow", "tent")
 
 
 def _materialized(ranges: list[dict[str, Any]]) -> set[Cell]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.results.database.made import record
 
 pytestmark = pytest.mark.wheel
@@ -29,7 +29,7 @@ def test_older_clients_read_every_view(tmp_path: Path, version: str):
     """1.4.0 and 1.4.1 do not find the names of a WITH inside a macro."""
     locations = Locations(root=tmp_path / "data")
     for experiment in ("source", "tent"):
-        record(locations, experiment=experiment, method=experiment, stream="online")
+        record(locations, experiment=experiment, method=experiment, stream="online", fingerprint=experiment)
     publish_metrics(locations)
     client = tmp_path / "client"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", client, f"duckdb=={version}"]

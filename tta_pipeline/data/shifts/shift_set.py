@@ -6,9 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.domain.locations import RESULT_KINDS
-from tta_pipeline.util.config_model import ConfigModel
-from tta_pipeline.util.identifiers import Name
+from tta_pipeline.domain.locations import RESULT_FOLDERS
+from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.nearest_names import name_choices
 
 FILE_PATTERN = r"^[^/.][^/]*$"
@@ -91,8 +90,10 @@ class ShiftSet(ConfigModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if "__" in self.name or self.name in RESULT_KINDS:
-            raise ValueError(f"name is {self.name!r}; expected no two underscores in a row, and no kind of result")
+        if "__" in self.name or self.name in RESULT_FOLDERS:
+            raise ValueError(
+                f"name is {self.name!r}; expected no two underscores in a row, and no folder among the results"
+            )
         if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
             raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):

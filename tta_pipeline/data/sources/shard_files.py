@@ -127,7 +127,7 @@ def _require_one_set(shards: Sequence[Path]) -> None:
         raise SourceError(
             f"{shards[0].parent} has shards of {len(stems)} names: {abbreviate_list(patterns)}; expected one set, not "
             f'training and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
-            f'"{patterns[-1]}"` of `tta-pipeline shards adopt`, or "*.tar" if all are one set'
+            f'"{patterns[-1]}"` of `tta-pipeline shards index`, or "*.tar" if all are one set'
         )
 
 

@@ -33,8 +33,8 @@ class ShardLayout:
     name: str
     made_by: str
     """Programs that write it, for the guide."""
-    adopted_by: str
-    """Command that adopts it, for the guide."""
+    indexed_by: str
+    """Command that indexes it, for the guide."""
     images: frozenset[str] = frozenset()
     """Types of the members that are images: the last part of the extension."""
     classes: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ LAYOUTS = (
     ShardLayout(
         name="webdataset",
         made_by="webdataset's `ShardWriter`, `tarp`, torch-archive-dataloader, GNU `tar` of class folders",
-        adopted_by="`adopt DIR`",
+        indexed_by="`index DIR`",
         images=frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"}),
         classes=frozenset({"cls"}),
         objects=frozenset({"json"}),
@@ -95,18 +95,18 @@ LAYOUTS = (
     ShardLayout(
         name="imagenet-wds",
         made_by="pytorch-imagenet-wds, webdataset-examples",
-        adopted_by="`adopt DIR --files 'imagenet-val-*.tar'`",
+        indexed_by="`index DIR --files 'imagenet-val-*.tar'`",
     ),
     ShardLayout(
         name="imagenet-tools",
         made_by="ImageNetTools",
-        adopted_by="`adopt DIR`, with `--devkit meta.mat` if the classes were read from it",
+        indexed_by="`index DIR`, with `--devkit meta.mat` if the classes were read from it",
         images=frozenset({"img"}),
     ),
     ShardLayout(
         name="graphcore",
         made_by="Graphcore's `create_webdataset.py`",
-        adopted_by="`adopt DIR --files 'validation-*.tar'`",
+        indexed_by="`index DIR --files 'validation-*.tar'`",
         images=frozenset({"pth"}),
         totals_file="metadata.json",
         parse_totals=_parse_graphcore_metadata,
@@ -114,14 +114,14 @@ LAYOUTS = (
     ShardLayout(
         name="clip-benchmark",
         made_by="CLIP_benchmark's `clip_benchmark_export_wds`",
-        adopted_by="`adopt DIR/test`: the split is a shift without severities",
+        indexed_by="`index DIR/test`: the split is a shift without severities",
         totals_file="nshards.txt",
         parse_totals=_parse_number_of_shards,
     ),
     ShardLayout(
         name="ccc",
         made_by="CCC's `generate.py`, or CCC as published",
-        adopted_by="`adopt DIR`; each `baseline_…_seed_…` is one shift without severities, in its stored order",
+        indexed_by="`index DIR`; each `baseline_…_seed_…` is one shift without severities, in its stored order",
         main_names=frozenset({"input", "output"}),
     ),
 )

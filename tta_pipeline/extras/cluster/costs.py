@@ -15,7 +15,7 @@ from tta_pipeline.results.database.database import open_metrics
 
 _TIMES = """
 SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM evaluations
-WHERE is_latest AND benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
+WHERE counts AND benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
 """
 _COUNTS = (
     "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND shift_set = ? GROUP BY 1, 2"

@@ -1,4 +1,4 @@
-"""Finds the unfinished streams of an experiment: without a record, or with records of other data or settings."""
+"""Finds the unfinished streams of an experiment: without a result, or with results of other code, data or settings."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -6,13 +6,13 @@ from functools import cached_property
 from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.inputs import SharedCache
+from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.run_experiment import Board, update_plan
 
 
 class FingerprintComparison:
-    """Compares the newest records of a benchmark's experiments with their present fingerprints.
+    """Compares the results of a benchmark's experiments with their present fingerprints, and writes their plans.
 
     A manifest is read once. A model is loaded once for consecutive experiments with the same model.
 
@@ -24,26 +24,26 @@ class FingerprintComparison:
         self._device = device
 
     def unfinished_keys(self, results: ExperimentResults) -> Iterator[PartitionKey]:
-        """Yield the keys at which a stream is unfinished; nothing is written.
+        """Yield the keys at which a stream is unfinished; nothing but the plan is written.
 
         Raises:
             EvaluationError: the model cannot be loaded; its weights are part of the fingerprint.
         """
-        recorded = results.recorded_keys()
-        if not recorded:
+        if results.plan is None and not results.has_results:
             yield from results.keys
             return
-        machine = Machine(device=self._device)
-        with ExperimentRunner(results, machine=machine, run_id="", tell=lambda _: None, known=self._cache) as runner:
-            yield from (key for key in results.keys if key not in recorded or not _is_finished(runner, results, key))
+        inputs = Inputs(experiment=results, machine=Machine(device=self._device), known=self._cache)
+        update_plan(inputs)
+        board = Board(inputs=inputs)
+        yield from (key for key in results.keys if not _is_finished(board, key))
 
     @cached_property
     def _cache(self) -> SharedCache:
         return SharedCache()
 
 
-def _is_finished(runner: ExperimentRunner, results: ExperimentResults, key: PartitionKey) -> bool:
+def _is_finished(board: Board, key: PartitionKey) -> bool:
     try:
-        return all(standing.is_finished for plan in results.plans(key) for standing in runner.staleness(plan))
+        return not board.find_unfinished(key)
     except ManifestError:
         return False

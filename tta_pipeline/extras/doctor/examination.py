@@ -16,7 +16,7 @@ from tta_pipeline.extras.doctor.machine_checks import (
 from tta_pipeline.extras.doctor.project import (
     check_dagster_storage,
     check_left_overs,
-    check_result_records,
+    check_results,
     check_shard_checksums,
 )
 from tta_pipeline.extras.doctor.run_limit import check_run_limit
@@ -45,7 +45,7 @@ def examine(
         ("file locks", check_file_locks(locations)),
         ("left overs", check_left_overs(locations)),
         ("shard checksums", check_shard_checksums(locations)),
-        ("result records", check_result_records(locations)),
+        ("results", check_results(locations)),
         ("benchmark files", check_benchmark_files(locations)),
         ("dagster storage", check_dagster_storage()),
         ("extras", check_extras()),

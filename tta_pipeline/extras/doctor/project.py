@@ -4,44 +4,37 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of
-from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.database.record_changes import find_changes
-from tta_pipeline.results.database.record_listing import list_records
-from tta_pipeline.results.database.schema import schema_version
-from tta_pipeline.results.records import read_record
+from tta_pipeline.results.database.changes import find_changes
+from tta_pipeline.results.database.listing import list_files
+from tta_pipeline.results.verification import find_problems
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import is_abandoned
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
-if TYPE_CHECKING:
-    from tta_pipeline.results.database.record_listing import RecordListing
-
 _SETTLED_AFTER_S = 60.0  # writing such a file takes far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
-    ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
-    "results/*/*", "results/*/*/*", "results/*/*/*/*",
-    "results/*/*/*/*/*", "states/*/*", "states/*/*/*",
+    ".", "*", "*/*", "*/*/clean", "*/source/*", "*/source/*/*", "*/shards/*", "*/shards/*/*", "*/shards/*/*/*",
+    "*/states/*/*", "*/states/*/*/*", "*/states/*/*/*/*", "results/*/*", "results/*/*/*", "results/*/*/*/*",
 )  # fmt: skip
-"""Folders below a benchmark's folder in which runs write temporary files; with several shift sets, they lie one level
-deeper."""
+"""Folders below the data root in which runs write temporary files; those of a benchmark with several shift sets, or of
+trials, lie a level deeper."""
 _NUM_NAMED = 20
 
 
 def check_left_overs(locations: Locations) -> Iterator[Finding]:
     """Look for temporary files of killed runs, as distinct from those that active runs are writing."""
     subject, root = "left-overs", locations.root
-    globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in (".", *(f"*/{each}" for each in _WRITTEN_FOLDERS)))
+    globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in _WRITTEN_FOLDERS)
     found = list(dict.fromkeys(path for paths in globs for path in sorted(paths)))
     folders = [path for path in found if path.is_dir()]
     abandoned = [path for path in folders if is_abandoned(path)]
@@ -84,63 +77,30 @@ def check_shard_checksums(locations: Locations) -> Iterator[Finding]:
         yield ok(subject, f"{sets}, all with checksums" if folders else "no shard sets yet")
 
 
-def check_result_records(locations: Locations) -> Iterator[Finding]:
-    """Read every result record whole, and check whether the database has each as it is."""
+def check_results(locations: Locations) -> Iterator[Finding]:
+    """Read every result whole, and bring the database up to date, which compares its rows with what was inserted."""
     subject = "results"
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
         yield note(
             subject,
             f"{log} was left by a program outside this project that wrote to the database",
-            "its changes are in no result record; remove it when it is not needed",
+            "its changes are in no result; remove it when it is not needed",
         )
-    listing, num_faults = list_records(locations.root), 0
-    for record in listing:
-        try:
-            read_record(locations.root / record.path)
-        except RecordError as error:
-            num_faults += 1
-            if num_faults <= _NUM_NAMED:
-                yield fault(subject, str(error), "until then it is set aside, and counts nowhere")
+    listing, num_faults = list_files(locations.root), 0
+    for problem in find_problems(locations.root, listing):
+        num_faults += 1
+        if num_faults <= _NUM_NAMED:
+            yield fault(subject, problem, "until then it is set aside, and counts nowhere")
     if num_faults > _NUM_NAMED:
         yield fault(
             subject,
-            f"damaged or foreign: {count_of(num_faults - _NUM_NAMED, 'more record')}",
-            "list them: tta-pipeline metrics --sql 'FROM set_aside'",
+            f"damaged or foreign: {count_of(num_faults - _NUM_NAMED, 'more file')}",
+            "list them: tta-pipeline results verify",
         )
-    yield from _compare_with_database(locations, listing, num_faults)
-
-
-def _compare_with_database(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
-    """Compare the database with the records, of which *num_faults* are damaged or foreign."""
-    import duckdb
-
-    subject, changes = "results", None
-    try:
-        with open_metrics(locations.metrics) as connection:
-            if connection.execute("SELECT version FROM schema_version").fetchall() == [(schema_version(),)]:
-                changes = find_changes(connection, listing, locations.root)
-    except (RecordError, duckdb.Error):
-        pass
-    if changes and changes.undone:
-        yield note(
-            subject,
-            f"of the content of metrics.duckdb, {changes.undone}",
-            "put the records back; otherwise the next run rebuilds the database from the remaining records, as does: "
-            "tta-pipeline results rebuild",
-        )
-    num_missing = len(listing) if changes is None else len(changes.fresh)
-    if num_missing:
-        state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
-        yield note(
-            subject,
-            f"not in metrics.duckdb: {num_missing:,} of {count_of(len(listing), 'record')}"
-            f"{f'; it {state}' if changes is None else ''}",
-            "the next run adds them; or now: tta-pipeline results rebuild",
-        )
-    elif not num_faults and not (changes and changes.undone):
-        yield ok(
-            subject, f"{count_of(len(listing), 'record')}, all in metrics.duckdb" if len(listing) else "no records yet"
-        )
+    for change in find_changes(locations, listing):
+        yield note(subject, change, "the next command that reads the database brings it up to date")
+    if not num_faults:
+        yield ok(subject, f"{count_of(len(listing.results), 'result')}, each as its name says")
 
 
 def check_dagster_storage() -> Iterator[Finding]:

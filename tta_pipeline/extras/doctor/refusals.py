@@ -6,12 +6,12 @@ from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassCountError, PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note
 from tta_pipeline.extras.doctor.machine_checks import is_installed
-from tta_pipeline.results.resolved_experiment import resolve_experiment
 
 
 def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Finding]:

@@ -12,16 +12,14 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import CHOSEN_BY
-from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import ExperimentResults, Unit
 from tta_pipeline.evaluation.fingerprint import diff_parts
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.extras.reproduction.collected_result import machine_of
-from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResult
+from tta_pipeline.evaluation.run_experiment import run_experiment
+from tta_pipeline.extras.reproduction.published import SAMPLE_LISTS, PublishedExperiment, machine_of
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.validation_errors import mistakes
@@ -44,7 +42,7 @@ class CellComparison:
     """A published cell beside its repetition."""
 
     name: str
-    published: CellOutcome
+    published_error: float
     error: float
     same_hash: bool
     differs: tuple[str, ...]
@@ -53,14 +51,13 @@ class CellComparison:
     @property
     def error_change(self) -> float:
         """Error of the repetition minus the published error."""
-        return self.error - self.published.error
+        return self.error - self.published_error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
     """A published experiment beside its repetition."""
 
-    result: ExperimentResult
     cells: Sequence[CellComparison]
     around: Mapping[str, tuple[str, str]]
     """Published and present values of facts that differ but affect only how sums are rounded: libraries, processor,
@@ -84,29 +81,27 @@ class Repetition:
 
 
 def repeat(
-    result: ExperimentResult,
-    folder: Path,
+    published: PublishedExperiment,
     benchmark: Benchmark,
     locations: Locations,
     scratch: Path,
     *,
-    partitions: Collection[str],
+    keys: Collection[str],
     device: str,
     versions: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> Repetition:
-    """Evaluate *result* again, with its own settings, on the local shards and weights.
+    """Evaluate *published* again, with its own settings, on the local shards and weights.
 
     A CPU computes with the published number of threads, since their number decides how sums are rounded. Nothing in the
-    data root is changed: records go to the empty folder *scratch*.
+    data root is changed: results go to the empty folder *scratch*.
 
     Args:
-        result: The published result.
-        folder: Folder of the result, with the list of its samples if there is one.
+        published: The published experiment.
         benchmark: The local benchmark of the same name.
         locations: Locations of shards and weights.
-        scratch: Empty folder for the new records.
-        partitions: Keys to evaluate; empty: all that were published.
+        scratch: Empty folder for the new results.
+        keys: Partition keys to evaluate; empty: all that were published.
         device: Device, in the notation of `Machine`.
         versions: Present versions of libraries.
         tell: Called with messages about progress.
@@ -116,22 +111,19 @@ def repeat(
         RecordError: the settings are invalid in this version of the project, or a key was not published.
         ManifestError: shards are missing or damaged.
     """
-    results = _published_experiment(result, folder, benchmark, locations, scratch)
-    keys = _select_keys(result, results, partitions)
-    if (threads := result.machine.get("compute_threads", "")).isdigit():
+    results = _local_experiment(published, benchmark, locations, scratch)
+    chosen = _select_keys(published, results, keys)
+    then = published.versions
+    if (threads := then.get("compute_threads", "")).isdigit():
         torch.set_num_threads(int(threads))
-    with ExperimentRunner(
-        results, machine=Machine(device=device), run_id="reproduce", tell=tell, keeps_predictions=False
-    ) as runner:
-        for key in keys:
-            runner.plan(key)
-        for key in keys:
-            runner.evaluate(key)
-    rows = [results.row(place) for key in keys for place in results.places(key)]
-    then, now = {**result.versions, **result.machine}, {**versions, **machine_of(rows)}
+    found = run_experiment(
+        results, chosen, machine=Machine(device=device), run_id="reproduce", tell=tell, keeps_predictions=False
+    )
+    rows = [row for key in chosen for row in found[key]]
+    now = {**versions, **machine_of(rows)}
+    before = {cell.unit: cell.row for cell in published.cells}
     return Repetition(
-        result=result,
-        cells=tuple(_compare_cells(result, results, keys)),
+        cells=tuple(_compare(before[_unit_of(row)], row) for row in rows),
         around={
             name: (then.get(name) or "none", now.get(name) or "none")
             for name in _CONTEXT_FACTS
@@ -140,95 +132,95 @@ def repeat(
     )
 
 
-def _published_experiment(
-    result: ExperimentResult, folder: Path, benchmark: Benchmark, locations: Locations, scratch: Path
+def _local_experiment(
+    published: PublishedExperiment, benchmark: Benchmark, locations: Locations, scratch: Path
 ) -> ExperimentResults:
-    """Return the experiment with the published settings, on local data, with its records in *scratch*."""
-    if result.model.name not in benchmark.models:
+    """Return the experiment with the published settings, on local data, with its results in *scratch*."""
+    model = published.plan.labels.model
+    if model not in benchmark.models:
         raise EvaluationError(
-            f"{benchmark.name} has no model {result.model.name} here; expected the one of the published result: take "
-            "it from the folder's benchmark.yaml, with the path of the weights on this machine"
+            f"{benchmark.name} has no model {model} here; expected the one of the published result: take it from the "
+            "folder's benchmark.yaml, with the path of the weights on this machine"
         )
+    settings = published.settings
+    listed = published.sample_list
+    subset = (
+        {"listed": str((published.folder / SAMPLE_LISTS / listed.name).absolute())} if listed else settings["subset"]
+    )
     try:
-        spec = Experiment.model_validate({**result.settings, "subset": _subset(result, folder), "tuned": False})
+        spec = Experiment.model_validate({**settings, "subset": subset, "tuned": False, "model": model})
     except ValidationError as error:
         raise RecordError(
-            f"the settings of {result.experiment} are not valid in this version: "
+            f"the settings of {published.name} are not valid in this version: "
             + "; ".join(mistakes(error, "settings"))
-            + f": use version {result.versions.get('tta_pipeline')}"
+            + f": use version {published.versions.get('tta_pipeline')}"
         ) from error
     return ExperimentResults(
-        benchmark=benchmark.model_copy(update={"experiments": {result.experiment: spec}}),
-        experiment_name=result.experiment,
+        benchmark=benchmark.model_copy(update={"experiments": {published.name: spec}}),
+        experiment_name=published.name,
         locations=replace(locations, scratch=scratch),
     )
 
 
-def _subset(result: ExperimentResult, folder: Path) -> object:
-    if result.sample_list:
-        return {"listed": str(folder.absolute() / result.sample_list)}
-    return result.settings.get("subset")
-
-
 def _select_keys(
-    result: ExperimentResult, results: ExperimentResults, partitions: Collection[str]
+    published: PublishedExperiment, results: ExperimentResults, keys: Collection[str]
 ) -> tuple[PartitionKey, ...]:
-    published = {cell.partition for cell in result.cells}
-    if odd := [key for key in partitions if key not in published]:
-        raise RecordError(f"{', '.join(odd)} was not published; expected some of {', '.join(sorted(published))}")
-    wanted = set(partitions) or published
+    there = {row.stream for row in published.rows}
+    if odd := [key for key in keys if key not in there]:
+        raise RecordError(f"{', '.join(odd)} was not published; expected some of {', '.join(sorted(there))}")
+    wanted = set(keys) or there
     known = {key.key: key for key in results.keys}
     if gone := sorted(wanted - set(known)):
         raise EvaluationError(
             f"{results.benchmark.name} has no {', '.join(gone)} here; expected the cells of the published result"
         )
-    keys = tuple(known[name] for name in known if name in wanted)
-    _require_same_cells(result, results, keys)
-    return keys
+    chosen = tuple(known[name] for name in known if name in wanted)
+    for key in chosen:
+        _require_same_cells(published, results, key)
+    return chosen
 
 
-def _require_same_cells(result: ExperimentResult, results: ExperimentResults, keys: Sequence[PartitionKey]) -> None:
+def _require_same_cells(published: PublishedExperiment, results: ExperimentResults, key: PartitionKey) -> None:
     """Refuse a stream that has other cells here: cells that are not compared would count as the same."""
-    for key in keys:
-        published = {_key_of_cell(cell) for cell in result.cells if cell.partition == key.key}
-        here = {_key_of_place(key, place) for place in results.places(key)}
-        if differing_cells := sorted(published ^ here):
-            _, seed, position, corruption, severity = differing_cells[0]
-            raise EvaluationError(
-                f"stream {key.key} of {results.benchmark.name} has {count_of(len(here), 'cell')} here, the published "
-                f"one {len(published)}; only one of them has {corruption}|{severity} at position {position} with seed "
-                f"{seed}; expected the same corruptions and severities: take benchmark.yaml of the published folder"
-            )
+    before = {cell.unit for cell in published.cells if cell.unit.stream == key.key}
+    here = {
+        Unit(key.key, plan.seed, segment.position, cell.key)
+        for plan in results.plans(key)
+        for segment in plan.segments
+        for cell in segment.cells
+    }
+    if differing := sorted(before ^ here):
+        first = differing[0]
+        raise EvaluationError(
+            f"stream {key.key} of {results.benchmark.name} has {count_of(len(here), 'cell')} here, the published one "
+            f"{len(before)}; only one of them has {first.cell} at position {first.position} with seed {first.seed}; "
+            "expected the same corruptions and severities: take benchmark.yaml of the published folder"
+        )
 
 
-def _key_of_cell(cell: CellOutcome) -> tuple[str, int, int, str, int]:
-    return cell.partition, cell.seed, cell.position, cell.corruption, cell.severity
+def _unit_of(row: Evaluation) -> Unit:
+    return Unit(row.stream, row.seed, row.position, f"{row.corruption}|{row.severity}")
 
 
-def _key_of_place(key: PartitionKey, place: Place) -> tuple[str, int, int, str, int]:
-    return key.key, place.plan.seed, place.segment.position, place.cell.corruption, place.cell.severity
+def _compare(published: Evaluation, row: Evaluation) -> CellComparison:
+    same = ("predictions_sha256", "order_hash", "num_correct", "num_samples")
+    return CellComparison(
+        name=_name_of(row),
+        published_error=published.error,
+        error=row.error,
+        same_hash=all(getattr(published, name) == getattr(row, name) for name in same),
+        differs=tuple(_differences(published, row)),
+    )
 
 
-def _compare_cells(
-    result: ExperimentResult, results: ExperimentResults, keys: Sequence[PartitionKey]
-) -> Iterator[CellComparison]:
-    then = {_key_of_cell(cell): cell for cell in result.cells}
-    for key in keys:
-        for place in results.places(key):
-            row = results.row(place)
-            published = then[_key_of_place(key, place)]
-            yield CellComparison(
-                name=published.name,
-                published=published,
-                error=row.error,
-                same_hash=(row.predictions_sha256, row.order_hash, row.num_correct, row.num_samples)
-                == (published.predictions_sha256, published.order_hash, published.num_correct, published.num_samples),
-                differs=tuple(_differences(published, row)),
-            )
+def _name_of(row: Evaluation) -> str:
+    cell = f"{row.corruption}|{row.severity}"
+    where = [] if row.stream == cell else [f"of stream {row.stream}, segment {row.position}"]
+    return " ".join([cell, *where, *([f"with seed {row.seed}"] if row.seed else [])])
 
 
-def _differences(published: CellOutcome, row: Evaluation) -> Iterator[str]:
+def _differences(published: Evaluation, row: Evaluation) -> Iterator[str]:
     """Yield the parts that differ, each once."""
-    found = diff_parts(published.fingerprint_parts, json.loads(row.fingerprint_parts)).keys()
+    found = diff_parts(json.loads(published.fingerprint_parts), json.loads(row.fingerprint_parts)).keys()
     # The repetition has the chosen values as its own; what chose them decides nothing here.
     yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found if name != CHOSEN_BY)

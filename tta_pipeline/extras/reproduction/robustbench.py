@@ -7,64 +7,72 @@ Croce et al. 2021, "RobustBench: a standardized adversarial robustness benchmark
 import csv
 import io
 import json
+from collections.abc import Iterator, Sequence
 
 from tta_pipeline.domain.cells import CLEAN
-from tta_pipeline.extras.reproduction.result import CellOutcome, ExperimentResult
+from tta_pipeline.extras.reproduction.published import PublishedExperiment
 from tta_pipeline.methods.catalogue import paper_of
+from tta_pipeline.results.evaluation_record import Evaluation, mean_error
 
 _DATA_SETS = {"imagenet_c": "imagenet", "imagenet_3dcc": "imagenet", "cifar_10_c": "cifar10", "cifar_100_c": "cifar100"}
 
 
-def unaggregated_csv(result: ExperimentResult) -> str:
+def unaggregated_csv(found: Sequence[PublishedExperiment]) -> str:
     """Return accuracies in [0, 1] in RobustBench's columns: corruption above severity, and the average.
 
-    Each seed has its own line.
+    Each seed of each experiment has its own line.
     """
-    columns = list(dict.fromkeys((cell.corruption, cell.severity) for cell in _shifted(result)))
+    shifted = [(each, row) for each in found for row in each.rows if row.corruption != CLEAN.corruption]
+    columns = list(dict.fromkeys((row.corruption, row.severity) for _, row in shifted))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["", *(corruption for corruption, _ in columns), "average"])
     writer.writerow(["", *(severity for _, severity in columns), ""])
-    for seed in result.seeds:
-        name = result.experiment if len(result.seeds) == 1 else f"{result.experiment} seed {seed}"
-        found: dict[tuple[str, int], float] = {}
-        for cell in _shifted(result):
-            if cell.seed == seed:
-                found.setdefault((cell.corruption, cell.severity), 1 - cell.error)  # the first of several visits
-        values = [found.get(column) for column in columns]
+    for name, rows in _lines(found):
+        accuracies: dict[tuple[str, int], float] = {}
+        for row in rows:
+            accuracies.setdefault((row.corruption, row.severity), 1 - row.error)  # the first of several visits
+        values = [accuracies.get(column) for column in columns]
         known = [value for value in values if value is not None]
         average = sum(known) / len(known) if known else ""
         writer.writerow([name, *("" if value is None else value for value in values), average])
     return buffer.getvalue()
 
 
-def model_info(result: ExperimentResult) -> tuple[str, bytes]:
+def _lines(found: Sequence[PublishedExperiment]) -> Iterator[tuple[str, Sequence[Evaluation]]]:
+    for each in found:
+        seeds = sorted({row.seed for row in each.rows})
+        for seed in seeds:
+            name = each.name if len(seeds) == 1 else f"{each.name} seed {seed}"
+            yield name, [row for row in each.rows if row.seed == seed]
+
+
+def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
     """Return path and content of the entry in RobustBench's `model_info`, with accuracies in percent as there."""
-    paper = paper_of(result.method.name)
-    errors = result.errors
+    rows = found.rows
+    first, paper = rows[0], paper_of(rows[0].method)
+    clean = [row.error for row in rows if row.corruption == CLEAN.corruption]
+    shifted = [row for row in rows if row.corruption != CLEAN.corruption]
     # Images that this project made do not belong to the published data set.
-    data_set = result.benchmark if result.generated else _DATA_SETS.get(result.shift_set, result.shift_set)
+    is_generated = any(row.generated for row in rows)
+    data_set = found.plan.benchmark if is_generated else _DATA_SETS.get(first.shift_set, first.shift_set)
     content = {
         "link": f"https://arxiv.org/abs/{paper.arxiv}" if paper and paper.arxiv else "",
         "name": paper.title if paper else "Model as it is",
         "authors": paper.authors if paper else "",
         "additional_data": False,
-        "number_forward_passes": round(result.cost.forwards_per_sample),
+        "number_forward_passes": round(sum(row.num_forwards for row in rows) / sum(row.num_samples for row in rows)),
         "dataset": data_set,
         "venue": f"{paper.venue} {paper.year}" if paper else "N/A",
-        "architecture": result.model.architecture,
+        "architecture": first.architecture,
         "eps": None,
-        "clean_acc": _percent(errors.clean_error),
+        "clean_acc": _percent(sum(clean) / len(clean)) if clean else "",
         "reported": "",
-        "corruptions_acc": _percent(errors.mean_error),
+        "corruptions_acc": _percent(mean_error(shifted)) if shifted else "",
     }
-    path = f"model_info/{data_set}/corruptions/{result.experiment}.json"
+    path = f"model_info/{data_set}/corruptions/{found.name}.json"
     return path, (json.dumps(content, indent=2) + "\n").encode()
 
 
-def _shifted(result: ExperimentResult) -> list[CellOutcome]:
-    return [cell for cell in result.cells if cell.corruption != CLEAN.corruption]
-
-
-def _percent(error: float | None) -> str:
-    return "" if error is None else f"{100 * (1 - error):.2f}"
+def _percent(error: float) -> str:
+    return f"{100 * (1 - error):.2f}"

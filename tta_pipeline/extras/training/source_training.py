@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
-from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
+from tta_pipeline.domain.cells import CLEAN, TRAIN
+from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
@@ -27,104 +25,24 @@ from tta_pipeline.extras.training.learner import Weights
 from tta_pipeline.extras.training.listed_files import find_loose_files
 from tta_pipeline.extras.training.loop import Trained, Training
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
+from tta_pipeline.extras.training.training_on_disk import TrainingOnDisk
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
     SourceModelFacts,
     encode_weights,
-    read_source_model_facts,
-    training_fingerprint,
     write_source_model,
 )
-from tta_pipeline.results.records import latest_record
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards import ordering
-from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceTraining:
+class SourceTraining(TrainingOnDisk):
     """The training of one model of a benchmark, and the locations of its files."""
-
-    benchmark: Benchmark
-    model: str
-    locations: Locations
-
-    @property
-    def settings(self) -> TrainedModel:
-        """Settings of the training in the benchmark file."""
-        return self.benchmark.trained_models[self.model]
-
-    @property
-    def path(self) -> Path:
-        """File of the weights to evaluate."""
-        return self.locations.source_model(self.benchmark.name, self.model)
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the checkpoints, and of the last and the best weights."""
-        return self.locations.training(self.benchmark.name, self.model)
-
-    def shard_set(self, cell: Cell) -> ShardSet:
-        """Return the verified shard set of *cell*, the training or the clean images.
-
-        Raises:
-            ManifestError: the shards are missing, or differ from the manifest.
-        """
-        belonging = expected_for_benchmark(self.benchmark, self.locations, cell)
-        shard_set = ShardSet.open(self.locations.shards(self.benchmark.name, cell), belonging)
-        shard_set.require_intact()
-        return shard_set
-
-    def find_finished(self) -> SourceModelFacts | None:
-        """Return the facts of the model if it was trained on the present shards with the present settings, else None.
-
-        Raises:
-            ManifestError: the training shards are missing, or differ from their manifest.
-        """
-        return self._find_finished(self.shard_set(TRAIN))
-
-    def is_trained(self) -> bool:
-        """Return whether the model can be evaluated: trained as the benchmark file says, as far as that can be told.
-
-        Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
-        `load_benchmark_model`.
-        """
-        shards = self.locations.shards(self.benchmark.name, TRAIN)
-        if not (shards / MANIFEST_FILE).exists():
-            return self.path.exists()
-        try:
-            return self.find_finished() is not None
-        except ManifestError:
-            return False
-
-    def is_recorded(self, facts: SourceModelFacts) -> bool:
-        """Return whether the newest record of this training describes the weights of *facts*."""
-        try:
-            newest = latest_record(self.locations.results(self.benchmark.name), kind="trainings", name=self.model)
-        except RecordError:  # damaged; it is set aside when records are published
-            return False
-        return newest is not None and newest.facts.get("weights_sha256") == facts.weights_sha256
-
-    def _find_finished(self, shard_set: ShardSet) -> SourceModelFacts | None:
-        facts = read_source_model_facts(self.path)
-        return facts if facts and facts.fingerprint == self._fingerprint(shard_set) else None
-
-    def require_finished(self) -> SourceModelFacts:
-        """Return the facts of the model, which must be trained on the present shards with the present settings.
-
-        Raises:
-            EvaluationError: it is not trained, or was trained otherwise.
-            ManifestError: see `find_finished`.
-        """
-        found = self.find_finished()
-        if found is None:
-            raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")
-        return found
 
     def train(self, *, machine: Machine, ranks: Ranks = SINGLE_RANK, say: Callable[[str], None]) -> None:
         """Train the model, or resume its training, unless the same training has ended; the first process saves it.
@@ -164,7 +82,7 @@ class SourceTraining:
             num_classes = len(shard_set.manifest.classes)
             network = make_initial_network(settings, inputs.mixed(learnt), num_classes=num_classes)
             images = inputs.training(learnt, self._loose_files(learnt))
-            checkpoints = Checkpoints(folder=self.folder, fingerprint=self._fingerprint(shard_set))
+            checkpoints = Checkpoints(folder=self.folder, fingerprint=self.fingerprint(shard_set))
             trained = Training(
                 network,
                 settings,
@@ -219,9 +137,6 @@ class SourceTraining:
     def _selected_weights(self, trained: Trained) -> Weights:
         return trained.best if self.settings.select == "best" and trained.best is not None else trained.last
 
-    def _fingerprint(self, shard_set: ShardSet) -> str:
-        return training_fingerprint(self.settings, shard_set.manifest, image_size=self.benchmark.image_size)
-
     def _training_run(
         self,
         shard_set: ShardSet,
@@ -246,7 +161,7 @@ class SourceTraining:
             architecture=architecture_of(settings.network).name,
             num_parameters=sum(weights.numel() for weights in network.parameters()),
             fine_tuned=settings.fine_tune,
-            fingerprint=self._fingerprint(shard_set),
+            fingerprint=self.fingerprint(shard_set),
             weights_sha256=hashlib.sha256(_encoded(self._selected_weights(trained))).hexdigest(),
             manifest_sha256=shard_set.manifest.sha256,
             num_samples=sum(images.batch_sizes(0)),
@@ -280,12 +195,6 @@ class SourceTraining:
             wall_s=run.wall_s,
             run=json.loads(json.dumps(run.facts())),  # tuples become lists
         )
-
-
-def is_model_trained(benchmark: Benchmark, locations: Locations, model: str) -> bool:
-    """Return whether *benchmark* trains *model*, and has; see `SourceTraining.is_trained`."""
-    is_ours = model in benchmark.trained_models
-    return is_ours and SourceTraining(benchmark=benchmark, model=model, locations=locations).is_trained()
 
 
 @dataclass(frozen=True, kw_only=True)

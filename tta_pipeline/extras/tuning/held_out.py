@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.resolved_experiment import require_held_out
 from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
 from tta_pipeline.extras.tuning.grid import Combination, trial_name
-from tta_pipeline.results.resolved_experiment import require_held_out
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -91,7 +91,7 @@ def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Loc
     Raises:
         EvaluationError: shards are missing; the message has the command that makes them.
     """
-    missing = [cell for cell in cells if not (locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists()]
+    missing = find_without_shards(benchmark, cells, locations)
     if not missing:
         return
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
@@ -103,6 +103,11 @@ def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Loc
         f"'{','.join(f'{benchmark.name}/{part}{name}' for name in names)}' "
         f"--partition-range '{every[0].key}...{every[-1].key}'"
     )
+
+
+def find_without_shards(benchmark: Benchmark, cells: Sequence[Cell], locations: Locations) -> tuple[Cell, ...]:
+    """Return those of *cells* that have no shards yet."""
+    return tuple(cell for cell in cells if not (locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists())
 
 
 def _manifest(benchmark: Benchmark, cell: Cell, locations: Locations) -> Manifest:

@@ -1,11 +1,14 @@
 """The search: evaluates every unfinished trial on every held-out cell, and records what each criterion chooses."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.resolved_experiment import TUNINGS
 from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
@@ -13,7 +16,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.run_experiment import run_experiment
 from tta_pipeline.extras.tuning.grid import (
     Combination,
     Grid,
@@ -32,11 +35,12 @@ from tta_pipeline.extras.tuning.held_out import (
     require_unreported_images,
 )
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.probed_scores import ProbedScores
-from tta_pipeline.results.records import Record, latest_record, publish_record, utc_now
+from tta_pipeline.results.names import find_results
+from tta_pipeline.results.result_files import Result, StoredResult, read_result, store_result, utc_now
 from tta_pipeline.results.tuning_criteria import CRITERIA, probes_of
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
+from tta_pipeline.util.software_versions import software_versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,34 +83,38 @@ class Search:
         """The combinations to try, in the order of the grid."""
         return combinations(self.values, self._budget)
 
-    def run(self, *, machine: Machine, run_id: str, tell: Callable[[str], None]) -> Record:
-        """Evaluate the unfinished trials, and return the record of the choice.
+    def run(self, *, machine: Machine, run_id: str, tell: Callable[[str], None]) -> StoredResult:
+        """Evaluate the unfinished trials, and return the choice, which is written once.
 
         Args:
             machine: Settings of the machine.
-            run_id: Run ID of the records.
+            run_id: Run that the results name.
             tell: Called with messages about progress.
 
         Raises:
-            ManifestError, StreamError, EvaluationError: see `ExperimentRunner.evaluate`.
-            RecordError: a record cannot be written.
-            StoppedError: this process was asked to end; all evaluations before that are recorded.
+            ManifestError, StreamError, EvaluationError: see `run_experiment`.
+            RecordError: a result cannot be written.
+            StoppedError: this process was asked to end; all evaluations before that are stored.
         """
         started_at = utc_now()
         self.require_images()
         trials = partial(self._evaluate_trials, known=SharedCache(), machine=machine, run_id=run_id, tell=tell)
-        found = self._make_tuning_run(tuple(trials(self.benchmark.held_out)))
-        for caution in found.cautions(self.num_images):
+        found = tuple(trials(self.benchmark.held_out))
+        run = self._make_tuning_run(tuple(each.trial for each in found))
+        for caution in run.cautions():
             tell(caution)
         if self.compare:  # the choice is made
-            found = replace(found, reported_trials=tuple(trials(self.benchmark.corruptions)))
-        return self._publish(found, run_id=run_id, started_at=started_at)
+            reported = tuple(trials(self.benchmark.corruptions))
+            run, found = replace(run, reported_trials=tuple(each.trial for each in reported)), (*found, *reported)
+        fingerprint = self._fingerprint(run, [each.fingerprints for each in found])
+        return self._store(run, fingerprint, run_id=run_id, started_at=started_at)
 
     @property
-    def num_images(self) -> int:
-        """Number of images of the smallest evaluation of a trial; the trials must be evaluated."""
-        results = self._results(self.combinations[0], self.benchmark.held_out)
-        return min(row.num_samples for key in _keys(results) for row in results.rows(key))
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells that trials see: held-out ones, and to compare criteria the reported ones too."""
+        return (
+            *self._cells(self.benchmark.held_out), *(self._cells(self.benchmark.corruptions) if self.compare else ())
+        )  # fmt: skip
 
     def require_images(self) -> None:
         """Refuse a search whose cells have no shards, or whose held-out cells have the shards of reported ones.
@@ -125,30 +133,32 @@ class Search:
     def _cells(self, shifts: Sequence[str]) -> tuple[Cell, ...]:
         """Return the cells of every trial on *shifts*; trials differ in hyperparameters only."""
         results = self._results(self.combinations[0], shifts)
-        return tuple(dict.fromkeys(place.cell for key in _keys(results) for place in results.places(key)))
+        return tuple(
+            dict.fromkeys(cell for key in _keys(results) for plan in results.plans(key) for cell in plan.cells)
+        )
 
     def _results(self, combination: Combination, shifts: Sequence[str]) -> ExperimentResults:
         benchmark, name = benchmark_of_trial(self.benchmark, self.experiment_name, combination, shifts)
-        return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations, kind="trials")
+        return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations, is_trial=True)
 
     def _evaluate_trials(
         self, shifts: Sequence[str], *, known: SharedCache, machine: Machine, run_id: str, tell: Callable[[str], None]
-    ) -> Iterator[Trial]:
+    ) -> Iterator["_EvaluatedTrial"]:
         """Yield each trial on *shifts*, after running its unfinished evaluations."""
         probes = probes_of(CRITERIA if self.compare else [self.settings.criterion])
         for number, combination in enumerate(self.combinations, start=1):
             results = self._results(combination, shifts)
-            with ExperimentRunner(
-                results, machine=machine, run_id=run_id, tell=tell, keeps_predictions=False, known=known, probes=probes
-            ) as runner:
-                for key in [key for key in _keys(results) if runner.plan(key)]:
-                    runner.evaluate(key)
-                trial = _make_trial(combination, [row for key in _keys(results) for row in runner.rows(key)])
+            found = run_experiment(
+                results, _keys(results), machine=machine, run_id=run_id, tell=tell, keeps_predictions=False,
+                known=known, probes=probes,
+            )  # fmt: skip
+            rows = [row for key in _keys(results) for row in found[key]]
+            trial = _make_trial(combination, rows)
             tell(
                 f"trial {number} of {len(self.combinations)}, {combination_text(combination)}: error {trial.error:.1%} "
                 f"on {', '.join(shifts)}"
             )
-            yield trial
+            yield _EvaluatedTrial(trial=trial, fingerprints=tuple(row.fingerprint for row in rows))
 
     def _make_tuning_run(self, trials: tuple[Trial, ...]) -> TuningRun:
         benchmark, results = self.benchmark, self._results(self.combinations[0], self.benchmark.held_out)
@@ -170,16 +180,36 @@ class Search:
             reported_trials=(),
         )
 
-    def _publish(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
-        """Return the newest record if it agrees with *run*, else write a new one."""
+    def _fingerprint(self, run: TuningRun, trials: Sequence[Sequence[str]]) -> str:
+        """Return the hash of what decides the choice: the grid, the criterion, and what decides each trial."""
+        decided = [run.experiment, run.grid, run.budget, run.criterion, run.held_out, run.reported, trials]
+        return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
+
+    def _store(self, run: TuningRun, fingerprint: str, *, run_id: str, started_at: str) -> StoredResult:
+        """Return the choice with *fingerprint*, and write it if there is none: a later timing never changes it."""
         folder = self.locations.results(self.benchmark.name)
-        with suppress(RecordError):  # a damaged record is reported when records are published
-            newest = latest_record(folder, kind="tunings", name=self.experiment_name)
-            if newest is not None and newest.tuning == run:
-                return newest
-        return publish_record(
-            folder, kind="tunings", name=self.experiment_name, run_id=run_id, started_at=started_at, facts=run
+        for path in find_results(folder / TUNINGS, fingerprint):
+            with suppress(RecordError):  # a damaged file is reported when results are published
+                return read_result(path)
+        result = Result(
+            kind="tuning",
+            benchmark=self.benchmark.name,
+            key=TUNINGS,
+            fingerprint=fingerprint,
+            run_id=run_id,
+            started_at=started_at,
+            finished_at=utc_now(),
+            versions=software_versions(),
+            tuning=run,
         )
+        return store_result(folder, result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EvaluatedTrial:
+    trial: Trial
+    fingerprints: tuple[str, ...]
+    """Of its evaluations."""
 
 
 def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
@@ -196,6 +226,7 @@ def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
         errors=errors,
         **_label_free_means(rows),
         cells=tuple(f"{row.corruption}|{row.severity}" for row in rows),
+        num_samples=min(row.num_samples for row in rows),
         num_diverged=sum(row.diverged for row in rows),
         wall_s=sum(row.wall_s for row in rows),
     )
@@ -206,11 +237,10 @@ def _label_free_means(rows: Sequence[Evaluation]) -> dict[str, float | None]:
 
     A network of NaN predicts one class for every image, and so agrees with itself on every view.
     """
-    probed = [row.probed or ProbedScores() for row in rows]
     columns = {
         "mean_entropy": [row.mean_entropy for row in rows],
-        "view_agreement": [each.view_agreement for each in probed],
-        "neighbourhood_density": [each.neighbourhood_density for each in probed],
+        "view_agreement": [row.view_agreement for row in rows],
+        "neighbourhood_density": [row.neighbourhood_density for row in rows],
         "source_agreement": [row.source_agreement for row in rows],
     }
     is_finite = None not in columns["mean_entropy"]

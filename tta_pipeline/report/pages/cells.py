@@ -1,25 +1,22 @@
-"""Data of each cell's page: every experiment's predictions, read from records and stored per-sample predictions."""
+"""Data of each cell's page: every experiment's predictions, read from results and stored per-sample predictions."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.evaluation.experiment_results import CountedCell, ExperimentResults, Unit
+from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.photographs import Photographs
 
-Unit = tuple[str, int, int, str]
 """A cell in a stream: the stream's key, its seed, the position of the segment, and the cell's key."""
 MAX_CONFUSIONS = 4
 MAX_CLASSES = 12
@@ -88,56 +85,40 @@ def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResul
         name: ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         for name in benchmark.experiments
     }
-    places: dict[Cell, list[tuple[str, Unit, Place]]] = {}
+    counted: dict[Cell, list[tuple[str, CountedCell]]] = {}
     for name, results in all_results.items():
-        for unit, place in recorded_places(results).items():
-            places.setdefault(place.cell, []).append((name, unit, place))
+        for each in results.all_counted_cells().values():
+            counted.setdefault(each.cell, []).append((name, each))
     found: CellResults | None = None
     photographs = Photographs(benchmark.photograph_pattern)
     for cell in (*benchmark.cells, CLEAN):
-        if cell in places:
-            others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
-            before = found.samples if found else None
-            found = _read_cell(cell, all_results, places[cell], sorted(others), photographs=photographs, before=before)
-            yield found
-
-
-def _read_cell(
-    cell: Cell,
-    all_results: Mapping[str, ExperimentResults],
-    places: Sequence[tuple[str, Unit, Place]],
-    severities: Sequence[int],
-    *,
-    photographs: Photographs,
-    before: CellSamples | None,
-) -> CellResults:
-    samples = _open_samples(all_results[places[0][0]], cell, photographs, before)
-    entries = []
-    for name, unit, place in places:
-        results = all_results[name]
-        with suppress(RecordError):  # the first page names the records that were set aside
-            entries.append(
-                Entry(
-                    experiment=name, unit=unit, row=results.row(place), judged=_judge_if_kept(results, place, samples)
-                )
+        if cell in counted:
+            others = [each.severity for each in counted if each.corruption == cell.corruption and each != cell]
+            samples = _open_samples(
+                all_results[counted[cell][0][0]], cell, photographs, found.samples if found else None
             )
-    return CellResults(cell=cell, samples=samples, entries=entries, severities=severities)
+            entries = [
+                Entry(experiment=name, unit=each.unit, row=each.row, judged=_judge_if_kept(each, samples))
+                for name, each in counted[cell]
+            ]
+            found = CellResults(cell=cell, samples=samples, entries=entries, severities=sorted(others))
+            yield found
 
 
 def _open_samples(
     results: ExperimentResults, cell: Cell, photographs: Photographs, before: CellSamples | None
 ) -> CellSamples | None:
     try:
-        return CellSamples.open(results, cell, photographs, like=before)
+        return CellSamples.open(results.benchmark.name, results.locations, cell, photographs, like=before)
     except ManifestError:
         return None
 
 
-def _judge_if_kept(results: ExperimentResults, place: Place, samples: CellSamples | None) -> JudgedCell | None:
+def _judge_if_kept(counted: CountedCell, samples: CellSamples | None) -> JudgedCell | None:
     if samples is None:
         return None
     try:
-        return judge_cell(results, place, samples)
+        return judge_cell(counted, samples)
     except RecordError:
         return None
 

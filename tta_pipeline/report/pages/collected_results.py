@@ -1,10 +1,13 @@
 """Data collected from all cells for the first page and the comparison page."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tta_pipeline.domain.cells import CLEAN
-from tta_pipeline.report.pages.cells import CellResults, Entry, Unit
+from tta_pipeline.evaluation.experiment_results import Unit
+from tta_pipeline.report.intervals import BASIS
+from tta_pipeline.report.pages.cells import CellResults, Entry
 from tta_pipeline.report.significance.pairwise import WrongSamples
 
 MAX_PHOTOGRAPHS = 12
@@ -56,17 +59,31 @@ class CollectedResults:
     subsets: dict[str, str] = field(default_factory=dict)
     """Name of the subset on which each experiment was evaluated."""
     photographs: list[PhotographsOfCell] = field(default_factory=list)
+    sources: set[tuple[object, ...]] = field(default_factory=set)
+    """The columns `BASIS` of each result."""
+    is_whole: bool = True
+    """Whether all kept predictions could be read."""
 
     def add(self, results: CellResults, photographs: Sequence[Photograph]) -> None:
         """Add the results of a cell."""
         for entry in results.entries:
             self.units.setdefault(entry.unit, _unit_facts(results, entry))
             self.subsets[entry.experiment] = entry.row.subset
+            self.sources.add(tuple(getattr(entry.row, name) for name in BASIS))
+            self.is_whole &= entry.judged is not None or entry.row.samples_sha256 is None
             self.errors.setdefault(entry.experiment, {})[entry.unit] = entry.row.error
             if entry.judged:
                 self.judged.setdefault(entry.experiment, {})[unit_name(entry.unit)] = _to_judged(entry)
         if photographs:
             self.photographs.append(PhotographsOfCell(page=results.name, title=results.title, photographs=photographs))
+
+    def covers(self, rows: AbstractSet[tuple[object, ...]]) -> bool:
+        """Return whether these are results among *rows* alone, with all predictions that were kept of them.
+
+        If not, the database is older than the results, or predictions or shards are missing: what is computed now is
+        not to be kept.
+        """
+        return self.is_whole and self.sources <= rows
 
     def pages(self, experiment: str) -> frozenset[str]:
         """Return the names of the pages that show *experiment*.

@@ -98,15 +98,32 @@ def p_values_beside(best: str, others: Sequence[str], pairs: Pairs) -> Mapping[s
     Experiments that cannot be compared with *best* are left out: those on another stream, without predictions, or whose
     mean covers cells that the two do not share.
     """
-    found = {name: pairs.get((best, name)) or pairs.get((name, best)) for name in others}
-    p_values = {name: pair.change.p_value for name, pair in found.items() if pair and pair.change and pair.covers_both}
-    return dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return _correct_beside(best, others, comparable_p_values(pairs))
 
 
-def not_significantly_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
-    """Return the experiments among *others* that are not significantly worse than *best*; see `p_values_beside`.
+def comparable_p_values(pairs: Pairs) -> Mapping[tuple[str, str], float]:
+    """Return the p-value of each of *pairs* whose means cover the same cells."""
+    return {names: pair.change.p_value for names, pair in pairs.items() if pair.change and pair.covers_both}
+
+
+def not_significantly_worse(
+    best: str, others: Sequence[str], p_values: Mapping[tuple[str, str], float]
+) -> frozenset[str] | None:
+    """Return the experiments among *others* that are not significantly worse than *best*, by Holm's correction.
 
     None: no experiment can be compared with *best*.
+
+    Args:
+        best: The experiment with the lowest error.
+        others: Experiments on the same cells.
+        p_values: See `comparable_p_values`.
     """
-    corrected = p_values_beside(best, others, pairs)
+    corrected = _correct_beside(best, others, p_values)
     return frozenset(name for name, p_value in corrected.items() if p_value > LEVEL) if corrected else None
+
+
+def _correct_beside(best: str, others: Sequence[str], p_values: Mapping[tuple[str, str], float]) -> Mapping[str, float]:
+    """Return the corrected p-value of each of *others* that can be compared with *best*."""
+    found = {name: p_values.get((best, name), p_values.get((name, best))) for name in others}
+    known = {name: each for name, each in found.items() if each is not None}
+    return dict(zip(known, holm(list(known.values())), strict=True))

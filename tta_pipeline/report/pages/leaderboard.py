@@ -1,71 +1,56 @@
 """The leaderboard of the first page, with intervals and a mark on each row that may be the best."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tta_pipeline.report.pages.collected_results import CollectedResults
-from tta_pipeline.report.pages.comparison import Pairs, not_significantly_worse
-from tta_pipeline.report.significance.estimates import Estimate
-from tta_pipeline.report.tables import Table, as_html, drop_obvious_columns, join_intervals
+from tta_pipeline.report.intervals import Intervals, Pair, add_intervals
+from tta_pipeline.report.pages.comparison import not_significantly_worse
+from tta_pipeline.report.tables import (
+    UNDER_LOAD_NOTE,
+    Table,
+    as_html,
+    drop_obvious_columns,
+    has_marks,
+    join_intervals,
+    mark_rows,
+)
 
-_TOLERANCE = 1e-9
-"""Largest difference between two sums of the same errors in different orders."""
 
-
-def leaderboard_html(
-    table: Table, gathered: CollectedResults, compared: Pairs, means: Mapping[str, Estimate]
-) -> Markup:
+def leaderboard_html(table: Table, intervals: Intervals) -> Markup:
     """Return the leaderboard with the interval of each mean error, and with the rows marked that may be the best."""
-    wider, leading = add_intervals(table, gathered, compared, means)
-    shown = drop_obvious_columns(join_intervals(_drop_column(wider, "generated")))
-    return as_html(shown, name="board", caption="Leaderboard", leading=leading)
+    wider = add_intervals(table, [intervals] * len(table.rows))
+    shown = drop_obvious_columns(join_intervals(_drop_column(mark_rows(wider), "generated")))
+    leading = find_leading(table, [intervals] * len(table.rows))
+    note = Markup('<p class="quiet">{}</p>').format(UNDER_LOAD_NOTE) if has_marks(shown) else ""
+    return as_html(shown, name="board", caption="Leaderboard", leading=leading) + note
 
 
-def add_intervals(
-    table: Table, gathered: CollectedResults, compared: Pairs, means: Mapping[str, Estimate]
-) -> tuple[Table, frozenset[int]]:
-    """Return the leaderboard of a benchmark with the interval of each mean error, and the rows that may be the best.
+def find_leading(table: Table, found: Sequence[Intervals]) -> frozenset[int]:
+    """Return the numbers of the rows that may be the best of those with the same cells.
 
     Args:
-        table: The leaderboard.
-        gathered: Results of the benchmark's cells.
-        compared: Comparisons of all pairs of its experiments.
-        means: The mean errors with their intervals.
+        table: The leaderboard, of one benchmark or of several.
+        found: For each row, the comparisons within its benchmark.
     """
-    columns = {name: table.columns.index(name) for name in ("experiment", "subset", "num_cells", "mean_error")}
-    names, subsets, num_cells, errors = (table.column(name) for name in columns)
-
-    def interval_of(number: int) -> tuple[float | None, float | None]:
-        found = means.get(names[number])
-        # The row's mean may cover cells without stored predictions: then the interval is not the row's.
-        if found is None or gathered.subsets[names[number]] != subsets[number]:
-            return None, None
-        return (found.low, found.high) if abs(found.mean - errors[number]) < _TOLERANCE else (None, None)
-
-    after = columns["mean_error"] + 1
-    intervals = [interval_of(number) for number in range(len(table.rows))]
-    wider = Table(
-        columns=(*table.columns[:after], "error_low", "error_high", *table.columns[after:]),
-        rows=tuple((*row[:after], *each, *row[after:]) for row, each in zip(table.rows, intervals, strict=True)),
-    )
-    groups: dict[tuple[str, int], list[int]] = {}
-    for number, error in enumerate(errors):
-        if error is not None:
-            groups.setdefault((subsets[number], num_cells[number]), []).append(number)
-    leading = frozenset(
+    alike = [name for name in ("benchmark", "shift_set", "subset", "num_cells") if name in table.columns]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, key in enumerate(zip(*(table.column(name) for name in alike), strict=True)):
+        if table.column("mean_error")[number] is not None:
+            groups.setdefault(key, []).append(number)
+    return frozenset(
         number
         for group in groups.values()
         if len(group) > 1
-        for number in _find_leading(group, names, errors, compared)
+        for number in _leading_of(group, table, dict(found[group[0]].p_values or {}))
     )
-    return wider, leading
 
 
-def _find_leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float], compared: Pairs) -> set[int]:
+def _leading_of(group: Sequence[int], table: Table, p_values: dict[Pair, float]) -> set[int]:
     """Return the best of *group* and the rows not significantly worse; empty if nothing can be compared."""
+    names, errors = table.column("experiment"), table.column("mean_error")
     best = min(group, key=lambda number: errors[number])
-    equal = not_significantly_worse(names[best], [names[number] for number in group if number != best], compared)
+    equal = not_significantly_worse(names[best], [names[number] for number in group if number != best], p_values)
     if equal is None:
         return set()
     return {best, *(number for number in group if names[number] in equal)}
@@ -73,7 +58,4 @@ def _find_leading(group: Sequence[int], names: Sequence[str], errors: Sequence[f
 
 def _drop_column(table: Table, column: str) -> Table:
     """Return *table* without *column*, which the page states in its text."""
-    at = table.columns.index(column)
-    return Table(
-        columns=table.columns[:at] + table.columns[at + 1 :], rows=tuple(row[:at] + row[at + 1 :] for row in table.rows)
-    )
+    return table.select([at for at, name in enumerate(table.columns) if name != column])

@@ -1,17 +1,19 @@
-"""Leaderboards of several benchmarks with confidence intervals and significance, for a table in a paper."""
+"""The intervals of leaderboards from kept predictions, where they are not kept yet."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import duckdb
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.report.intervals import Interval, Intervals, Keep, counted_rows
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
-from tta_pipeline.report.pages.comparison import mean_errors
-from tta_pipeline.report.pages.leaderboard import add_intervals
+from tta_pipeline.report.pages.comparison import Pairs, comparable_p_values, mean_errors
 from tta_pipeline.report.published_figures import KeptError
 from tta_pipeline.report.significance.pairwise import compare_pairs, estimate_error
-from tta_pipeline.report.tables import Table
 from tta_pipeline.util.progress import Reporter
 
 NOTE = (
@@ -23,37 +25,51 @@ OTHER_SEEDS = "A row over other seeds than the best row is not compared with it,
 """What a reader must know besides where the rows have different numbers of seeds."""
 
 
-def add_intervals_to_all(
-    table: Table,
-    benchmarks: Iterable[Benchmark],
+def compute_missing(
+    connection: duckdb.DuckDBPyConnection,
     locations: Locations,
+    loaded: LoadedBenchmarks,
+    missing: Collection[tuple[str, str]],
     reporter: Reporter,
     *,
-    finds_leading: bool,
-) -> tuple[Table, frozenset[int]]:
-    """Return the leaderboards in *table* with the interval of each mean error, and the rows that may be the best.
+    compares: bool,
+) -> Mapping[tuple[str, str], Intervals]:
+    """Return the intervals of each benchmark and shift set in *missing* that *loaded* has, and keep them.
 
     Args:
-        table: Rows grouped by benchmark, with columns `benchmark` and `shift_set`.
-        benchmarks: Benchmarks whose predictions may be read.
+        connection: The database.
         locations: Locations of the predictions.
+        loaded: Benchmarks whose predictions may be read; of a faulty file, nothing is kept.
+        missing: Names of benchmark files and shift sets.
         reporter: Reporter of the cells that are read.
-        finds_leading: Whether to compare all pairs of experiments; without it, no row is found that may be the best.
+        compares: Whether to compare all pairs of experiments.
     """
-    known = {(each.file, each.shift_set.name): each for each in benchmarks}
-    groups: dict[tuple[str, str], list[int]] = {}
-    for number, which in enumerate(zip(table.column("benchmark"), table.column("shift_set"), strict=True)):
-        groups.setdefault(which, []).append(number)
-    columns, rows, leading = table.columns, dict[int, tuple[object, ...]](), set[int]()
-    for which, numbers in groups.items():
-        gathered = _collect_results(known[which], locations, reporter) if which in known else CollectedResults()
-        part = Table(columns=table.columns, rows=tuple(table.rows[number] for number in numbers))
-        pairs = compare_pairs(gathered.judged_cells()) if finds_leading else {}
-        wider, best = add_intervals(part, gathered, pairs, mean_errors(gathered))
-        columns = wider.columns
-        rows |= dict(zip(numbers, wider.rows, strict=True))
-        leading |= {numbers[number] for number in best}
-    return Table(columns=columns, rows=tuple(rows[number] for number in sorted(rows))), frozenset(leading)
+    known = {(each.file, each.shift_set.name): each for each in loaded.benchmarks.values()}
+    faulty = {fault.path.stem for fault in loaded.faults}
+    found = {}
+    for benchmark, shift_set in missing:
+        if (benchmark, shift_set) not in known:
+            continue
+        gathered = collect_results(known[benchmark, shift_set], locations, reporter)
+        pairs = compare_pairs(gathered.judged_cells()) if compares else None
+        found[benchmark, shift_set] = to_intervals(gathered, pairs)
+        if benchmark not in faulty and gathered.covers(counted_rows(connection, benchmark, shift_set)):
+            Keep.of(connection, locations, benchmark, shift_set).write(found[benchmark, shift_set])
+    return found
+
+
+def to_intervals(gathered: CollectedResults, pairs: Pairs | None) -> Intervals:
+    """Return the intervals of the results of a benchmark.
+
+    Args:
+        gathered: The results of all cells.
+        pairs: Comparisons of all pairs of experiments; None: they were not compared.
+    """
+    means = {
+        name: Interval(each.mean, each.low, each.high, gathered.subsets[name])
+        for name, each in mean_errors(gathered).items()
+    }
+    return Intervals(means=means, p_values=None if pairs is None else comparable_p_values(pairs))
 
 
 def kept_errors(
@@ -62,7 +78,7 @@ def kept_errors(
     """Return the mean error over *cells* of each experiment that kept the predictions, with its standard error."""
     found = []
     for benchmark in benchmarks:
-        gathered = _collect_results(benchmark, locations, reporter)
+        gathered = collect_results(benchmark, locations, reporter)
         keys = {cell.key for cell in cells}
         for name, by_unit in gathered.judged_cells().items():
             estimate = estimate_error(each for unit, each in by_unit.items() if unit.rpartition("\n")[2] in keys)
@@ -72,7 +88,8 @@ def kept_errors(
     return found
 
 
-def _collect_results(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> CollectedResults:
+def collect_results(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> CollectedResults:
+    """Read the kept predictions of all cells of *benchmark*."""
     num_cells = len(benchmark.cells) + benchmark.has_clean
     gathered, progress = CollectedResults(), reporter("reading predictions", num_cells, unit="cells")
     for results in read_cells(benchmark, locations):

@@ -27,17 +27,18 @@ from tta_pipeline.report.error_figures import (
 )
 from tta_pipeline.report.figure_style import add_notes, as_pdf, as_png, as_svg, lay_out
 from tta_pipeline.report.formats import as_csv
+from tta_pipeline.report.intervals import Keep, counted_rows
 from tta_pipeline.report.pages.cell_pages import write_cells
 from tta_pipeline.report.pages.collected_results import TILE, CollectedResults
 from tta_pipeline.report.pages.comparison import (
     Pairs,
     comparison_script,
     corruption_errors,
-    mean_errors,
     p_values_beside,
     verdict_on,
 )
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
+from tta_pipeline.report.pages.leaderboard_intervals import to_intervals
 from tta_pipeline.report.pages.photographs import save_sprite
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
 from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
@@ -51,6 +52,7 @@ from tta_pipeline.report.tables import (
     as_markdown,
     drop_obvious_columns,
     format_value,
+    mark_rows,
     query,
 )
 from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars, throughput_dots
@@ -338,10 +340,10 @@ def write_report(
     """Write the pages of *benchmark*, with `figures/` and `tables/`, atomically.
 
     Args:
-        locations: Paths of the database, the records, the shards and the report.
+        locations: Paths of the database, the results, the shards and the report.
         benchmark: The benchmark to report.
         reporter: Reporter of the finished cells.
-        set_aside: Lines about records that the database leaves out, for the page.
+        set_aside: Lines about files that the database leaves out, for the page.
 
     Raises:
         ReportError: nothing of the benchmark has been evaluated.
@@ -349,6 +351,8 @@ def write_report(
     """
     with open_metrics(locations.metrics) as connection:
         found = _read_findings(connection, benchmark)
+        names = (benchmark.file, benchmark.shift_set.name)
+        keep, counted = Keep.of(connection, locations, *names), counted_rows(connection, *names)
     if not found.errors:
         raise ReportError(
             f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one: materialize "
@@ -361,7 +365,10 @@ def write_report(
             (beside / name).mkdir()
         shutil.copytree(STATIC, beside / "static")
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
-        compared, means = compare_pairs(gathered.judged_cells()), mean_errors(gathered)
+        compared = compare_pairs(gathered.judged_cells())
+        intervals = to_intervals(gathered, compared)
+        if gathered.covers(counted):
+            keep.write(intervals)  # for the verb `leaderboard`
         (beside / "comparison.js").write_text(comparison_script(gathered, compared), encoding="utf-8")
         (beside / "compare.html").write_text(
             render_page("compare.html.j2", benchmark=benchmark, notes=found.notes), encoding="utf-8"
@@ -372,7 +379,7 @@ def write_report(
         samples = _write_samples(found, locations, beside)
         page = render_page(
             "index.html.j2", benchmark=benchmark, notes=found.notes, headline=_headline(found, compared),
-            sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
+            sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], intervals),
             maps=_maps(found, gathered), scale=[error_colours(each / 10)[0] for each in range(11)], samples=samples,
             tile=TILE, severities=found.severities, has_several=len(found.tables["leaderboard"].rows) > 1,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
@@ -381,7 +388,7 @@ def write_report(
         (beside / "index.html").write_text(page, encoding="utf-8")
     return Report(
         path=folder / "index.html",
-        leaderboard_markdown=as_markdown(drop_obvious_columns(found.tables["leaderboard"])),
+        leaderboard_markdown=as_markdown(drop_obvious_columns(mark_rows(found.tables["leaderboard"]))),
         heat_map_uri=as_data_uri((folder / "figures" / "heat_map.png").read_bytes()),
         num_experiments=len(found.errors),
         num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
@@ -506,7 +513,7 @@ def _write_section(section: ReportSection, found: Findings, folder: Path) -> Map
         "is_origin": section.is_origin,
         "title": section.title,
         "text": section.text,
-        "html": _table_html(section, drop_obvious_columns(table)) if section.has_table else "",
+        "html": _table_html(section, drop_obvious_columns(mark_rows(table))) if section.has_table else "",
         "formats": ("svg", "pdf", "png") if figure else (),
         "sql": section.sql_of(found.benchmark),
     }

@@ -1,16 +1,15 @@
 """Samples of a cell that an experiment got wrong, from its stored predictions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import CountedCell
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
@@ -31,12 +30,13 @@ class CellSamples:
 
     @classmethod
     def open(
-        cls, results: ExperimentResults, cell: Cell, photographs: Photographs, *, like: Self | None = None
+        cls, benchmark: str, locations: Locations, cell: Cell, photographs: Photographs, *, like: Self | None = None
     ) -> Self:
         """Read manifest and index of the shards of *cell*.
 
         Args:
-            results: An experiment of the benchmark.
+            benchmark: Name of the benchmark.
+            locations: Where its shards lie.
             cell: The cell.
             photographs: Numbers of the photographs of all cells that are compared.
             like: Samples of another cell: if they have the same keys, as severities do, the sorting is theirs.
@@ -44,9 +44,7 @@ class CellSamples:
         Raises:
             ManifestError: manifest or index cannot be read, or belong to another shard set.
         """
-        shard_set = ShardSet.open(
-            results.folder(cell), expected_for_cell(results.locations, results.benchmark.name, cell)
-        )
+        shard_set = ShardSet.open(locations.shards(benchmark, cell), expected_for_cell(locations, benchmark, cell))
         if like and like.shard_set.index.table["key"].equals(shard_set.index.table["key"]):
             return cls(shard_set=shard_set, photographs=like.photographs, rank=like.rank)
         rank = np.empty(len(shard_set.index), np.int64)
@@ -73,31 +71,22 @@ class JudgedCell:
     """Whether each sample's prediction differs from its label, (N,)."""
 
 
-def recorded_places(results: ExperimentResults) -> Mapping[tuple[str, int, int, str], Place]:
-    """Return the recorded cells of all streams, by the stream's key, seed, position and the cell's key."""
-    recorded = results.recorded_keys()
-    places = (place for key in results.keys if key in recorded for place in results.places(key))
-    return {(place.plan.key.key, place.plan.seed, place.segment.position, place.cell.key): place for place in places}
-
-
-def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples) -> JudgedCell:
-    """Return the wrong samples of *place*, after checking their number against the record.
+def judge_cell(counted: CountedCell, samples: CellSamples) -> JudgedCell:
+    """Return the wrong samples of *counted*, after checking their number against its result.
 
     Args:
-        results: The experiment.
-        place: The cell, in one of its streams.
+        counted: The evaluation of the cell in one of its streams.
         samples: The samples of the cell.
 
     Raises:
         RecordError, ManifestError: see `read_predictions`.
     """
-    row = results.row(place)
-    kept, index = read_predictions(results, place, row, samples.shard_set), samples.shard_set.index
+    kept, index = read_predictions(counted, samples.shard_set), samples.shard_set.index
     order = np.argsort(samples.rank[kept.positions], kind="stable")
     positions = kept.positions[order]
     keys = index.keys
     return JudgedCell(
-        row=row,
+        row=counted.row,
         keys_sha256=keys_sha256([keys[position] for position in positions]),
         positions=positions,
         photographs=replace(samples.photographs, numbers=samples.photographs.numbers[positions]),
@@ -107,32 +96,26 @@ def judge_cell(results: ExperimentResults, place: Place, samples: CellSamples) -
     )
 
 
-def read_predictions(
-    results: ExperimentResults, place: Place, row: Evaluation, shard_set: ShardSet
-) -> SamplePredictions:
-    """Return the kept predictions of *row*, the record of *place*, which agree with it and with *shard_set*.
+def read_predictions(counted: CountedCell, shard_set: ShardSet) -> SamplePredictions:
+    """Return the kept predictions of *counted*, which agree with its result and with *shard_set*.
 
     Raises:
-        RecordError: the predictions are missing, damaged, were not kept, disagree with the record, or belong to shards
+        RecordError: the predictions are missing, damaged, were not kept, disagree with the result, or belong to shards
             that have changed since.
         ManifestError: the index of the shards cannot be read.
     """
-    called = f"{results.experiment_name} at {place.cell.key}"
-    if row.samples_sha256 is None:
-        raise RecordError(
-            f"{called} kept no predictions; expected per-sample predictions: evaluate it again with keep_predictions"
-        )
-    kept = SamplePredictions.read(
-        results.samples_path(results.record_name(place), row.samples_sha256), sha256=row.samples_sha256
-    )
+    row = counted.row
+    called = f"{row.experiment} at {counted.cell.key}"
+    kept = counted.read_predictions()
     if shard_set.manifest.sha256 != row.manifest_sha256:
+        advice = "these are other images, which cannot be compared" if counted.is_of_others else "evaluate it again"
         raise RecordError(
             f"{called} was evaluated on shards with manifest {row.manifest_sha256}, but {shard_set.folder} has "
-            f"{shard_set.manifest.sha256}: evaluate it again"
+            f"{shard_set.manifest.sha256}: {advice}"
         )
     if not kept.agree(row, shard_set.index):
         raise RecordError(
             f"{called} has {kept.num_correct(shard_set.index)} correct stored predictions; expected "
-            f"{row.num_correct} of {row.num_samples}, with the hash in its record: evaluate it again with `remeasure`"
+            f"{row.num_correct} of {row.num_samples}, with the hash in its result: evaluate it again by `run --force`"
         )
     return kept

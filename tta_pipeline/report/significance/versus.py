@@ -1,18 +1,19 @@
 """Comparison of two experiments on the same streams: over all cells, by corruption, cell by cell, and by class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.experiment_results import CountedCell, Unit
 from tta_pipeline.report.significance.estimates import LEAST_P, CellValues, Estimate, estimate_mean, upper_bound
-from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell, recorded_places
+from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell
 from tta_pipeline.report.significance.paired_tests import LEVEL, holm, mcnemar
 from tta_pipeline.report.significance.verdict import say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -210,33 +211,53 @@ class PairedCells:
         return [pair for pair in self.pairs if pair.counts] or self.pairs
 
 
+class Evaluated(Protocol):
+    """An experiment with its results: one's own, or one that was added from what others published."""
+
+    @property
+    def experiment_name(self) -> str:
+        """Name of the experiment."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of its streams."""
+
+    @property
+    def planned_units(self) -> frozenset[Unit]:
+        """Where its streams meet cells."""
+
+    def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
+        """Return all evaluations that count, by where a stream meets the cell."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommonCells:
     """The cells that two experiments of a benchmark evaluated in a stream of the same key and seed."""
 
-    a: ExperimentResults
-    b: ExperimentResults
-    places: Sequence[tuple[Place, Place]]
-    """Each cell in its streams of A and B, if both have a record with the present settings."""
-    num_earlier: int
-    """Number of further cells: one of the two has only records with earlier settings."""
+    benchmark: Benchmark
+    locations: Locations
+    """Where the shards lie that both evaluated."""
+    a: Evaluated
+    b: Evaluated
+    cells: Sequence[tuple[CountedCell, CountedCell]]
+    """The evaluations of each cell by A and B, if both have one that counts."""
+    num_unfinished: int
+    """Number of further cells that both ask for; one of the two has no result by its present plan."""
 
     @classmethod
-    def find(cls, a: ExperimentResults, b: ExperimentResults) -> Self:
-        """Find the cells that *a* and *b* have in common.
-
-        Raises:
-            RecordError: the newest record of a cell is damaged.
-        """
-        places_a, places_b = recorded_places(a), recorded_places(b)
-        recorded = [(place, places_b[where]) for where, place in places_a.items() if where in places_b]
-        places = [each for each in recorded if a.find_current_record(each[0]) and b.find_current_record(each[1])]
-        return cls(a=a, b=b, places=places, num_earlier=len(recorded) - len(places))
+    def find(cls, a: Evaluated, b: Evaluated, benchmark: Benchmark, locations: Locations) -> Self:
+        """Find the cells that *a* and *b*, experiments of *benchmark*, have in common."""
+        cells_a, cells_b = a.all_counted_cells(), b.all_counted_cells()
+        cells = [(cell, cells_b[unit]) for unit, cell in cells_a.items() if unit in cells_b]
+        asked = a.planned_units & b.planned_units
+        return cls(
+            benchmark=benchmark, locations=locations, a=a, b=b, cells=cells, num_unfinished=len(asked) - len(cells)
+        )
 
     @property
     def corruptions(self) -> tuple[str, ...]:
         """The corruptions of these cells."""
-        return tuple(dict.fromkeys(place.cell.corruption for place, _ in self.places))
+        return tuple(dict.fromkeys(cell.row.corruption for cell, _ in self.cells))
 
     def pair(self, reporter: Reporter, *, corruption: str | None = None) -> PairedCells:
         """Read the predictions of both; there must be a cell.
@@ -249,13 +270,13 @@ class CommonCells:
             EvaluationError: the experiments saw different samples.
             RecordError, ManifestError: see `judge_cell`.
         """
-        places = [each for each in self.places if corruption in (None, each[0].cell.corruption)]
-        progress = reporter("comparing", len(places), unit="cells")
+        cells = [each for each in self.cells if corruption in (None, each[0].row.corruption)]
+        progress = reporter("comparing", len(cells), unit="cells")
         pairs, classes, samples = [], tuple[str, ...](), None
-        photographs = Photographs(self.a.benchmark.photograph_pattern)
-        for place_a, place_b in places:
-            samples = CellSamples.open(self.a, place_a.cell, photographs, like=samples)
-            judged = (judge_cell(self.a, place_a, samples), judge_cell(self.b, place_b, samples))
+        photographs = Photographs(self.benchmark.photograph_pattern)
+        for cell_a, cell_b in cells:
+            samples = CellSamples.open(self.benchmark.name, self.locations, cell_a.cell, photographs, like=samples)
+            judged = (judge_cell(cell_a, samples), judge_cell(cell_b, samples))
             pairs.append(_make_pair(*judged, samples))
             classes = samples.shard_set.manifest.classes
             progress.advance(1)

@@ -1,1 +1,1 @@
-"""The DuckDB database made from the result records."""
+"""The DuckDB database made from the result files."""

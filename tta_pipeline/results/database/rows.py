@@ -1,4 +1,4 @@
-"""Conversion of records to database rows, by table and in columns."""
+"""Conversion of results to database rows, by table and in columns."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from tta_pipeline.benchmarks.file_fingerprint import decided_sha256_of
-from tta_pipeline.results.database.record_listing import ListedRecord, Stamp
+from tta_pipeline.results.database.counting import source_of
+from tta_pipeline.results.database.listing import ListedFile
 from tta_pipeline.results.database.schema import arrow_schema
 from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
-from tta_pipeline.results.records import Record
+from tta_pipeline.results.result_files import StoredResult
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 Tables = Sequence[tuple[str, pa.Table]]
-Read = tuple[ListedRecord, Record]
+Read = tuple[ListedFile, StoredResult]
 _FACTS = attrgetter(*(field.path for field in columns()))
 _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
@@ -35,45 +35,49 @@ _TIMES = pa.schema(
     ]
 )
 _BATCHES = attrgetter(*_TIMES.names)
-_KEY = pa.schema([("folder", pa.string()), ("sequence", pa.int64())])
-_STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
+_KEY = pa.schema([("file", pa.string()), ("corruption", pa.string()), ("severity", pa.int32())])
+_RESULTS = pa.schema(
+    [
+        ("file", pa.string()), ("source", pa.string()), ("kind", pa.string()), ("sha256", pa.string()),
+        ("size_bytes", pa.int64()), ("fingerprint", pa.string()), ("previous", pa.string()),
+        ("finished_at", pa.string()), ("device", pa.string()), ("void", pa.string()),
+    ]
+)  # fmt: skip
 
 
-def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+def rows_of_results(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows of *read* by table."""
-    yield "ingested", _to_table(
-        (*(listed[:2] for listed, _ in read),), _KEY, [(record.sha256, *listed.stamp) for listed, record in read],
-        pa.schema([("sha256", pa.string()), *_STAMPS]),
-    )  # fmt: skip
-    evaluations = [(listed, record) for listed, record in read if record.evaluation is not None]
-    if evaluations:
+    yield "results", _to_table([_result_row(*each) for each in read], _RESULTS)
+    if evaluations := [each for each in read if each[1].result.evaluations]:
         yield from _evaluations(evaluations)
-    trainings = [(listed, record) for listed, record in read if record.training is not None]
-    if trainings:
+    if trainings := [each for each in read if each[1].result.training]:
         yield from _trainings(trainings)
-    tunings = [(listed, record) for listed, record in read if record.tuning is not None]
-    if tunings:
+    if tunings := [each for each in read if each[1].result.tuning]:
         yield from _tunings(tunings)
-    others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for _, record in read:
-        if record.kind in ("loader_benchmarks", "shard_sets"):
-            for table, row in _other_rows(record):
-                others.setdefault((table, *sorted(row)), []).append(row)
-    for (table, *_), rows in others.items():
-        yield table, pa.Table.from_pylist(rows)
+    if loaders := [row for listed, stored in read for row in _loader_rows(listed, stored)]:
+        yield "loader_benchmarks", pa.Table.from_pylist(loaders)
+
+
+def _result_row(listed: ListedFile, stored: StoredResult) -> tuple[Any, ...]:
+    result = stored.result
+    device = result.evaluations[0].device if result.evaluations else None
+    return (
+        listed.file, source_of(listed.file), result.kind, stored.sha256, listed.size_bytes, result.fingerprint,
+        result.previous, result.finished_at, device, listed.void,
+    )  # fmt: skip
 
 
 def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
-    found = [(listed, record, row) for listed, record in read if (row := record.evaluation)]
+    found = [(listed, stored.result, row) for listed, stored in read for row in stored.result.evaluations]
     rows = [
         (
-            listed.folder, listed.sequence, record.run_id, decided_sha256_of(row.fingerprint_parts), *_FACTS(row),
-            row.conditions, _parse_utc(record.started_at), _as_json(record.versions),
+            listed.file, source_of(listed.file), result.run_id, row.experiment, *_FACTS(row), row.conditions,
+            _parse_utc(result.started_at), _as_json(result.versions),
         )
-        for listed, record, row in found
+        for listed, result, row in found
     ]  # fmt: skip
     yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
-    keys = [listed[:2] for listed, *_ in found]
+    keys = [(listed.file, row.corruption, row.severity) for listed, _, row in found]
     counts = [(row.class_counts.num_samples, row.class_counts.num_correct) for *_, row in found]
     yield "class_results", _to_table(keys, _KEY, counts, _COUNTS)
     timed = [(key, row.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.batches.num_samples]
@@ -82,13 +86,13 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
-    found = [(listed, record, run) for listed, record in read if (run := record.training)]
+    found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.training)]
     yield (
         "training_runs",
         _to_table(
             [
-                (*listed[:2], record.run_id, *_RUN(run), _parse_utc(record.started_at), _as_json(record.versions))
-                for listed, record, run in found
+                (file, result.run_id, *_RUN(run), _parse_utc(result.started_at), _as_json(result.versions))
+                for file, result, run in found
             ],
             arrow_schema("training_runs"),
         ),
@@ -97,8 +101,8 @@ def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
         "training_epochs",
         _to_table(
             [
-                (*listed[:2], run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
-                for listed, _, run in found
+                (file, run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
+                for file, _, run in found
                 for epoch in run.epochs
             ],
             arrow_schema("training_epochs"),
@@ -107,13 +111,13 @@ def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
-    found = [(listed, record, run) for listed, record in read if (run := record.tuning)]
+    found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.tuning)]
     yield (
         "tunings",
         _to_table(
             [
-                (*listed[:2], record.run_id, *_TUNING(run), _parse_utc(record.started_at), _as_json(record.versions))
-                for listed, record, run in found
+                (file, result.run_id, *_TUNING(run), _parse_utc(result.started_at), _as_json(result.versions))
+                for file, result, run in found
             ],
             arrow_schema("tunings"),
         ),
@@ -122,8 +126,8 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
         "tuning_criteria",
         _to_table(
             [
-                (*listed[:2], run.benchmark, run.shift_set, run.experiment, *_CHOICE(choice))
-                for listed, _, run in found
+                (file, run.benchmark, run.shift_set, run.experiment, *_CHOICE(choice))
+                for file, _, run in found
                 for choice in run.choices
             ],
             arrow_schema("tuning_criteria"),
@@ -134,15 +138,34 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
         _to_table(
             [
                 (
-                    *listed[:2], run.benchmark, run.shift_set, run.experiment, trial.hyperparameters == run.chosen,
+                    file,
+                    run.benchmark,
+                    run.shift_set,
+                    run.experiment,
+                    trial.hyperparameters == run.chosen,
                     *_TRIAL(trial),
                 )
-                for listed, _, run in found
+                for file, _, run in found
                 for trial in run.trials
             ],
             arrow_schema("tuning_trials"),
         ),
-    )  # fmt: skip
+    )
+
+
+def _loader_rows(listed: ListedFile, stored: StoredResult) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a measurement of loaders, if it is one."""
+    result = stored.result
+    facts: dict[str, Any] = dict(result.loaders or {})
+    for loader in facts.pop("loaders", ()):
+        yield {
+            "file": listed.file,
+            "run_id": result.run_id,
+            "started_at": _parse_utc(result.started_at),
+            "versions": _as_json(result.versions),
+            **facts,
+            **loader,
+        }
 
 
 def _to_table(
@@ -155,31 +178,10 @@ def _to_table(
     return pa.Table.from_arrays([*arrays, *_to_table(more, its).columns], schema=pa.schema([*schema, *its]))
 
 
-def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the rows of a record of shards or loaders, each with its table."""
-    common = {
-        "run_id": record.run_id,
-        "sequence": record.sequence,
-        "started_at": _parse_utc(record.started_at),
-        "versions": _as_json(record.versions),
-    }
-    facts = dict(record.facts)
-    if record.kind == "loader_benchmarks":
-        for loader in facts.pop("loaders"):
-            yield "loader_benchmarks", {**common, **facts, **loader}
-        return
-    shards = facts.pop("shards")
-    yield "shard_sets", {**common, **facts}
-    identity = {name: facts[name] for name in ("benchmark", "shift_set", "corruption", "severity")}
-    for shard in shards:
-        yield "shards", {**identity, "sequence": record.sequence, **shard}
-
-
-def set_aside_rows(refused: Sequence[tuple[ListedRecord, str, str | None]]) -> pa.Table:
-    """Return the rows of records that are set aside, each with the reason and the hash of its file."""
-    schema = pa.schema([("reason", pa.string()), ("sha256", pa.string()), *_STAMPS])
-    rows = [(reason, sha256, *listed.stamp) for listed, reason, sha256 in refused]
-    return _to_table([listed[:2] for listed, *_ in refused], _KEY, rows, schema)
+def set_aside_rows(refused: Sequence[tuple[ListedFile, str]]) -> pa.Table:
+    """Return the rows of files that are set aside, each with the reason."""
+    schema = pa.schema([("file", pa.string()), ("size_bytes", pa.int64()), ("reason", pa.string())])
+    return _to_table([(listed.file, listed.size_bytes, reason) for listed, reason in refused], schema)
 
 
 def _parse_utc(text: str) -> datetime:

@@ -1,6 +1,5 @@
 """Schema of the database: tables, constants and views from SQL files, and tables from declared record fields."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -9,14 +8,14 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.results.database.schema_version import quoted, schema_version
 from tta_pipeline.results.evaluation_record import RULES, columns
 from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
-"""Columns that identify a cell in a stream; among rows with equal values, the newest is the latest."""
+"""Columns that identify a cell in a stream; an evaluation that counts is the only one with its values."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
     "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "VARCHAR[]": pa.list_(pa.string()),
@@ -33,40 +32,41 @@ class _ExtraColumn(NamedTuple):
     comment: str
 
 
-_FRAME = (
-    _ExtraColumn("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-           "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
-    _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
-    _ExtraColumn("decided_sha256", "VARCHAR", "",
-           "Hash of the benchmark file's decisions: method, settings, image size, and the cells of the stream up to "
-           "this one; NULL for evaluations without a file"),
-    _ExtraColumn("is_in_file", "BOOLEAN", "",
-           "Whether the present benchmark file asks for it, with this place and these settings; NULL if the file is "
-           "missing or cannot be read, and for evaluations without a file"),
-    _ExtraColumn("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
-           "Whether it is the newest of its experiment, subset, seed, stream, position and cell that the present "
-           "benchmark file does not exclude, and no later record of its folder is set aside; decided at publication"),
-)  # fmt: skip
-_DECIDED_AT_PUBLICATION = ("is_in_file", "is_latest")
+_FILE = _ExtraColumn("file", "VARCHAR", "NOT NULL", "File of the result, relative to the data root")
+_RUN = _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Run that made it")
 _WHEN = (
     _ExtraColumn("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
     _ExtraColumn("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
 )
+_FRAME = (
+    _FILE,
+    _ExtraColumn("source", "VARCHAR", "", "Name under which results of others were added; NULL for one's own"),
+    _RUN,
+    _ExtraColumn("made_as", "VARCHAR", "NOT NULL", "Name of the experiment when it was evaluated"),
+    _ExtraColumn("counts", "BOOLEAN", "NOT NULL DEFAULT FALSE",
+           "Whether the plan of the experiment asks for it: with the present code, data, weights and settings"),
+    _ExtraColumn("num_timings", "INTEGER", "",
+           "Timings of the same predictions under the same conditions; NULL unless it counts"),
+    _ExtraColumn("median_wall_s", "DOUBLE", "",
+           "Median wall_s of these timings, of those without other load if there are any; NULL unless it counts"),
+    _ExtraColumn("under_load", "BOOLEAN", "",
+           "Whether other processes kept a fifth of the cores busy in all of these timings; NULL unless it counts"),
+    _ExtraColumn("devices_differ_by", "DOUBLE", "",
+           "Difference of the errors of results with the same fingerprint and other predictions, as another card makes "
+           "them, in [0, 1]; NULL if there are none"),
+)  # fmt: skip
+_DECIDED_AT_PUBLICATION = ("counts", "num_timings", "median_wall_s", "under_load", "devices_differ_by")
 _BEHIND = (
     _ExtraColumn("conditions", "VARCHAR", "NOT NULL",
            "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions"),
     *_WHEN,
 )  # fmt: skip
-_FOLDER = _FRAME[0]
 _OF_EPOCH = (
-    _FOLDER,
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
+    _FILE,
     *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
 )
 _OF_CHOICE = (
-    _FOLDER,
-    _ExtraColumn("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
+    _FILE,
     *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
 )
 _OF_TRIAL = (
@@ -75,20 +75,10 @@ _OF_TRIAL = (
 )  # fmt: skip
 
 
-def _of_runs(what: str, did: str) -> tuple[_ExtraColumn, ...]:
-    """Return the columns in front of a table with records of *what* that a Dagster run *did*."""
-    return (
-        _FOLDER,
-        _ExtraColumn(
-            "sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-            f"Number of the record in its folder; the highest is the latest {what}",
-        ),
-        _ExtraColumn("run_id", "VARCHAR", "NOT NULL", f"Dagster run that {did}"),
-        _ExtraColumn(
-            "is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
-            f"Whether it is the latest {what}, and no later record of its folder is set aside; decided at publication",
-        ),
-    )  # fmt: skip
+def _of_runs(what: str) -> tuple[_ExtraColumn, ...]:
+    """Return the columns in front of a table with results of *what*."""
+    counts = f"Whether it is the latest {what}; older ones count nowhere"
+    return (_FILE, _RUN, _ExtraColumn("counts", "BOOLEAN", "NOT NULL DEFAULT FALSE", counts))
 
 
 class _DeclaredTable(NamedTuple):
@@ -105,36 +95,36 @@ class _DeclaredTable(NamedTuple):
 _DECLARED = (
     _DeclaredTable(
         "evaluations",
-        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two rows. Folder "
-        "and sequence are the key",
+        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two rows. File, "
+        "corruption, severity and experiment are the key",
         _FRAME, columns(), _BEHIND, tuple(rule.sql for rule in RULES if rule.sql),
     ),
     _DeclaredTable(
         "training_runs",
-        "One row for each training of a source model; a resumed training is one run. Folder and sequence are the key",
-        _of_runs("training of the model", "ended the training"), run_columns(), _WHEN,
+        "One row for each training of a source model; a resumed training is one run. The file is the key",
+        _of_runs("training of the model"), run_columns(), _WHEN,
         ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
     _DeclaredTable(
         "training_epochs",
-        "One row for each epoch of each training run. Folder, sequence and epoch are the key",
+        "One row for each epoch of each training run. File and epoch are the key",
         _OF_EPOCH, epoch_columns(),
     ),
     _DeclaredTable(
         "tunings",
-        "One row for each choice of hyperparameters on held-out shifts. Folder and sequence are the key",
-        _of_runs("tuning of the experiment", "ended the tuning"), tuning_columns(), _WHEN,
+        "One row for each choice of hyperparameters on held-out shifts. The file is the key",
+        _of_runs("tuning of the experiment"), tuning_columns(), _WHEN,
         ("num_trials <= num_combinations", "num_trials <= budget"),
     ),
     _DeclaredTable(
         "tuning_trials",
-        "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
+        "One row for each combination that a tuning tried. File and trial are the key",
         _OF_TRIAL, trial_columns(),
     ),
     _DeclaredTable(
         "tuning_criteria",
         "One row for what each criterion of a tuning would choose, with its gap to the oracle where the tuning "
-        "compared them. Folder, sequence, criterion and images are the key",
+        "compared them. File, criterion and images are the key",
         _OF_CHOICE, choice_columns(),
     ),
 )  # fmt: skip
@@ -144,24 +134,18 @@ _DECLARED = (
 def schema() -> str:
     """Return the statements that create an empty database."""
     declared = [statement for table in _DECLARED for statement in _statements(table)]
-    return "\n".join((_text("schema"), *declared, _text("baselines"), *_published_shifts(), _text("views")))
+    return "\n".join((_text("schema"), *declared, _text("baselines"), _text("views")))
 
 
 def _text(name: str) -> str:
     return files(__package__).joinpath(f"{name}.sql").read_text()
 
 
-@cache
-def schema_version() -> str:
-    """Return the version of the schema: a hash of its text, so that no change is overlooked."""
-    return hashlib.sha256(schema().encode()).hexdigest()[:12]
-
-
 def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the empty database."""
     connection.execute("BEGIN")  # otherwise each of the many comments would be written to the disk separately
     connection.execute(schema())
-    connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
+    connection.execute("INSERT INTO publication VALUES (?, 0, '')", [schema_version()])
     _comment_columns_of_views(connection)
     connection.execute("COMMIT")
 
@@ -173,18 +157,6 @@ def arrow_schema(table: str) -> pa.Schema:
     names += [(field.name, field.sql) for field in found.fields]
     names += [(frame.name, frame.sql) for frame in found.behind]
     return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])
-
-
-def _published_shifts() -> Iterator[str]:
-    """Yield a statement that inserts each shift set of the project into the table `published_shifts`."""
-    for shift_set in shipped_sets().values():
-        rows = []
-        for position, name in enumerate(shift_set.names, start=1):
-            family = shift_set.family_of(name)
-            family = "NULL" if family is None else quoted(family)
-            in_mean = str(name in shift_set.in_mean).upper()
-            rows.append(f"({quoted(shift_set.name)}, {quoted(name)}, {position}, {family}, {in_mean})")
-        yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
 
 
 def _statements(table: _DeclaredTable) -> Iterator[str]:
@@ -219,11 +191,6 @@ def _checks(field: Field) -> Iterator[str]:
             yield f"{name} {sign} {limit:g}"
     if field.sql == "DOUBLE":
         yield f"isfinite({name})"
-
-
-def quoted(text: str) -> str:
-    """Return *text* as a literal of SQL, for statements that take no bound value."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:

@@ -1,68 +1,74 @@
 -- The tables of `metrics.duckdb` that are not declared by record fields (see schema.py). All tables are derived: every row
--- comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks that
+-- comes from a result file, and a database made with another schema text is rebuilt automatically. A test checks that
 -- every table, column, view and macro has a comment.
 
-CREATE TABLE schema_version (version VARCHAR NOT NULL);
-COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
-COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
+CREATE TABLE publication (schema_version VARCHAR NOT NULL, published_at_ns BIGINT NOT NULL, shard_sets_sha256 VARCHAR NOT NULL);
+COMMENT ON TABLE publication IS 'One row: what this database was made of and when; one of another schema is rebuilt from the results';
+COMMENT ON COLUMN publication.schema_version IS 'Hash of the text of tables and views together';
+COMMENT ON COLUMN publication.published_at_ns IS 'Time of the last change of the file by a publication, which is also the file''s; if another program wrote to it since, its rows are compared with contents';
+COMMENT ON COLUMN publication.shard_sets_sha256 IS 'Hash of what was read of the shard sets';
 
-CREATE TABLE asked (sha256 VARCHAR NOT NULL);
-COMMENT ON TABLE asked IS 'One row: the state of the benchmark files when is_latest was decided; after an edit it is decided again';
-COMMENT ON COLUMN asked.sha256 IS 'Hash of all places and settings in the files';
+CREATE TABLE contents (name VARCHAR NOT NULL, num_rows BIGINT NOT NULL, checksum HUGEINT NOT NULL);
+COMMENT ON TABLE contents IS 'What each table holds since the last publication, so that rows that another program changed, removed or doubled are found';
+COMMENT ON COLUMN contents.name IS 'Name of the table';
+COMMENT ON COLUMN contents.num_rows IS 'Number of its rows';
+COMMENT ON COLUMN contents.checksum IS 'Sum of the hashes of its rows';
 
-CREATE TABLE ingested (
-    folder VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
+CREATE TABLE results (
+    file VARCHAR NOT NULL PRIMARY KEY,
+    source VARCHAR,
+    kind VARCHAR NOT NULL,
     sha256 VARCHAR NOT NULL,
     size_bytes BIGINT NOT NULL,
-    mtime_ns BIGINT NOT NULL,
-    ctime_ns BIGINT NOT NULL,
-    inode BIGINT NOT NULL,
-    PRIMARY KEY (folder, sequence)
+    fingerprint VARCHAR,
+    previous VARCHAR,
+    finished_at VARCHAR NOT NULL,
+    device VARCHAR,
+    void VARCHAR
 );
-COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
-COMMENT ON COLUMN ingested.folder IS 'Folder of the record, relative to the data root';
-COMMENT ON COLUMN ingested.sequence IS 'Number of the record in its folder, from 1';
-COMMENT ON COLUMN ingested.sha256 IS 'sha256 of the record';
-COMMENT ON COLUMN ingested.size_bytes IS 'Size of the file';
-COMMENT ON COLUMN ingested.mtime_ns IS 'Time of the last change of the file, which programs can set';
-COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
-COMMENT ON COLUMN ingested.inode IS 'Number of the file''s inode';
+COMMENT ON TABLE results IS 'One row for each result file';
+COMMENT ON COLUMN results.file IS 'Path relative to the data root';
+COMMENT ON COLUMN results.source IS 'Name under which results of others were added; NULL for one''s own';
+COMMENT ON COLUMN results.kind IS 'evaluation, training, tuning or loaders';
+COMMENT ON COLUMN results.sha256 IS 'sha256 of the file, whose first digits are in its name';
+COMMENT ON COLUMN results.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN results.fingerprint IS 'sha256 of everything that determines the result; NULL for loaders';
+COMMENT ON COLUMN results.previous IS 'sha256 of the file of the segment before it in its stream; NULL for the first';
+COMMENT ON COLUMN results.finished_at IS 'Time at which it was measured, UTC';
+COMMENT ON COLUMN results.device IS 'Device that computed; NULL for other kinds than evaluations';
+COMMENT ON COLUMN results.void IS 'Why it counts nowhere; NULL if it may count';
 
-CREATE TABLE set_aside (
-    folder VARCHAR NOT NULL,
-    sequence BIGINT NOT NULL CHECK (sequence > 0),
-    reason VARCHAR NOT NULL,
-    sha256 VARCHAR,
-    size_bytes BIGINT NOT NULL,
-    mtime_ns BIGINT NOT NULL,
-    ctime_ns BIGINT NOT NULL,
-    inode BIGINT NOT NULL
-);
-COMMENT ON TABLE set_aside IS 'Damaged or foreign result records, which this database leaves out; until they are restored or removed, no older record of their folder counts as the latest';
-COMMENT ON COLUMN set_aside.folder IS 'Folder of the record, relative to the data root';
-COMMENT ON COLUMN set_aside.sequence IS 'Number in the name of the record''s file';
-COMMENT ON COLUMN set_aside.reason IS 'Problem of the record';
-COMMENT ON COLUMN set_aside.sha256 IS 'sha256 of the file; NULL if the file cannot be read';
-COMMENT ON COLUMN set_aside.size_bytes IS 'Size of the file';
-COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of the last change of the file, which programs can set';
-COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
-COMMENT ON COLUMN set_aside.inode IS 'Number of the file''s inode';
-
-CREATE TABLE published_shifts (
+CREATE TABLE plans (
+    file VARCHAR NOT NULL PRIMARY KEY,
+    sha256 VARCHAR NOT NULL,
+    benchmark VARCHAR NOT NULL,
     shift_set VARCHAR NOT NULL,
-    shift VARCHAR NOT NULL,
-    position INTEGER NOT NULL CHECK (position > 0),
-    family VARCHAR,
-    in_mean BOOLEAN NOT NULL,
-    PRIMARY KEY (shift_set, shift)
+    experiment VARCHAR NOT NULL,
+    source VARCHAR,
+    file_sha256 VARCHAR NOT NULL,
+    num_asked BIGINT NOT NULL,
+    num_cells_asked BIGINT NOT NULL,
+    num_in_mean BIGINT NOT NULL,
+    own_files JSON NOT NULL
 );
-COMMENT ON TABLE published_shifts IS 'The shifts of the shift sets that come with the project; the view shifts includes other sets';
-COMMENT ON COLUMN published_shifts.shift_set IS 'Name of the shift set and of its file';
-COMMENT ON COLUMN published_shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
-COMMENT ON COLUMN published_shifts.position IS 'Position in the set, from 1';
-COMMENT ON COLUMN published_shifts.family IS 'Family such as noise or blur; NULL if the set has none';
-COMMENT ON COLUMN published_shifts.in_mean IS 'Whether the shift counts in the set''s mean; other shifts are held out for tuning';
+COMMENT ON TABLE plans IS 'One row for each experiment: what the last run found that it asks for';
+COMMENT ON COLUMN plans.file IS 'Path relative to the data root';
+COMMENT ON COLUMN plans.sha256 IS 'sha256 of the plan';
+COMMENT ON COLUMN plans.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN plans.shift_set IS 'Name of the dataset';
+COMMENT ON COLUMN plans.experiment IS 'Name of the experiment';
+COMMENT ON COLUMN plans.source IS 'Name under which results of others were added; NULL for one''s own';
+COMMENT ON COLUMN plans.file_sha256 IS 'sha256 of the benchmark file when the plan was made';
+COMMENT ON COLUMN plans.num_asked IS 'Cells that the experiment asks for, each as often as its streams visit it';
+COMMENT ON COLUMN plans.num_cells_asked IS 'Those of one seed that count in the mean';
+COMMENT ON COLUMN plans.own_files IS 'sha256 of each file of a user''s own method, by its path from the data root';
+COMMENT ON COLUMN plans.num_in_mean IS 'Corruptions or splits of the dataset that count in its mean';
+
+CREATE TABLE set_aside (file VARCHAR NOT NULL PRIMARY KEY, size_bytes BIGINT NOT NULL, reason VARCHAR NOT NULL);
+COMMENT ON TABLE set_aside IS 'Damaged or foreign files among the results, which this database leaves out';
+COMMENT ON COLUMN set_aside.file IS 'Path relative to the data root';
+COMMENT ON COLUMN set_aside.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN set_aside.reason IS 'Problem of the file';
 
 CREATE TABLE mce_baselines (
     baseline VARCHAR NOT NULL,
@@ -102,7 +108,6 @@ COMMENT ON COLUMN published_means.source IS 'Publication of the error';
 
 CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
     benchmark VARCHAR NOT NULL,
     shift_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
@@ -125,11 +130,10 @@ CREATE TABLE shard_sets (
     read_back_wall_s DOUBLE NOT NULL CHECK (read_back_wall_s >= 0 AND isfinite(read_back_wall_s)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence)
+    PRIMARY KEY (benchmark, shift_set, corruption, severity)
 );
-COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of one cell and the cost of making it';
+COMMENT ON TABLE shard_sets IS 'One row for each shard set: the content of one cell and the cost of making it';
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
-COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
@@ -153,44 +157,24 @@ COMMENT ON COLUMN shard_sets.read_back_wall_s IS 'Seconds to read the shards bac
 COMMENT ON COLUMN shard_sets.started_at IS 'Start time in UTC, for display; never used for ordering';
 COMMENT ON COLUMN shard_sets.versions IS 'Versions of Python, platform, host and packages';
 
-CREATE TABLE shards (
-    benchmark VARCHAR NOT NULL,
-    shift_set VARCHAR NOT NULL,
-    corruption VARCHAR NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity >= 0),
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
-    name VARCHAR NOT NULL,
-    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
-    shard_bytes BIGINT NOT NULL CHECK (shard_bytes > 0),
-    sha256 VARCHAR NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence, name)
-);
-COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
-COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set';
-COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
-COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
-COMMENT ON COLUMN shards.sequence IS 'As in shard_sets';
-COMMENT ON COLUMN shards.name IS 'File name in the folder of the cell';
-COMMENT ON COLUMN shards.num_samples IS 'Number of images in the file';
-COMMENT ON COLUMN shards.shard_bytes IS 'Size of the file';
-COMMENT ON COLUMN shards.sha256 IS 'sha256 of the file';
-
 CREATE TABLE class_results (
-    folder VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    file VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL,
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples))
 );
 COMMENT ON TABLE class_results IS 'Counts by class of each evaluation; the view class_errors has a row for each class';
-COMMENT ON COLUMN class_results.folder IS 'As in evaluations; folder and sequence are the key';
-COMMENT ON COLUMN class_results.sequence IS 'As in evaluations';
+COMMENT ON COLUMN class_results.file IS 'As in evaluations; file, corruption and severity are the key';
+COMMENT ON COLUMN class_results.corruption IS 'As in evaluations';
+COMMENT ON COLUMN class_results.severity IS 'As in evaluations';
 COMMENT ON COLUMN class_results.num_samples IS 'Samples of each class, in the order of the class map; element 1 is label 0';
 COMMENT ON COLUMN class_results.num_correct IS 'Correct predictions of each class';
 
 CREATE TABLE batch_results (
-    folder VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    file VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL,
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
     host_to_device_s DOUBLE[] NOT NULL CHECK (len(host_to_device_s) = len(num_samples)),
@@ -205,8 +189,9 @@ CREATE TABLE batch_results (
     source_agreement DOUBLE[] CHECK (len(source_agreement) = len(num_samples))
 );
 COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
-COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
-COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
+COMMENT ON COLUMN batch_results.file IS 'As in evaluations; file, corruption and severity are the key';
+COMMENT ON COLUMN batch_results.corruption IS 'As in evaluations';
+COMMENT ON COLUMN batch_results.severity IS 'As in evaluations';
 COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
 COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU';
@@ -221,8 +206,8 @@ COMMENT ON COLUMN batch_results.predicted_class_entropy IS 'Entropy of the share
 COMMENT ON COLUMN batch_results.source_agreement IS 'Share of the predictions of each batch that the source model shares; NULL if the method has not both';
 
 CREATE TABLE loader_benchmarks (
+    file VARCHAR NOT NULL,
     run_id VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
     benchmark VARCHAR NOT NULL,
     shift_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
@@ -255,11 +240,11 @@ CREATE TABLE loader_benchmarks (
     base_memory_mib DOUBLE NOT NULL CHECK (isfinite(base_memory_mib)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence, loader)
+    PRIMARY KEY (file, loader, num_threads)
 );
 COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
 COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
-COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
+COMMENT ON COLUMN loader_benchmarks.file IS 'File of the result, relative to the data root';
 COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';

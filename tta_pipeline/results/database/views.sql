@@ -1,25 +1,6 @@
 -- Common queries. Rows of different subsets are never combined; several seeds are runs of one experiment. A column
 -- without a comment here gets the comment of the table's column with the same name.
 
-CREATE VIEW shifts AS
-SELECT NULL AS benchmark, * FROM published_shifts
-UNION ALL
-SELECT
-    benchmark, shift_set, corruption AS shift,
-    max_by(shift_position, started_at) AS position,
-    max_by(shift_family, started_at) AS family,
-    max_by(in_mean, started_at) AS in_mean
-FROM evaluations
-WHERE is_latest AND corruption <> 'clean' AND shift_set NOT IN (SELECT shift_set FROM published_shifts)
-GROUP BY benchmark, shift_set, corruption;
-COMMENT ON VIEW shifts IS 'The shifts of each shift set in order; for a set of the user''s own, only shifts that were evaluated';
-COMMENT ON COLUMN shifts.benchmark IS 'Benchmark of a set of the user''s own; NULL for a set that comes with the project';
-COMMENT ON COLUMN shifts.shift_set IS 'Name of the shift set';
-COMMENT ON COLUMN shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
-COMMENT ON COLUMN shifts.position IS 'Position in the set, from 1';
-COMMENT ON COLUMN shifts.family IS 'Family such as noise or blur; NULL if the set has none';
-COMMENT ON COLUMN shifts.in_mean IS 'Whether the shift counts in the set''s mean; other shifts are held out for tuning';
-
 CREATE VIEW cell_errors AS
 WITH seeds AS (
     SELECT
@@ -28,7 +9,7 @@ WITH seeds AS (
         avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s,
         bool_or(generated) AS generated
     FROM evaluations
-    WHERE is_latest
+    WHERE counts
     GROUP BY ALL
 )
 SELECT
@@ -62,7 +43,7 @@ WITH seeds AS (
         bool_or(generated) AS generated,
         bool_or(weights = 'untrained') AS untrained
     FROM evaluations
-    WHERE is_latest AND corruption <> 'clean'
+    WHERE counts AND corruption <> 'clean'
     GROUP BY ALL
 ),
 whole_seeds AS (
@@ -153,15 +134,14 @@ FROM ( -- a row for each seed
                 LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
                     n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
                     AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
-                WHERE e.is_latest
+                WHERE e.counts
                 GROUP BY ALL
             )
             WINDOW seed_ AS (PARTITION BY benchmark, shift_set, experiment, subset, seed)
         )
     ) AS ratios
-    LEFT JOIN (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) AS sizes
-        USING (shift_set)
-    WHERE coalesce(sizes.of, ratios.benchmark) = ratios.benchmark
+    LEFT JOIN (SELECT benchmark, shift_set, max(num_in_mean) AS num_in_mean FROM plans GROUP BY ALL) AS sizes
+        USING (benchmark, shift_set)
     GROUP BY ALL
 )
 GROUP BY benchmark, shift_set, experiment, subset;
@@ -179,23 +159,25 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 CREATE VIEW experiment_seeds AS
 WITH cells AS (
     -- Evaluations without a benchmark file have no in_mean.
-    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM evaluations WHERE is_latest
+    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS is_averaged FROM evaluations WHERE counts
 )
 SELECT
     benchmark, shift_set, experiment, subset, model, method, protocol, seed,
-    count(*) FILTER (counts) AS num_cells,
-    avg(error) FILTER (counts) AS mean_error,
-    avg(error) FILTER (counts AND severity = 5) AS mean_error_at_5,
+    count(*) FILTER (is_averaged) AS num_cells,
+    avg(error) FILTER (is_averaged) AS mean_error,
+    avg(error) FILTER (is_averaged AND severity = 5) AS mean_error_at_5,
     avg(error) FILTER (corruption = 'clean') AS clean_error,
-    avg(top5_error) FILTER (counts) AS mean_top5_error,
-    avg(nll) FILTER (counts) AS mean_nll,
-    avg(brier) FILTER (counts) AS mean_brier,
-    avg(ece) FILTER (counts) AS mean_ece,
+    avg(top5_error) FILTER (is_averaged) AS mean_top5_error,
+    avg(nll) FILTER (is_averaged) AS mean_nll,
+    avg(brier) FILTER (is_averaged) AS mean_brier,
+    avg(ece) FILTER (is_averaged) AS mean_ece,
     sum(num_samples) AS num_samples,
-    sum(wall_s) AS wall_s,
-    sum(data_wait_s) AS data_wait_s,
+    sum(median_wall_s) AS wall_s,
+    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
     sum(num_forwards) AS num_forwards,
     sum(num_backwards) AS num_backwards,
+    bool_and(under_load) AS under_load,
+    max(devices_differ_by) AS devices_differ_by,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
     -- The experiment gets the least trustworthy origin of its cells.
@@ -205,7 +187,7 @@ SELECT
         WHEN bool_or(hyperparameters_origin = 'preset') THEN 'preset'
         ELSE max(hyperparameters_origin)
     END AS hyperparameters,
-    bool_or(is_in_file IS NULL) AS without_file,
+    bool_or(protocol = 'own') AS without_file,
     bool_or(generated) AS generated,
     bool_or(weights = 'untrained') AS untrained
 FROM cells
@@ -223,6 +205,7 @@ COMMENT ON COLUMN experiment_seeds.hyperparameters IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.without_file IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.untrained IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
+COMMENT ON COLUMN experiment_seeds.data_wait_share IS 'Share of the time in which the device waited for data';
 
 CREATE VIEW leaderboard AS
 WITH whole_seeds AS (
@@ -232,6 +215,7 @@ WITH whole_seeds AS (
 SELECT
     benchmark, shift_set, experiment, subset, model, method, protocol,
     any_value(num_cells) AS num_cells,
+    coalesce(max(num_cells_asked), any_value(num_cells)) AS num_cells_asked,
     count(*) AS num_runs,
     avg(mean_error) AS mean_error,
     stddev_samp(mean_error) AS sd_error,
@@ -247,7 +231,9 @@ SELECT
     avg(mean_brier) AS mean_brier,
     avg(mean_ece) AS mean_ece,
     sum(num_samples) / sum(wall_s) AS images_per_s,
-    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
+    avg(data_wait_share) AS data_wait_share,
+    bool_and(under_load) AS under_load,
+    max(devices_differ_by) AS devices_differ_by,
     sum(num_forwards) / sum(num_samples) AS forwards_per_sample,
     sum(num_backwards) / sum(num_samples) AS backwards_per_sample,
     max(peak_cuda_gib) AS peak_cuda_gib,
@@ -266,10 +252,14 @@ FROM whole_seeds
 LEFT JOIN (
     FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
 ) AS mce USING (benchmark, shift_set, experiment, subset)
+LEFT JOIN (SELECT benchmark, shift_set, experiment, num_cells_asked FROM plans) USING (benchmark, shift_set, experiment)
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
-ORDER BY benchmark, shift_set, subset, mean_error;
+ORDER BY benchmark, shift_set, subset, any_value(num_cells) < max(num_cells_asked), mean_error;
 COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, shift_set, subset and num_cells';
 COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
+COMMENT ON COLUMN leaderboard.num_cells_asked IS 'Number of these segments that the experiment asks for; while fewer have results, means are of these, and enter no mean over sets';
+COMMENT ON COLUMN leaderboard.under_load IS 'Whether other processes kept a fifth of the cores busy during all timings of each cell';
+COMMENT ON COLUMN leaderboard.devices_differ_by IS 'Largest difference of the errors of a cell between devices that computed other predictions of the same fingerprint, in [0, 1]; the first result counts; NULL if there are none';
 COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over these cells of the top-1 error in [0, 1]; NULL if all are held out';
 COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
@@ -282,9 +272,9 @@ COMMENT ON COLUMN leaderboard.mean_top5_error IS 'Mean over seeds and cells of t
 COMMENT ON COLUMN leaderboard.mean_nll IS 'Mean over seeds and cells of the negative log-likelihood, in nats';
 COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Brier score';
 COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds and cells of the expected calibration error';
-COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images';
+COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images; the time of a cell is the median of its timings under equal conditions, without other load if there are such';
 COMMENT ON COLUMN leaderboard.data_wait_share IS
-    'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
+    'Mean over seeds of data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and data set; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or data set; own: a method of one''s own; set by hand: anything else, in any cell; NULL where an evaluation does not know';
@@ -302,14 +292,14 @@ WITH seeds AS (
         bool_or(generated) AS generated,
         bool_or(weights = 'untrained') AS untrained
     FROM evaluations
-    WHERE is_latest AND in_mean
+    WHERE counts AND in_mean
     GROUP BY ALL
 ),
-sizes AS (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL),
+sizes AS (SELECT benchmark, shift_set, max(num_in_mean) AS num_in_mean FROM plans GROUP BY ALL),
 clean AS (
     SELECT benchmark, experiment, subset, avg(error) AS clean_error
     FROM evaluations
-    WHERE is_latest AND corruption = 'clean'
+    WHERE counts AND corruption = 'clean'
     GROUP BY ALL
 )
 SELECT
@@ -324,9 +314,8 @@ SELECT
     bool_or(generated) AS generated,
     bool_or(untrained) AS untrained
 FROM (FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset)) AS whole
-JOIN sizes USING (shift_set)
+JOIN sizes USING (benchmark, shift_set)
 LEFT JOIN clean USING (benchmark, experiment, subset)
-WHERE coalesce(sizes.of, whole.benchmark) = whole.benchmark
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, experiment, shift_set;
 COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that count in the set''s mean, beside its error on clean images';
@@ -351,8 +340,11 @@ WITH seeds AS (
         sum(num_backwards) AS num_backwards,
         bool_or(generated) AS generated
     FROM evaluations
-    WHERE is_latest AND in_mean AND shift_group IS NOT NULL
+    WHERE counts AND in_mean AND shift_group IS NOT NULL
     GROUP BY ALL
+),
+whole AS ( -- a set of which cells are missing enters no mean
+    SELECT benchmark, shift_set, experiment, subset, protocol FROM leaderboard WHERE num_cells = num_cells_asked
 ),
 cells AS (
     SELECT
@@ -365,7 +357,7 @@ cells AS (
         sum(num_forwards) AS num_forwards,
         sum(num_backwards) AS num_backwards,
         bool_or(generated) AS generated
-    FROM seeds
+    FROM seeds SEMI JOIN whole USING (benchmark, shift_set, experiment, subset, protocol)
     GROUP BY ALL
 ),
 sets AS (
@@ -436,13 +428,13 @@ CREATE VIEW forgetting AS
 WITH unadapted AS (
     SELECT benchmark, shift_set, subset, weights_sha256, avg(error) AS unadapted_error
     FROM evaluations
-    WHERE is_latest AND method = 'source' AND corruption = 'clean'
+    WHERE counts AND method = 'source' AND corruption = 'clean'
     GROUP BY ALL
 ),
 segments AS (
     SELECT benchmark, shift_set, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM evaluations
-    WHERE is_latest AND corruption = 'clean' AND position > 0 -- a stream that returned to clean images
+    WHERE counts AND corruption = 'clean' AND position > 0 -- a stream that returned to clean images
 )
 SELECT
     benchmark, shift_set, experiment, subset, method, stream, position,
@@ -471,7 +463,7 @@ SELECT
     unnest(bin_confidence_sums) AS confidence_sum,
     unnest(bin_correct_counts) AS num_correct
 FROM evaluations
-WHERE is_latest;
+WHERE counts;
 COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each latest evaluation; sums over any cells give the exact calibration of their union';
 COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
 COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
@@ -485,8 +477,8 @@ SELECT
     unnest(c.num_samples) AS num_samples,
     unnest(c.num_correct) AS num_correct
 FROM class_results AS c
-JOIN evaluations AS e USING (folder, sequence)
-WHERE e.is_latest;
+JOIN evaluations AS e USING (file, corruption, severity)
+WHERE e.counts;
 COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
 COMMENT ON COLUMN class_errors.label IS 'Position of the class in the class map, from 0';
 COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
@@ -494,7 +486,7 @@ COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions for these sam
 
 CREATE VIEW evaluation_batches AS
 SELECT
-    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.sequence,
+    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.file,
     unnest(range(len(b.num_samples))) AS batch,
     unnest(b.num_samples) AS num_samples,
     unnest(b.data_wait_s) AS data_wait_s,
@@ -509,7 +501,7 @@ SELECT
     unnest(b.predicted_class_entropy) AS predicted_class_entropy,
     unnest(b.source_agreement) AS source_agreement
 FROM batch_results AS b
-JOIN evaluations AS e USING (folder, sequence);
+JOIN evaluations AS e USING (file, corruption, severity);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
 COMMENT ON COLUMN evaluation_batches.batch IS 'Position of the batch in the pass, from 0';
 COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
@@ -531,15 +523,15 @@ WITH clean AS (
         benchmark, shift_set, subset, weights_sha256,
         avg(error) AS clean_error, avg(mean_confidence) AS clean_confidence
     FROM evaluations
-    WHERE is_latest AND method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
+    WHERE counts AND method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
     GROUP BY ALL
 ),
 bins AS (
-    SELECT folder, sequence, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences
-    FROM evaluations WHERE is_latest
+    SELECT file, corruption, severity, unnest(bin_counts) AS size, unnest(bin_confidence_sums) AS confidences
+    FROM (SELECT DISTINCT file, corruption, severity, bin_counts, bin_confidence_sums FROM evaluations WHERE counts)
 ),
 chance AS ( -- in a bin, the sum of c (1 - c) is at most that of equal confidences
-    SELECT folder, sequence, sum(confidences * greatest(0, 1 - confidences / size)) AS variance
+    SELECT file, corruption, severity, sum(confidences * greatest(0, 1 - confidences / size)) AS variance
     FROM bins WHERE size > 0
     GROUP BY ALL
 ),
@@ -550,9 +542,9 @@ estimates AS (
         least(1, greatest(0, coalesce(clean_error + clean_confidence, 1) - mean_confidence)) AS estimate,
         1.96 * sqrt(variance) / num_samples AS half_width
     FROM evaluations AS e
-    JOIN chance USING (folder, sequence)
+    JOIN chance USING (file, corruption, severity)
     LEFT JOIN clean USING (benchmark, shift_set, subset, weights_sha256)
-    WHERE is_latest AND mean_confidence IS NOT NULL
+    WHERE counts AND mean_confidence IS NOT NULL
 )
 SELECT
     benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
@@ -577,7 +569,7 @@ WITH streams AS (
         -- An order is told apart by its fields, since protocols of one name can differ in them.
         json_merge_patch(coalesce(fingerprint_parts->'$.settings.protocol', '{}'), '{"unknown": null}')::VARCHAR AS closed_protocol
     FROM evaluations
-    WHERE is_latest
+    WHERE counts
 ),
 closed AS (
     SELECT
@@ -653,7 +645,7 @@ WITH seeds AS (
         count(*) AS num_cells, avg(error) AS error, avg(error) FILTER (corruption = 'clean') AS clean_error,
         bool_or(diverged) AS diverged, bool_or(generated) AS generated
     FROM evaluations
-    WHERE is_latest AND visit IS NOT NULL
+    WHERE counts AND visit IS NOT NULL
     GROUP BY ALL
 )
 SELECT
@@ -707,17 +699,17 @@ FROM (
         any_value(order_hash) AS order_hash,
         any_value(manifest_sha256) AS manifest_sha256
     FROM ( -- a row for each batch
-        SELECT *, sum(size) OVER (PARTITION BY folder, sequence ORDER BY batch) - size AS first_in_segment
+        SELECT *, sum(size) OVER (PARTITION BY file, experiment ORDER BY batch) - size AS first_in_segment
         FROM (
             SELECT
-                e.folder, e.sequence, benchmark, shift_set, experiment, subset, seed, stream, position,
+                e.file,  benchmark, shift_set, experiment, subset, seed, stream, position,
                 unnest(range(len(b.num_samples))) AS batch,
                 unnest(b.num_samples) - coalesce(unnest(b.num_unknown), 0) AS size, -- known images, as in num_samples of a cell
                 unnest(b.num_correct) AS correct,
                 coalesce(unnest(b.num_resets), 0) AS resets
             FROM batch_results AS b
-            JOIN evaluations AS e USING (folder, sequence)
-            WHERE is_latest
+            JOIN evaluations AS e USING (file, corruption, severity)
+            WHERE counts
         )
     ) AS batches
     JOIN ( -- a row for each segment; one that mixes cells stores its batches with one cell, so accuracies are over all
@@ -741,10 +733,10 @@ FROM (
                 benchmark, shift_set, subset, weights_sha256, corruption, severity,
                 sum(num_correct) / sum(num_samples) AS source_accuracy
             FROM evaluations
-            WHERE is_latest AND method = 'source'
+            WHERE counts AND method = 'source'
             GROUP BY ALL
         ) AS unadapted USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
-        WHERE is_latest
+        WHERE counts
         GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
     ) AS segments USING (benchmark, shift_set, experiment, subset, seed, stream, position)
     GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
@@ -816,7 +808,7 @@ FROM (
         CASE WHEN threshold_s > budget_s THEN greatest(0, 1 - lateness) END AS linear,
         (compute_s <= threshold_s)::INTEGER AS in_time
     FROM evaluation_batches
-    SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+    SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, shift_set, experiment, subset, seed, stream, position)
 )
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
@@ -831,7 +823,7 @@ SELECT
     sum(num_correct) FILTER (num_unadapted = 0) / nullif(sum(num_samples) FILTER (num_unadapted = 0), 0) AS served_accuracy,
     coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
 FROM (SELECT * REPLACE (num_samples - num_unknown AS num_samples) FROM evaluation_batches)
-SEMI JOIN (FROM evaluations WHERE is_latest) USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, shift_set, experiment, subset, seed, stream, position)
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 HAVING sum(num_unadapted) > 0
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
@@ -844,18 +836,18 @@ COMMENT ON COLUMN utility_if_missed_is_lost.discrete_utility IS 'availability x 
 
 CREATE VIEW throughput_history AS
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, file, run_id, started_at,
     conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, batch_size, precision,
-    compile, load_average, images_per_s,
+    compile, other_load, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
     count(*) OVER same_before AS num_earlier_alike,
     data_wait_s / wall_s AS data_wait_share, starved_s / wall_s AS starved_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
     PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, conditions
-    ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ORDER BY started_at, file ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
-ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, sequence;
+ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, started_at;
 COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
@@ -919,14 +911,13 @@ WITH stages AS (
         {'stage': 'other', 's': greatest(0, wall_s - data_wait_s - compute_s), 'position': 8}
     ], recursive := TRUE)
     FROM evaluations
-    WHERE is_latest
+    WHERE counts
     UNION ALL
     SELECT benchmark, shift_set, NULL, NULL, unnest([
         {'stage': 'write shards', 's': write_wall_s, 'position': 1},
         {'stage': 'read back', 's': read_back_wall_s, 'position': 2}
     ], recursive := TRUE)
-    FROM (FROM shard_sets
-          QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, corruption, severity ORDER BY sequence DESC) = 1)
+    FROM shard_sets
 )
 SELECT
     benchmark, shift_set, experiment, subset, stage,
@@ -953,7 +944,7 @@ WITH known AS (
         md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
             num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS comparison
     FROM training_runs
-    WHERE is_latest
+    WHERE counts
 ),
 trainings AS (
     SELECT
@@ -1001,8 +992,8 @@ SELECT
     e.stored_order || ', read as ' || e.stream_order AS shuffle,
     e.device
 FROM evaluations AS e
-LEFT JOIN batch_results AS b USING (folder, sequence)
-WHERE e.is_latest
+LEFT JOIN batch_results AS b USING (file, corruption, severity)
+WHERE e.counts
 ORDER BY e.benchmark, e.shift_set, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
 COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each latest evaluation';
 COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';

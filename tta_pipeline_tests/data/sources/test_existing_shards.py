@@ -9,7 +9,7 @@ import webdataset
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline.cli.adopt_everything import adopt_everything
+from tta_pipeline.cli.index_everything import index_everything
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.existing_shards import ExistingShards
 from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
@@ -60,7 +60,7 @@ def test_adopting_several_cells_gives_each_the_same_labels(tmp_path: Path):
     write_foldered(tmp_path / "fog" / "1", ("n01", "n03"))
     write_foldered(tmp_path / "contrast" / "5", ("n02", "n03"))
 
-    manifests = [step.done.shard_set.manifest for step in adopt_everything(tmp_path, None, lambda *_: QUIET)]
+    manifests = [step.done.shard_set.manifest for step in index_everything(tmp_path, None, lambda *_: QUIET)]
 
     assert [("n01", "n02", "n03")] * 2 == [manifest.classes for manifest in manifests]
 
@@ -211,7 +211,7 @@ def test_numbers_that_count_from_1_are_no_labels(tmp_path: Path):
     """A class 0 without a sample is named, with what to do, and nothing is adopted, whoever reads the classes."""
     write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
     for adopting in (
-        lambda: [*adopt_everything(tmp_path, None, lambda *_: QUIET)],
+        lambda: [*index_everything(tmp_path, None, lambda *_: QUIET)],
         lambda: adopted(tmp_path / "fog" / "5"),
         lambda: ExistingShards(root=tmp_path, cells=(CELL,)).class_names(),
     ):
@@ -228,7 +228,7 @@ def test_class_folders_at_two_depths_in_shards_are_refused(tmp_path: Path):
     write_foldered(tmp_path / "fog" / "5", ("n01/a-small",))
 
     for adopting in (
-        lambda: [*adopt_everything(tmp_path, None, lambda *_: QUIET)],
+        lambda: [*index_everything(tmp_path, None, lambda *_: QUIET)],
         lambda: adopted(tmp_path / "fog" / "5"),
     ):
         with pytest.raises(SourceError, match="n01/a-small"):
@@ -261,10 +261,10 @@ def test_adopt_with_the_devkit_takes_numbers_that_count_from_1(tmp_path: Path):
     write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
     devkit = write_devkit(tmp_path / "meta.mat", [(1, "n02", 0), (2, "n03", 0), (3, "n01", 0), (4, "n00", 3)])
 
-    refused = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog")])
+    refused = CliRunner().invoke(main, ["shards", "index", str(tmp_path / "fog")])
     assert 1 == refused.exit_code
     assert "--devkit" in refused.stderr
-    assert 0 == CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog"), "--devkit", str(devkit)]).exit_code
+    assert 0 == CliRunner().invoke(main, ["shards", "index", str(tmp_path / "fog"), "--devkit", str(devkit)]).exit_code
 
     shard_set = ShardSet.open(tmp_path / "fog" / "5")
     assert ("n01", "n02", "n03") == shard_set.manifest.classes
@@ -285,9 +285,9 @@ def test_adopt_names_the_classes_without_a_sample(tmp_path: Path):
     (tmp_path / "map.json").write_text('["ant", "bee", "cow", "dog"]')
 
     finished = CliRunner().invoke(
-        main, ["shards", "adopt", str(tmp_path / "fog"), "--class-map", str(tmp_path / "map.json")]
+        main, ["shards", "index", str(tmp_path / "fog"), "--class-map", str(tmp_path / "map.json")]
     )
-    told = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "fog"), "--json"])
+    told = CliRunner().invoke(main, ["shards", "index", str(tmp_path / "fog"), "--json"])
 
     assert "ant, dog" in finished.output
     assert ["ant", "dog"] == json.loads(told.stdout)[0]["missing_classes"]

@@ -119,7 +119,7 @@ def test_shards_of_others_with_such_names_are_refused(tmp_path: Path, *, in_clas
     with tarfile.open(tmp_path / "shards" / "a.tar", "w") as tar:
         tar.add(tmp_path / "tree" / FOG.path, ".")
 
-    finished = CliRunner().invoke(main, ["shards", "adopt", str(tmp_path / "shards")])
+    finished = CliRunner().invoke(main, ["shards", "index", str(tmp_path / "shards")])
 
     assert 1 == finished.exit_code
     (line,) = finished.stderr.splitlines()[-1:]

@@ -1,6 +1,5 @@
 """A small benchmark, the verb `submit`, and the runs in the history."""
 
-import json
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from dagster._core.storage.dagster_run import RunRecord
 from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.extras.cluster.noting import Note
+from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.web.server import is_running
 
 ROOT = Path(__file__).parents[3]
@@ -122,13 +122,13 @@ class SubmittingProject(Project):
         ]
 
     def records(self, experiment: str) -> dict[str, str]:
-        """Return the hash of the predictions of each record of an experiment's cells, by the record's path."""
-        folder = self.locations.results("few") / "evaluations" / experiment
-        return {
-            str(path.relative_to(folder)): json.loads(path.read_bytes())["record"]["facts"]["predictions_sha256"]
-            for path in sorted(folder.glob("*/*.json"))
-            if not path.parent.name.startswith("clean")
-        }
+        """Return the hash of the predictions of each result of an experiment's cells, by key and number."""
+        found: dict[str, str] = {}
+        for each in results_of(self.locations.root, "few", experiment):
+            if not each.result.key.startswith("clean"):
+                number = sum(name.startswith(f"{each.result.key}/") for name in found)
+                found[f"{each.result.key}/{number}"] = each.result.evaluations[0].predictions_sha256
+        return found
 
     def notes(self, *, since: float = 0.0) -> list[Note]:
         """Return the notes of the method `noting` after the time *since*, in seconds since 1970."""
@@ -157,7 +157,7 @@ def piece_of(record: RunRecord) -> str:
 
 def first_records() -> list[str]:
     """Return the paths of an experiment's records if each of its cells was evaluated once."""
-    return sorted(f"{cell}/000001.json" for cell in CELLS)
+    return sorted(f"{cell}/0" for cell in CELLS)
 
 
 def wait_until(condition: Callable[[], object], *, what: str, within_s: float, every_s: float = 0.1) -> float:

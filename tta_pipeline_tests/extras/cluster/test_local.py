@@ -77,7 +77,7 @@ def test_every_cell_is_evaluated_once(project: SubmittingProject):
     for name in EXPERIMENTS:
         assert first_records() == sorted(project.records(name))
     assert (project.locations.report("few") / "index.html").exists()
-    counted = project.run("tta-pipeline", "metrics", "--format", "csv", "--sql",
+    counted = project.run("tta-pipeline", "query", "--format", "csv",
                           "SELECT count(*) AS n FROM evaluations WHERE corruption <> 'clean'")  # fmt: skip
     assert ["n", "12"] == counted.stdout.split(), counted.stderr
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.load_files import EMBEDDED_FOLDER, load_benchmark
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey, grid_of_cells
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
 
-BENCHMARK = load_benchmark(EMBEDDED_FOLDER / "digits_c.yaml")
+BENCHMARK = load_benchmark(EMBEDDED_BENCHMARKS / "digits_c.yaml")
 SEVERITIES = (5, 1, 3)
 """In the order of a benchmark file, which need not ascend."""
 CELLS = grid_of_cells(("fog", "snow", "frost"), SEVERITIES)

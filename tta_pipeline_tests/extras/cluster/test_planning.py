@@ -17,11 +17,12 @@ from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-from tta_pipeline.extras.training.source_training import is_model_trained
+from tta_pipeline.extras.training.training_on_disk import is_model_trained
 from tta_pipeline.methods import METHODS
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import read_finished_record
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.result_paths import remove_results, results_of
 from tta_pipeline_tests.shards.cell import flip_sample
 
 REPORT = Piece(stage="report", assets=("robustness_report",))
@@ -30,9 +31,9 @@ MADE = ("source_split", "tar_shards", "shard_manifest")
 
 @pytest.fixture(scope="module")
 def kept(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What planning reads of the small benchmark: neither thousands of images, nor predictions."""
+    """What planning reads of the small benchmark: not thousands of images."""
     images = sweep.locations.generated_source("small")
-    others = shutil.ignore_patterns("predictions", "report", ".unpublished-*")
+    others = shutil.ignore_patterns("report", ".unpublished-*")
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         return others(folder, names) | ({images.name} if Path(folder) == images.parent else set())
@@ -68,8 +69,8 @@ def planned(locations, *, by="corruption", without=(), experiments=None, name="s
 
 
 def unrecorded_keys(results):
-    """Return the keys at which a cell has no record, without a model."""
-    return [key for key in results.keys if key not in results.recorded_keys()]
+    """Return the keys at which a cell has no result, without a model."""
+    return [key for key in results.keys if key not in results.finished_keys()]
 
 
 def places(pieces, stage="evaluations"):
@@ -82,9 +83,9 @@ def test_of_a_finished_benchmark_nothing_is_left(finished):
     assert () == planned(finished)
 
 
-def test_a_cell_without_its_record_is_left(finished):
+def test_a_cell_without_its_result_is_left(finished):
     """It alone, and the report."""
-    shutil.rmtree(finished.results("small") / "evaluations" / "tent" / "contrast-5")
+    remove_results(finished.root, "small", "tent", "contrast-5")
 
     *evaluations, report = planned(finished)
 
@@ -93,10 +94,10 @@ def test_a_cell_without_its_record_is_left(finished):
     assert all(piece.expected_s > 0 for piece in evaluations)
 
 
-def test_a_folder_without_a_record_is_no_record(finished):
+def test_a_file_that_was_never_finished_is_no_result(finished):
     """A worker that died has left a torn file there."""
-    record = finished.results("small") / "evaluations" / "norm" / "clean-0" / "000001.json"
-    record.rename(record.with_name(".unpublished-0-000001.json"))
+    (path,) = (each.path for each in results_of(finished.root, "small", "norm") if each.result.key == "clean-0")
+    path.rename(path.with_name(f".unpublished-0-{path.name}"))
 
     assert {("clean/evaluation/norm", "")} == places(planned(finished))
 
@@ -124,7 +125,7 @@ def test_a_cell_without_a_manifest_is_made_and_evaluated(finished):
 def test_shards_that_an_evaluation_found_damaged_are_made_again(finished):
     """Which shard it is, is said; the note that they were hashed is gone since then."""
     shard_set = ShardSet.open(finished.shards("small", SMALL_CELLS[1]))
-    shutil.rmtree(finished.results("small") / "evaluations" / "tent" / "gaussian_noise-5")
+    remove_results(finished.root, "small", "tent", "gaussian_noise-5")
     path = flip_sample(shard_set, 7)
     with pytest.raises(ManifestError):
         shard_set.require_intact()

@@ -19,6 +19,7 @@ import pytest
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import Project, launcher
 from tta_pipeline_tests.extras.cluster.slurm_node import SlurmNode, why_not
+from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
 pytestmark = [
@@ -119,17 +120,13 @@ class Cluster:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def facts(self, experiment: str) -> dict[str, dict]:
-        """Return the newest facts of each recorded cell; a file name other than the first is a second evaluation."""
-        folder = self.project.locations.results("mine") / "evaluations" / experiment
-        return {
-            path.parent.name: json.loads(path.read_text())["record"]["facts"]
-            for path in sorted(folder.glob("*/*.json"))
-        }
+        """Return the facts of each evaluated cell."""
+        found = results_of(self.project.locations.root, "mine", experiment)
+        return {each.result.key: each.result.evaluations[0].facts() for each in found}
 
     def records(self, experiment: str) -> list[str]:
-        """Return the names of all records below those of an experiment."""
-        folder = self.project.locations.results("mine") / "evaluations" / experiment
-        return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.json"))
+        """Return the key of each result of an experiment."""
+        return sorted(each.result.key for each in results_of(self.project.locations.root, "mine", experiment))
 
     def jobs(self) -> str:
         """Return what Slurm's queue has."""
@@ -144,7 +141,7 @@ class Cluster:
         (self.folder / "waits").unlink()
 
 
-ONCE = sorted(f"{cell.replace('|', '-')}/000001.json" for cell in (*CELLS, "clean|0"))
+ONCE = sorted(f"{cell.replace('|', '-')}" for cell in (*CELLS, "clean|0"))
 
 
 def wait_for(what: str, is_there: Callable[[], object], *, limit_s: float = 300) -> None:
@@ -351,7 +348,7 @@ def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluste
     assert 0 < len(before) < 7
     with dg.DagsterInstance.from_config(str(prepared.folder)) as instance:
         known = instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "source"]))
-    assert {f"{cell.replace('|', '-')}/000001.json" for cell in known} == {*before} - {"clean-0/000001.json"}
+    assert {f"{cell.replace('|', '-')}" for cell in known} == {*before} - {"clean-0"}
 
     prepared.run(*of_source)
     wait_for("job that runs", lambda: "RUNNING" in prepared.jobs())

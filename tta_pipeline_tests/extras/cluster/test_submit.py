@@ -20,6 +20,7 @@ from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 from tta_pipeline_tests.extras.cluster.submitting import FEW, ROOT, SubmittingProject
+from tta_pipeline_tests.result_paths import remove_results
 
 
 def with_history(folder: Path) -> SubmittingProject:
@@ -121,7 +122,7 @@ def test_what_a_piece_that_was_cut_off_has_finished_is_told(sweep: Project, tmp_
     """A cell to Dagster's history, and a piece of which nothing is left to the user, as done; and no other cell."""
     project = new_project(tmp_path)
     copy_benchmark(sweep, project, without=["source"])
-    shutil.rmtree(project.locations.results("small") / "evaluations" / "tent" / "contrast-5")
+    remove_results(project.locations.root, "small", "tent", "contrast-5")
     change_settings(project, "norm")
     cut_off = [Piece(stage="evaluations", assets=(f"evaluation/{name}",), keys=("contrast|3", "contrast|5"))
                for name in ("tent", "source", "norm")]  # fmt: skip

@@ -4,32 +4,44 @@ import csv
 import io
 import json
 import os
-import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from textwrap import indent
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
+from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.sample_predictions import SamplePredictions
-from tta_pipeline.extras.reproduction.result import ExperimentResult
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.run_experiment import run_experiment
+from tta_pipeline.extras.reproduction.published import PublishedExperiment, find_experiment
 from tta_pipeline.methods.catalogue import METHODS, paper_of
+from tta_pipeline.results.evaluation_record import NO_BATCHES
+from tta_pipeline.results.result_files import Result, read_result
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project, launcher
-from tta_pipeline_tests.evaluation.small import CONTRAST_5, TENT, evaluated, results_of
+from tta_pipeline_tests.extras.reproduction.folders import (
+    ask,
+    change_plan,
+    forge,
+    forge_fingerprint,
+    result_of,
+    with_facts,
+)
 
 OF_THEIRS = {
     "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps",
     "clean_acc", "reported", "corruptions_acc",
 }  # fmt: skip
 """Fields of `model_info/imagenet/corruptions/Standard_R50.json` in RobustBench's repository."""
+KEYS = ("gaussian_noise-3", "gaussian_noise-5", "contrast-3", "contrast-5", "clean-0")
 NEEDED = ("shards", "source_models", "class_map.json")
 """What another clone has of the benchmark when it has made or copied its data."""
 
@@ -50,26 +62,25 @@ def published(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tent(published: Path, tmp_path: Path) -> Path:
-    """A folder of its own with the published results of tent."""
-    return Path(shutil.copytree(published / "tent", tmp_path / "tent"))
+def copied(published: Path, tmp_path: Path) -> Path:
+    """A folder of its own with the published results."""
+    return Path(shutil.copytree(published, tmp_path / "copied"))
 
 
-def changed(folder: Path, place: tuple, value: object) -> None:
-    """Change one field of the result in *folder*."""
-    path = folder / "result.json"
-    content = json.loads(path.read_text())
-    content["cells"].sort(key=lambda cell: cell["partition"] != "contrast|5")
-    inner = content
-    for name in place[:-1]:
-        inner = inner[name]
-    inner[place[-1]] = value
-    path.write_text(json.dumps(content))
+def read(folder: Path, experiment: str) -> PublishedExperiment:
+    """Return the published *experiment*."""
+    return find_experiment(folder, experiment)
 
 
-def ask(root: Path, *arguments: str) -> Result:
-    """Run a verb on the data root *root*."""
-    return CliRunner(env={"TTA_DATA_ROOT": str(root)}).invoke(main, list(arguments))
+def with_rate(config: str) -> str:
+    """Return the settings *config* with a much higher learning rate."""
+    settings = json.loads(config)
+    return json.dumps({**settings, "hyperparameters": {**settings["hyperparameters"], "lr": 0.5}})
+
+
+def with_old_torch(result: Result) -> Result:
+    """Return *result* as if it came from a library of long ago."""
+    return replace(result, versions={**result.versions, "torch": "1.0"})
 
 
 def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, published: Path, tmp_path: Path):
@@ -79,12 +90,12 @@ def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, p
         source, target = root / "small" / name, clone / "data" / "small" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
-    shutil.copytree(published / "tent", clone / "moved")
+    shutil.copytree(published, clone / "moved")
     (clone / "data" / "benchmarks").mkdir()
     shutil.copy(clone / "moved" / "benchmark.yaml", clone / "data" / "benchmarks" / "small.yaml")
     before = sorted((clone / "data").rglob("*"))
 
-    command = ["tta-pipeline", "results", "reproduce", "moved", "--device", "cpu"]
+    command = ["tta-pipeline", "results", "reproduce", "moved", "tent", "--device", "cpu"]
     environment = {**os.environ, "TTA_DATA_ROOT": str(clone / "data")}
     done = launcher().run(command, environment, timeout_s=600, folder=clone)
 
@@ -94,49 +105,66 @@ def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, p
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "answer"),
+    ("change", "answer"),
     [
-        (("settings", "hyperparameters", "lr"), 0.5, "other error, errors differ by up to"),
-        (("cells", 0, "fingerprint_parts", "data"), [["contrast|5", "0" * 64]], "what differs: data"),
-        (("cells", 0, "fingerprint_parts", "code"), "0" * 64, "what differs: code"),
-        (("versions", "torch"), "1.0", "torch 1.0 then"),
+        (lambda result: with_facts(result, config=with_rate), "other error, errors differ by up to"),
+        (with_old_torch, "torch 1.0 then"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=["settings", "versions"],
 )
-def test_what_differs_is_named(root: Path, tent: Path, place: tuple, value: object, answer: str):
-    """A result of other settings, data, code or libraries than are here."""
-    changed(tent, place, value)
+def test_what_differs_is_named(root: Path, copied: Path, change: Callable[[Result], Result], answer: str):
+    """A result of other settings or libraries than are here."""
+    for key in KEYS:
+        forge(result_of(copied, "tent", key), change)
 
-    done = ask(root, "results", "reproduce", str(tent), "--cell", "contrast|5", "--within", "0.01")
+    done = ask(root, "results", "reproduce", str(copied), "tent", "--cell", "contrast|5", "--within", "0.01")
 
-    assert answer in done.stdout
+    assert answer in done.stdout, done.output
     assert done.exit_code == (1 if "other error" in answer else 0)
 
 
-def test_a_program_gets_the_answer_as_json(root: Path, tent: Path):
+@pytest.mark.parametrize(
+    ("part", "value"), [("data", [["contrast|5", "0" * 64]]), ("code", "0" * 64)], ids=["data", "code"]
+)
+def test_parts_of_the_fingerprint_that_differ_are_named(root: Path, copied: Path, part: str, value: object):
+    """Equal predictions of other data or code are equal, and the answer says what they were made of."""
+    forge_fingerprint(copied, "tent", "contrast-5", **{part: value})
+
+    done = ask(root, "results", "reproduce", str(copied), "tent", "--cell", "contrast|5")
+
+    assert f"same hash; what differs: {part}" in done.stdout, done.output
+
+
+def test_a_program_gets_the_answer_as_json(root: Path, published: Path):
     """The cell with the error that was published and the error here."""
-    done = ask(root, "results", "reproduce", str(tent), "--cell", "contrast|5", "--json")
+    done = ask(root, "results", "reproduce", str(published), "tent", "--cell", "contrast|5", "--json")
 
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
     (cell,) = answer["cells"]
-    assert ("same hash", cell["published"]) == (answer["outcome"], cell["error"])
+    assert ("same hash", cell["published_error"]) == (answer["outcome"], cell["error"])
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
-    [(("errors", "mean_error"), "as its cells have it"), (("cells", 1, "error"), "are correct")],
-    ids=["of the experiment", "of a cell"],
+    ("damage", "expected"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"tent", b"TENT")), "is damaged: it hashes to"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is damaged: it hashes to"),
+        (lambda path: forge(path, lambda result: with_facts(result, num_correct=3)), "correct"),
+    ],
+    ids=["changed", "cut", "forged"],
 )
-def test_an_error_that_was_changed_by_hand_is_refused(root: Path, tent: Path, place: tuple, expected: str):
-    """The hashes are right, and the number that a paper would cite is not."""
-    changed(tent, place, 0.0123)
+def test_a_result_that_was_changed_by_hand_is_refused(
+    root: Path, copied: Path, damage: Callable[[Path], object], expected: str
+):
+    """Its name has its hash; and if that is right, too, the number that a paper would cite is not."""
+    path = result_of(copied, "tent")
+    damage(path)
 
-    done = ask(root, "results", "reproduce", str(tent))
+    done = ask(root, "results", "reproduce", str(copied), "tent")
 
     assert done.exit_code == 1
-    assert f"{tent / 'result.json'}: " in done.stderr
-    assert "is 0.0123" in done.stderr or "has error 0.0123" in done.stderr
+    assert str(path.parent) in done.stderr
     assert expected in done.stderr
 
 
@@ -146,35 +174,45 @@ def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
     names = ShardSet.open(there / "small" / "shards" / "contrast" / "5").index.table["source_name"].to_pylist()
     path = tmp_path / "few.txt"
     path.write_text("\n".join(names[:40]))
-    evaluated(results_of(Locations(root=there), subset={"listed": str(path)}), CONTRAST_5)
-    own = yaml.safe_dump({"own": {**TENT, "subset": {"listed": str(path)}}})
+    own = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32, "subset": {"listed": str(path)}}
     with (there / "benchmarks" / "small.yaml").open("a") as file:
-        file.write(indent(own, "  "))
+        file.write(indent(yaml.safe_dump({"own": own}), "  "))
+    results = ExperimentResults(
+        benchmark=load_benchmark(there / "benchmarks" / "small.yaml"),
+        experiment_name="own",
+        locations=Locations(root=there),
+    )
+    (key,) = (key for key in results.keys if key.key == "contrast|5")
+    run_experiment(results, (key,), machine=Machine(device="cpu"), run_id="test", tell=print, keeps_predictions=True)
 
     assert ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "own").exit_code == 0
     path.write_text("\n".join(names[1:41]))
     another = ask(there, "results", "publish", "small", str(tmp_path / "out2"), "--experiment", "own")
     path.unlink()
-    done = ask(root, "results", "reproduce", str(tmp_path / "out" / "own"))
+    done = ask(root, "results", "reproduce", str(tmp_path / "out"))
 
-    assert f"{path} is not the list that own was evaluated on" in another.stderr
+    assert f"{path} is not the list of samples that were evaluated" in another.stderr
+    assert not (tmp_path / "out2").exists()
     assert "same hash; nothing else differs" in done.stdout, done.output
 
 
-def test_a_stream_with_other_cells_here_is_refused(root: Path, tent: Path):
+def test_a_stream_with_other_cells_here_is_refused(root: Path, copied: Path):
     """Cells that are only in the published stream would not be compared, and those left would be the same."""
-    content = json.loads((tent / "result.json").read_text())
-    other = next(cell for cell in content["cells"] if cell["partition"] == "contrast|5")
-    changed(tent, ("cells",), [*content["cells"], other | {"position": 1, "corruption": "fog", "in_mean": False}])
 
-    done = ask(root, "results", "reproduce", str(tent))
+    def with_fog(result: Result) -> Result:
+        (own,) = result.evaluations
+        return replace(result, evaluations=(own, replace(own, corruption="fog", batches=NO_BATCHES)))
+
+    forge(result_of(copied, "tent"), with_fog)
+
+    done = ask(root, "results", "reproduce", str(copied), "tent")
 
     assert done.exit_code == 1
     assert "stream contrast|5 of small has 1 cell here, the published one 2" in done.stderr
-    assert "fog|5 at position 1" in done.stderr
+    assert "fog|5 at position 0" in done.stderr
 
 
-def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, tent: Path, tmp_path: Path):
+def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, published: Path, tmp_path: Path):
     """A group keeps the shards; the model was trained in the data root of the user."""
     own, store = tmp_path / "own", tmp_path / "store"
     for name in NEEDED:
@@ -182,93 +220,125 @@ def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, tent: P
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(root / "small" / name)
     (own / "benchmarks").mkdir()
-    shutil.copy(tent / "benchmark.yaml", own / "benchmarks" / "small.yaml")
+    shutil.copy(published / "benchmark.yaml", own / "benchmarks" / "small.yaml")
 
     environment = {"TTA_DATA_ROOT": str(own), "TTA_SHARDS_ROOT": str(store)}
-    done = CliRunner(env=environment).invoke(main, ["results", "reproduce", str(tent), "--cell", "contrast|5"])
+    asked = ["results", "reproduce", str(published), "tent", "--cell", "contrast|5"]
+    done = CliRunner(env=environment).invoke(main, asked)
 
     assert done.exit_code == 0, done.output
     assert "same hash" in done.stdout
-    assert not (own / "small" / "results").exists()
+    assert not (own / "results").exists()
 
 
-def test_the_result_is_that_of_the_records(root: Path, published: Path):
-    """Mean error, hashes and number of cells are those of the newest records; Parquet has a row for each."""
-    result = ExperimentResult.read(published / "tent")
-    project = ask(root, "metrics", "--json", "--sql", "SELECT mean_error, clean_error FROM leaderboard "
-                  "WHERE experiment = 'tent'")  # fmt: skip
-    (row,) = json.loads(project.stdout)
+def test_what_is_published_is_what_lies_in_the_data_root(root: Path, published: Path):
+    """Byte by byte: results, predictions and plans of all that counts, and the benchmark file."""
+    copies = {path.relative_to(published): path for path in (published / "results").rglob("*") if path.is_file()}
 
-    assert (row["mean_error"], row["clean_error"]) == pytest.approx(
-        (result.errors.mean_error, result.errors.clean_error)
-    )
-    assert result.is_complete
-    assert len(result.cells) == 5
-    table = pq.read_table(published / "tent" / "cells.parquet")
-    assert [cell.predictions_sha256 for cell in result.cells] == table["predictions_sha256"].to_pylist()
+    assert {".json", ".parquet"} == {path.suffix for path in copies}
+    assert 3 * 5 * 2 + 3 == len(copies)  # a result and predictions of each experiment on each cell, and their plans
+    assert all(path.read_bytes() == (root / name).read_bytes() for name, path in copies.items())
+    assert (published / "benchmark.yaml").read_bytes() == (root / "benchmarks" / "small.yaml").read_bytes()
 
 
-def test_the_prediction_of_each_sample_is_published_if_it_is_asked_for(root: Path, published: Path, tmp_path: Path):
-    """A file for each cell, with the hash that the result names; else there is none."""
-    asked = ("--experiment", "tent", "--predictions")
-    assert ask(root, "results", "publish", "small", str(tmp_path / "out"), *asked).exit_code == 0
+def test_the_page_has_the_mean_errors_of_the_leaderboard(root: Path, published: Path):
+    """And the number of cells that they are the mean of."""
+    rows = json.loads(ask(root, "query", "--json", "SELECT experiment, mean_error FROM leaderboard").stdout)
+    page = (published / "README.md").read_text()
 
-    folder = tmp_path / "out" / "tent"
-    for cell in ExperimentResult.read(folder).cells:
-        kept = SamplePredictions.read(
-            folder / "predictions" / f"{cell.samples_sha256}.parquet", sha256=str(cell.samples_sha256)
-        )
-        assert kept.sha256 == cell.predictions_sha256
-    assert "predictions/" in (folder / "README.md").read_text()
-    assert not (published / "tent" / "predictions").exists()
+    assert {"source", "norm", "tent"} == {row["experiment"] for row in rows}
+    for row in rows:
+        assert f"- `{row['experiment']}`: mean error {row['mean_error']:.2%} over 4 cells" in page
 
 
-def test_the_folder_above_names_the_published_ones(published: Path):
-    """Who names the folder of all experiments is told the folders to name."""
-    with pytest.raises(RecordError, match=re.escape(str(published / "norm"))):
-        ExperimentResult.read(published)
+def test_a_renamed_experiment_is_published_under_its_present_name(root: Path, tmp_path: Path):
+    """The plan names it; the results were made under the name before, and stay as they are."""
+    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
+    file = there / "benchmarks" / "small.yaml"
+    file.write_text(file.read_text().replace("  tent:", "  adapted:"))
+    ask(there, "run", "small", "--dry-run")
+
+    done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "adapted")
+
+    assert done.exit_code == 0, done.output
+    found = read(tmp_path / "out", "adapted")
+    assert {"adapted"} == {row.experiment for row in found.rows}
+    assert {"tent"} == {read_result(stored.path).result.evaluations[0].experiment for stored in found.stored}
+
+
+def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: Path, tmp_path: Path):
+    """Without it, nobody could read the benchmark file."""
+    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
+    folder = there / "benchmarks"
+    (folder / "two.shifts.yaml").write_text("names: [gaussian_noise, contrast]\nseverities: [1, 2, 3, 4, 5]\n")
+    file = folder / "small.yaml"
+    file.write_text(f"shift_set: two\n{file.read_text()}")
+    ask(there, "run", "small", "--dry-run")
+
+    done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "tent")
+
+    assert done.exit_code == 0, done.output
+    assert (folder / "two.shifts.yaml").read_bytes() == (tmp_path / "out" / "two.shifts.yaml").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [((), "has 3 experiments; expected the name of one: norm, source, tent"), (("tint",), "no experiment 'tint'")],
+)
+def test_who_names_no_experiment_is_told_which_there_are(root: Path, published: Path, asked: tuple, expected: str):
+    """A folder has several experiments."""
+    done = ask(root, "results", "reproduce", str(published), *asked)
+
+    assert done.exit_code == 1
+    assert expected in done.stderr
 
 
 def test_robustbench_reads_our_table_and_entry(published: Path):
     """Two lines of corruption and severity, accuracies in [0, 1] and their average; an entry with its fields."""
-    result = ExperimentResult.read(published / "norm")
-    corruptions, severities, line = csv.reader(
-        io.StringIO((published / "norm" / "unaggregated_results.csv").read_text())
-    )
+    corruptions, severities, *lines = csv.reader(io.StringIO((published / "unaggregated_results.csv").read_text()))
     entry = json.loads((published / "model_info" / "small" / "corruptions" / "norm.json").read_text())
+    rows = [row for row in read(published, "norm").rows if row.corruption != "clean"]
+    (line,) = [line for line in lines if line[0] == "norm"]
 
-    shifted = [cell for cell in result.cells if cell.corruption != "clean"]
-    assert list(zip(corruptions, severities, strict=True))[1:-1] == [
-        (cell.corruption, str(cell.severity)) for cell in shifted
-    ]
-    assert [1 - cell.error for cell in shifted] == pytest.approx([float(value) for value in line[1:-1]])
-    assert float(line[-1]) == pytest.approx(fmean(1 - cell.error for cell in shifted))
+    assert ["source", "norm", "tent"] == [line[0] for line in lines]
+    assert list(zip(corruptions, severities, strict=True))[1:-1] == [(r.corruption, str(r.severity)) for r in rows]
+    assert [1 - row.error for row in rows] == pytest.approx([float(value) for value in line[1:-1]])
+    assert float(line[-1]) == pytest.approx(fmean(1 - row.error for row in rows))
     assert OF_THEIRS == set(entry)
     assert f"{100 * float(line[-1]):.2f}" == entry["corruptions_acc"]
 
 
 def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
-    """It is published under its own name, and the command, the page and the file say what is missing."""
-    there = tmp_path / "data"
-    shutil.copytree(root, there)
-    shutil.rmtree(there / "small" / "results" / "evaluations" / "norm" / "contrast-5")
+    """It is published, and the command and the page say what is missing."""
+    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
+    result_of(there, "norm").unlink()
 
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "norm", "--json")
     quiet = ask(there, "results", "publish", "small", str(tmp_path / "quiet"), "--experiment", "norm", "--quiet")
 
     assert (0, "") == (quiet.exit_code, quiet.stdout)
-    assert 1 == len(json.loads(done.stdout))
-    assert "norm is not complete: no result of 1 partition" in done.stderr
-    assert ("contrast|5",) == ExperimentResult.read(tmp_path / "out" / "norm").missing
-    assert "Not complete" in (tmp_path / "out" / "norm" / "README.md").read_text()
+    assert [["norm"]] == [folder["incomplete"] for folder in json.loads(done.stdout)]
+    assert "norm is not complete: no result of 1 cell" in done.stderr
+    assert 1 == read(tmp_path / "out", "norm").num_missing
+    assert "**not complete**: 1 cell missing" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_experiments_without_results_are_named_and_left_out(root: Path, tmp_path: Path):
+    """The others are published, and the exit status says that some were not."""
+    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
+    change_plan(there, "norm", lambda plan: plan.update(streams=[]))
+
+    done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
+
+    assert done.exit_code == 1
+    assert "norm has no results" in done.stderr
+    assert {"source", "tent"} == {path.stem for path in (tmp_path / "out/results/small/plans").iterdir()}
 
 
 def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: Path):
     """The error names the file, and no folder stays."""
-    there = tmp_path / "data"
-    shutil.copytree(root, there)
-    benchmark = Locations(root=there)
-    path = next(benchmark.predictions("small").glob("tent/contrast-5/*.parquet"))
+    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
+    path = next((there / "results" / "small" / "contrast-5").glob("*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
 
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
@@ -280,12 +350,10 @@ def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: P
 
 def test_a_folder_without_its_benchmark_says_what_to_do(published: Path, tmp_path: Path):
     """The error names the file to copy, and where to."""
-    done = ask(tmp_path / "data", "results", "reproduce", str(published / "tent"))
+    done = ask(tmp_path / "data", "results", "reproduce", str(published), "tent")
 
     assert done.exit_code == 1
-    assert f"copy {published / 'tent' / 'benchmark.yaml'} to {tmp_path / 'data' / 'benchmarks' / 'small.yaml'}" in (
-        done.stderr
-    )
+    assert f"copy {published / 'benchmark.yaml'} to {tmp_path / 'data' / 'benchmarks' / 'small.yaml'}" in done.stderr
 
 
 def test_every_method_has_its_paper():

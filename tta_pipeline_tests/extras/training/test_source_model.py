@@ -20,11 +20,13 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
 from tta_pipeline.models.trained_models import SourceModelFacts, load_trained_model, read_source_model_facts
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, run_python
+from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.shards.cell import QUIET
 
 HERE = Machine(device="cpu", decode_threads=1)
@@ -84,8 +86,8 @@ def trained(data: Locations, said: list[str] | None = None, **settings: Any) -> 
 def test_the_small_benchmark_is_learnt(sweep: Project):
     """After a few epochs hardly a training image is taken for another digit; the asset has recorded how."""
     facts = json.loads((sweep.locations.root / "small" / "source_models/cnn.json").read_text())
-    (record,) = (sweep.locations.results("small") / "trainings" / "cnn").glob("*.json")
-    run = TrainingRun.from_facts(json.loads(record.read_text())["record"]["facts"])
+    (path,) = result_paths(sweep.locations.root, "small/trainings")
+    run = read_result(path).result.training
 
     assert 1197 < facts["num_samples"] == run.num_samples
     assert facts["train_error"] < 0.15

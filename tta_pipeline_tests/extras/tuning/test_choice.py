@@ -1,5 +1,6 @@
-"""The use of a choice: in hyperparameters, records and fingerprints, and what it is refused for."""
+"""The use of a choice: in hyperparameters, results and fingerprints, and what it is refused for."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -9,14 +10,24 @@ import pytest
 
 from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.records import publish_record, read_record, utc_now
-from tta_pipeline.results.resolved_experiment import resolve_experiment
+from tta_pipeline.results.result_files import read_result
+from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
-from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
+from tta_pipeline_tests.extras.tuning.tuned import (
+    BY_ENTROPY,
+    HELD_OUT,
+    TUNED,
+    benchmark_of,
+    choice,
+    chosen,
+    stored_choice,
+    trial,
+)
 from tta_pipeline_tests.results.database.made import evaluation_facts
 
 OWN_SET = "names: [gaussian_noise, contrast, fog, snow]\nseverities: [3, 5]\nheld_out: [fog, snow]"
@@ -30,7 +41,7 @@ def locations(tmp_path: Path) -> Locations:
 
 def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
     """What was not searched stays as it is."""
-    record = chosen(locations)
+    stored = chosen(locations)
     found = resolve_experiment(benchmark_of(), "tent_tuned", locations)
     facts = json.loads(found.tuning)
 
@@ -40,7 +51,7 @@ def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
     )
     assert "tuned (held-out)" == found.origin
     assert ("tent", {"lr": 0.02}, ["spatter|5"]) == (facts["experiment"], facts["values"], facts["cells"])
-    assert ({"lr": [0.001, 0.02]}, record.sha256) == (facts["grid"], facts["sha256"])
+    assert ({"lr": [0.001, 0.02]}, stored.sha256) == (facts["grid"], facts["sha256"])
 
 
 def test_a_hand_beside_the_tuning_is_seen(locations: Locations):
@@ -62,7 +73,7 @@ def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Lo
     chosen(locations, cell="spatter|5")
     text = TUNED.replace("corruptions: [gaussian_noise, contrast]", "corruptions: [gaussian_noise, spatter]")
 
-    with pytest.raises(EvaluationError, match=r"000001\.json .*\bspatter\b.*\bspeckle_noise\b"):
+    with pytest.raises(EvaluationError, match=r"tunings/\w{16}-\w{8}\.json .*\bspatter\b.*\bspeckle_noise\b"):
         resolve_experiment(benchmark_of(text), "tent_tuned", locations)
 
 
@@ -75,7 +86,7 @@ def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, l
     (tmp_path / "light.shifts.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
 
     assert "tuned (held-out)" == before.origin
-    with pytest.raises(EvaluationError, match=r"000001\.json .*\bfog\b.*\bsnow\b"):
+    with pytest.raises(EvaluationError, match=r"tunings/\w{16}-\w{8}\.json .*\bfog\b.*\bsnow\b"):
         resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
 
 
@@ -85,10 +96,8 @@ def test_a_choice_by_another_criterion_than_the_files_is_refused(locations: Loca
     with pytest.raises(EvaluationError, match=r"\blabels\b.*\bentropy\b.*tta-pipeline tune small tent"):
         resolve_experiment(benchmark_of(BY_ENTROPY), "tent_tuned", locations)
     by_labels = resolve_experiment(benchmark_of(), "tent_tuned", locations)
-    publish_record(
-        locations.results("small"), kind="tunings", name="tent", run_id="by hand", started_at=utc_now(),
-        facts=choice(replace(trial('{"lr": 0.02}', {"spatter|5": 0.25}), mean_entropy=1.0), criterion="entropy"),
-    )  # fmt: skip
+    scored = replace(trial('{"lr": 0.02}', {"spatter|5": 0.25}), mean_entropy=1.0)
+    stored_choice(locations, choice(scored, criterion="entropy"))
     by_entropy = resolve_experiment(benchmark_of(BY_ENTROPY), "tent_tuned", locations)
     parts = [
         decided_parts(each.experiment, seed=0, image_size=32, criterion=each.criterion)["method"]
@@ -108,16 +117,17 @@ def test_a_choice_for_another_method_is_refused(locations: Locations):
         resolve_experiment(benchmark_of(), "tent_tuned", locations)
 
 
-def test_no_record_of_a_tuning_has_reported_cells(locations: Locations):
+def test_no_result_of_a_tuning_has_reported_cells(locations: Locations):
     """Neither one that is written nor one that is read."""
     with pytest.raises(RecordError, match=r"\bcells\b.*\bcontrast\b"):
         chosen(locations, cell="contrast|5")
-    record = chosen(locations)
-    forged = record.path.with_name("000002.json")
-    forged.write_bytes(record.path.read_bytes().replace(b"spatter|5", b"contrast|5"))
+    path = chosen(locations).path
+    content = path.read_bytes().replace(b"spatter|5", b"contrast|5")
+    forged = path.with_name(f"{path.name[:16]}-{hashlib.sha256(content).hexdigest()[:8]}.json")
+    forged.write_bytes(content)
 
-    with pytest.raises(RecordError, match=forged.name):
-        read_record(forged)
+    with pytest.raises(RecordError, match=rf"{forged.name} .*\bcells\b.*\bcontrast\b"):
+        read_result(forged)
 
 
 def test_the_choice_is_the_lowest_error():
@@ -141,13 +151,18 @@ def test_a_choice_by_one_image_at_the_edge_of_the_grid_is_said():
         trial(f'{{"lr": {lr}}}', {"spatter|5": error}) for lr, error in zip(lrs, (0.26, 0.265, 0.27), strict=True)
     ]
     run = choice(*trials, grid='{"lr": [0.001, 0.01, 0.1]}')
-    inside = choice(*trials[1:], grid='{"lr": [0.001, 0.01, 0.1]}')
+    inside = of_many_images(choice(*trials[1:], grid='{"lr": [0.001, 0.01, 0.1]}'))
 
-    told_apart, edge = run.cautions(200)
+    told_apart, edge = run.cautions()
     assert all(value in told_apart for value in ("200 images", "2 of the 2 others", "26.0%", "27.0%"))
     assert "lr 0.001 is the least value" in edge
-    assert (edge,) == run.cautions(1_000_000)
-    assert () == inside.cautions(1_000_000)
+    assert (edge,) == of_many_images(run).cautions()
+    assert () == inside.cautions()
+
+
+def of_many_images(run: TuningRun) -> TuningRun:
+    """Return *run* as if its errors were of a million images."""
+    return replace(run, trials=tuple(replace(each, num_samples=1_000_000) for each in run.trials))
 
 
 def test_no_result_was_tuned_on_its_own_shift():

@@ -6,12 +6,11 @@ import pytest
 
 from tta_pipeline.extras.tuning.search import _make_trial
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.probed_scores import ProbedScores
 from tta_pipeline_tests.results.database.made import evaluation_facts
 
 ROW = replace(
     Evaluation.from_facts(evaluation_facts()), mean_entropy=1.0, source_agreement=0.5,
-    probed=ProbedScores(view_agreement=0.9, neighbourhood_density=2.0),
+    view_agreement=0.9, neighbourhood_density=2.0,
 )  # fmt: skip
 
 
@@ -24,7 +23,9 @@ def scores(*rows: Evaluation) -> tuple[float | None, ...]:
 def test_scores_are_means_over_evaluations():
     """A score that an evaluation lacks is none: its mean would be of other cells."""
     assert (2.0, 0.5, 0.9, 2.0) == pytest.approx(scores(ROW, replace(ROW, mean_entropy=3.0)))
-    assert (1.0, None, None, None) == scores(ROW, replace(ROW, source_agreement=None, probed=None))
+    assert (1.0, None, None, None) == scores(
+        ROW, replace(ROW, source_agreement=None, view_agreement=None, neighbourhood_density=None)
+    )
 
 
 def test_a_broken_network_has_no_scores():

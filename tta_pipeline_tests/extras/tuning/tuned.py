@@ -1,14 +1,16 @@
 """A small benchmark with held-out shifts, and choices made by hand."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.tuning_settings import DEFAULT_CRITERION
+from tta_pipeline.benchmarks.resolved_experiment import TUNINGS
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.records import Record, publish_record, utc_now
+from tta_pipeline.results.result_files import Result, StoredResult, store_result, utc_now
+from tta_pipeline.results.tuning_criteria import DEFAULT_CRITERION
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
 from tta_pipeline_tests.conftest import SMALL
@@ -43,6 +45,7 @@ def trial(values: str, errors: Mapping[str, float]) -> Trial:
         view_agreement=None,
         neighbourhood_density=None,
         source_agreement=None,
+        num_samples=200,
         num_diverged=0,
         wall_s=1.0,
     )
@@ -59,13 +62,25 @@ def choice(*trials: Trial, **changes: Any) -> TuningRun:
     return TuningRun.from_trials(trials, **{**others, **changes})
 
 
-def chosen(locations: Locations, values: str = '{"lr": 0.02}', cell: str = "spatter|5", **changes: object) -> Record:
-    """Record a choice of *values* on *cell*."""
-    return publish_record(
-        locations.results("small"),
-        kind="tunings",
-        name="tent",
+def chosen(
+    locations: Locations, values: str = '{"lr": 0.02}', cell: str = "spatter|5", **changes: object
+) -> StoredResult:
+    """Store a choice of *values* on *cell*."""
+    return stored_choice(locations, choice(trial(values, {cell: 0.25}), **changes))
+
+
+def stored_choice(locations: Locations, run: TuningRun) -> StoredResult:
+    """Store the choice *run*, as a search does."""
+    now = utc_now()
+    result = Result(
+        kind="tuning",
+        benchmark="small",
+        key=TUNINGS,
+        fingerprint=hashlib.sha256(repr(run).encode()).hexdigest(),
         run_id="by hand",
-        started_at=utc_now(),
-        facts=choice(trial(values, {cell: 0.25}), **changes),
+        started_at=now,
+        finished_at=now,
+        versions={},
+        tuning=run,
     )
+    return store_result(locations.results("small"), result)

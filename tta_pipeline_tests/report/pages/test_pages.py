@@ -204,7 +204,7 @@ def test_the_tables_need_no_script(locations: Locations, browser: webdriver.Chro
 def test_the_table_for_a_paper_marks_what_may_be_the_best(locations: Locations):
     """A dagger at the best and at those it is not shown to be better than, and the interval of each mean error."""
     runner = CliRunner(env={"TTA_DATA_ROOT": str(locations.root)})
-    text = runner.invoke(main, ["metrics", "--format", "latex"], catch_exceptions=False).stdout
+    text = runner.invoke(main, ["leaderboard", "--format", "latex"], catch_exceptions=False).stdout
     page = (locations.report("small") / "index.html").read_text()
 
     rows = {

@@ -40,7 +40,8 @@ from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.pairwise import Pair
 from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, copied_results
@@ -360,7 +361,7 @@ def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(one: Made):
     with open_metrics(one.locations.metrics) as connection:
         found = connection.execute(
             "SELECT corruption, severity FROM evaluations "
-            "WHERE is_latest AND experiment = 'norm' AND corruption <> 'clean'"
+            "WHERE counts AND experiment = 'norm' AND corruption <> 'clean'"
         )
         assert [("contrast", 5)] == found.fetchall()
 

@@ -16,6 +16,7 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.report.significance.estimates import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.files import hash_file
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results
 
 Ask = Callable[..., Result]
@@ -37,9 +38,9 @@ def wrong_of(project: Project, name: str, number: int) -> dict[str, bool]:
     benchmark = load_all_benchmarks(project.locations).benchmark("small")
     results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=project.locations)
     cell = SMALL_CELLS[number]
-    (place,) = results.places(cell)
-    path = next(results.samples_path(results.record_name(place), "x").parent.glob("*.parquet"))
-    kept = SamplePredictions.read(path, sha256=path.stem)
+    (counted,) = (each for each in results.all_counted_cells().values() if each.cell == cell)
+    path = counted.predictions_path
+    kept = SamplePredictions.read(path, sha256=hash_file(path), cell=cell.key)
     index = ShardSet.open(results.folder(cell)).index
     return {
         index.keys[at]: bool(index.labels[at] != prediction)

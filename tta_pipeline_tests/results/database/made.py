@@ -1,6 +1,7 @@
-"""Result records in the form that evaluations write, with some figures made up for tests."""
+"""Results in the form that evaluations write, with some figures made up for tests."""
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,18 @@ from typing import Any
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.evaluation_record import CalibrationBins, Evaluation
-from tta_pipeline.results.records import Record, encode_record, publish_record, read_record
+from tta_pipeline.results.names import find_results
+from tta_pipeline.results.plans import (
+    Labels,
+    Plan,
+    PlannedSegment,
+    PlannedStream,
+    ShiftFacts,
+    folder_of_key,
+    read_plan,
+    write_plan,
+)
+from tta_pipeline.results.result_files import Result, StoredResult, read_result, store_result
 
 NUM_CLASSES = 4
 STARTED_AT = "2026-01-01T00:00:00+00:00"
@@ -37,7 +49,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     if "images_per_s" in changes:
         changes["wall_s"] = num_streamed / changes["images_per_s"]
     wall_s = changes.get("wall_s", 1.25)
-    parts = changes.pop("fingerprint_parts", json.dumps({"of": changes.pop("fingerprint", "f")}))
+    parts = json.dumps({**json.loads(changes.pop("fingerprint_parts", "{}")), "of": _identity(changes)})
     halves = {"num_samples": [num_streamed // 2, num_streamed - num_streamed // 2]}
     if "num_unknown" in changes:
         halves["num_unknown"] = [changes["num_unknown"], 0]
@@ -58,13 +70,20 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_streamed / wall_s,
         "data_wait_s": 0.2, "compute_s": 0.8,
         "batches": {"num_correct": _filled(batches["num_samples"], num_correct), **batches},
-        **changes,
+        **{name: value for name, value in changes.items() if name != "fingerprint"},
     }  # fmt: skip
+
+
+def _identity(changes: Mapping[str, Any]) -> list[object]:
+    """Return what makes results with *changes* results of other fingerprints."""
+    decisive = ("experiment", "model", "method", "seed", "subset", "protocol", "position", "manifest_sha256")
+    return [changes.get("fingerprint", [changes.get(name) for name in decisive])]
 
 
 _SUBJECT = {
     "shift_set": "imagenet_c", "model": "cnn", "protocol": "reset_each_shift",
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
+    "other_load": 0.0,
 }  # fmt: skip
 """Facts of the subject and the machine on which tests rely."""
 _NO_MORE_OF_BATCHES = dict.fromkeys(
@@ -121,46 +140,92 @@ def evaluation(**changes: Any) -> Evaluation:
     return Evaluation.from_facts(evaluation_facts(**changes))
 
 
-def record(locations: Locations, *, run_id: str = "first", started_at: str = STARTED_AT, **changes: Any) -> Record:
-    """Write an evaluation's record."""
-    return write(locations, evaluation_facts(**changes), run_id=run_id, started_at=started_at)
+def record(locations: Locations, *, run_id: str = "first", finished_at: str = "", **changes: Any) -> StoredResult:
+    """Store an evaluation, later than what was stored before, and let the plan of its experiment ask for it.
+
+    Results of an experiment that differ in nothing that decides them have the same fingerprint; `fingerprint` in
+    *changes* gives them another, or several experiments the same.
+    """
+    return write(locations, evaluation_facts(**changes), run_id=run_id, finished_at=finished_at)
 
 
-def record_of_part(locations: Locations, part: str, **changes: Any) -> Record:
-    """Write the record of an evaluation under the shift set *part* of a benchmark with several shift sets."""
+def record_of_part(locations: Locations, part: str, **changes: Any) -> StoredResult:
+    """Store an evaluation under the dataset *part* of a benchmark with several datasets."""
     return write(locations, evaluation_facts(shift_set=part, **changes), part=part)
 
 
 def write(
-    locations: Locations,
-    facts: Mapping[str, Any],
-    *,
-    run_id: str = "first",
-    started_at: str = STARTED_AT,
-    part: str = "",
-) -> Record:
-    """Write *facts* of an evaluation as a record."""
-    return publish_record(
-        locations.results(f"{facts['benchmark']}/{part}"),
-        kind="evaluations",
-        name=f"{facts['experiment']}/{facts['corruption']}-{facts['severity']}",
-        run_id=run_id,
-        started_at=started_at,
-        facts=facts,
-    )
+    locations: Locations, facts: Mapping[str, Any], *, run_id: str = "first", finished_at: str = "", part: str = ""
+) -> StoredResult:
+    """Store *facts* of an evaluation as the next segment of its stream, and let the plan of its experiment ask for it.
+
+    A position after the first continues from the newest result of the segment before.
+    """
+    row = Evaluation.from_facts(facts)
+    benchmark = f"{row.benchmark}/{part}" if part else row.benchmark
+    finished_at = finished_at or f"{STARTED_AT[:-6]}.{next(_NUMBERS):06d}+00:00"
+    before = _ask_for(locations, benchmark, row)
+    folder = locations.results(benchmark) / folder_of_key(row.stream)
+    earlier = [read_result(path) for path in find_results(folder, before)] if before else []
+    previous = max(earlier, key=lambda each: each.result.finished_at).sha256 if earlier else None
+    result = Result(
+        kind="evaluation", benchmark=benchmark, key=folder_of_key(row.stream), fingerprint=row.fingerprint,
+        previous=previous, run_id=run_id, started_at=finished_at, finished_at=finished_at, versions={"python": "3"},
+        evaluations=(row,),
+    )  # fmt: skip
+    return store_result(locations.results(benchmark), result)
 
 
-def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any) -> None:
-    """Edit the facts of a record or the fields around them, and recompute its hash, as a careful forger would."""
-    record = json.loads(path.read_bytes())["record"]
-    record |= {"facts": record["facts"] | changes, **(frame or {})}
-    path.write_bytes(encode_record(record))
+_NUMBERS = itertools.count()
+
+
+def _ask_for(locations: Locations, benchmark: str, row: Evaluation) -> str | None:
+    """Let the plan of its experiment ask for *row*; return the fingerprint of the segment before."""
+    plan = read_plan(locations, benchmark, row.experiment)
+    own = PlannedSegment(fingerprint=row.fingerprint, cells=(f"{row.corruption}|{row.severity}",))
+    others = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) != (row.stream, row.seed)]
+    stream = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) == (row.stream, row.seed)]
+    segments = list(stream[0].segments) if stream else []
+    if not row.position:
+        segments = [each for each in segments[:1] if each.fingerprint == row.fingerprint]
+    if row.fingerprint not in stream_fingerprints(segments):
+        segments.append(own)
+    position = stream_fingerprints(segments).index(row.fingerprint)
+    facts = ShiftFacts(**{name: getattr(row, name) for name in ShiftFacts.__annotations__})
+    labels = Labels(
+        experiment=row.experiment, model=row.model, shift_set=row.shift_set,
+        hyperparameters_origin=row.hyperparameters_origin, tuning=row.tuning,
+        shifts={**_facts_of_set(row.shift_set), **(plan.labels.shifts if plan else {}), row.corruption: facts},
+    )  # fmt: skip
+    streams = (*others, PlannedStream(key=row.stream, seed=row.seed, segments=tuple(segments)))
+    write_plan(locations, Plan(benchmark=benchmark, file_sha256="", labels=labels, streams=streams))
+    return segments[position - 1].fingerprint if position else None
+
+
+def stream_fingerprints(segments: Sequence[PlannedSegment]) -> list[str]:
+    """Return the fingerprint of each of *segments*."""
+    return [each.fingerprint or "" for each in segments]
+
+
+def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any) -> Path:
+    """Edit the facts of a result or the fields around them, and name it as it hashes now, as a careful forger would.
+
+    Returns:
+        Where it lies now.
+    """
+    content = json.loads(path.read_bytes())
+    content["payload"]["shared"] |= changes
+    content |= frame or {}
+    data = json.dumps(content, separators=(",", ":")).encode()
+    path.unlink()
+    forged = path.with_name(f"{content['fingerprint'][:16]}-{hashlib.sha256(data).hexdigest()[:8]}.json")
+    forged.write_bytes(data)
+    return forged
 
 
 def evaluation_at(path: Path) -> Evaluation:
-    """Return the evaluation that is recorded at *path*."""
-    found = read_record(path).evaluation
-    assert found
+    """Return the one evaluation of the result at *path*."""
+    (found,) = read_result(path).result.evaluations
     return found
 
 
@@ -168,6 +233,15 @@ def _shift_facts(shift_set: str, shift: str) -> dict[str, Any]:
     """Return the facts that a benchmark's shift set gives a record; none if it does not come with the project."""
     known = shipped_sets().get(shift_set)
     return asdict(known.facts_of(shift)) if known and shift in (*known.names, "clean") else {}
+
+
+def _facts_of_set(shift_set: str) -> dict[str, ShiftFacts]:
+    """Return the facts of every corruption or split of a shift set that comes with the project."""
+    known = shipped_sets().get(shift_set)
+    if known is None:
+        return {}
+    facts = {name: asdict(known.facts_of(name)) for name in known.names}
+    return {name: ShiftFacts(**{key: of[key] for key in ShiftFacts.__annotations__}) for name, of in facts.items()}
 
 
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:

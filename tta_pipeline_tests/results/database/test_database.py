@@ -1,32 +1,38 @@
-"""The database is made from the records, whole each time, and nobody waits for anybody."""
+"""The database is made from the results, whole each time, and nobody waits for anybody."""
 
 import ast
 import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.database.database import ensure_current, open_metrics, publish_metrics
-from tta_pipeline.results.records import latest_record, publish_record, read_record, record_paths
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import ensure_current, publish_metrics
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.result_files import StoredResult, read_result, store_result, utc_now
+from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline_tests.conftest import Project, start_python
+from tta_pipeline_tests.result_paths import result_paths, results_of
 from tta_pipeline_tests.results.database.made import made_environment, with_error
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tta_pipeline"
-TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "shards", "ingested")
+TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "results", "plans")
 
 
 @pytest.fixture
 def locations(sweep: Project, tmp_path: Path) -> Locations:
-    """A copy of the sweep's records and benchmark file, without a database."""
-    shutil.copytree(sweep.locations.benchmark_files, tmp_path / "benchmarks")
-    for path in record_paths(sweep.locations.root):
+    """A copy of the sweep's results and of what its shards cost, without a database."""
+    shutil.copytree(sweep.locations.root / RESULTS, tmp_path / RESULTS)
+    for path in sweep.locations.root.rglob(MEASUREMENTS_FILE):
         copy = tmp_path / path.relative_to(sweep.locations.root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -36,10 +42,7 @@ def locations(sweep: Project, tmp_path: Path) -> Locations:
 def rows(path: Path) -> dict[str, list[tuple]]:
     """Return all rows of all tables."""
     with open_metrics(path) as connection:
-        found = {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in TABLES}
-        # Stamps are of the files, and a copy is another file.
-        found["ingested"] = connection.execute("SELECT folder, sequence, sha256 FROM ingested ORDER BY ALL").fetchall()
-    return found
+        return {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in TABLES}
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +51,15 @@ def swept(sweep: Project) -> dict[str, list[tuple]]:
     return rows(sweep.locations.metrics)
 
 
-def again(locations: Locations, *, error: float | None = None, **changes: object) -> None:
-    """Publish another record of a cell that has one, with some facts changed."""
-    latest = latest_record(locations.results("small"), kind="evaluations", name="tent/contrast-5")
-    facts = latest.facts if error is None else with_error(latest.facts, error)
-    facts = {**facts, **changes}
-    publish_record(
-        locations.results("small"),
-        kind="evaluations",
-        name="tent/contrast-5",
-        run_id="another",
-        started_at=latest.started_at,
-        facts=facts,
+def again(locations: Locations, *, error: float | None = None, **changes: object) -> StoredResult:
+    """Store another result of a cell that has one, with some facts changed."""
+    (first, *_) = [each for each in results_of(locations.root, "small", "tent") if each.result.key == "contrast-5"]
+    (row,) = first.result.evaluations
+    facts = row.facts() if error is None else with_error(row.facts(), error)
+    result = replace(
+        first.result, run_id="another", finished_at=utc_now(), evaluations=(Evaluation(**{**facts, **changes}),)
     )
+    return store_result(locations.results("small"), result)
 
 
 def test_a_rebuilt_database_has_the_rows_it_had(swept: dict[str, list[tuple]], locations: Locations):
@@ -70,27 +69,32 @@ def test_a_rebuilt_database_has_the_rows_it_had(swept: dict[str, list[tuple]], l
     assert swept == rows(locations.metrics)
 
 
-def test_only_new_records_are_added(locations: Locations):
-    """A second publication adds nothing, and a third the one record that is new."""
+def test_only_new_results_are_added(locations: Locations):
+    """A second publication adds nothing, and a third the one result that is new."""
     first = publish_metrics(locations)
     second = publish_metrics(locations)
     again(locations, error=0.25)
 
-    assert (len(list(record_paths(locations.root))) - 1, 0) == (first.num_added, second.num_added)
+    assert (len(result_paths(locations.root)) - 1, 0) == (first.num_added, second.num_added)
     assert 1 == publish_metrics(locations).num_added
 
 
-def test_the_latest_evaluation_counts(locations: Locations):
-    """Of two evaluations of a cell the one recorded last is in the view, whatever its clock said."""
-    again(locations, error=0.5)
-    publish_metrics(locations)
+def test_a_later_pass_adds_a_timing_and_changes_no_error(locations: Locations):
+    """Of two results with one fingerprint the older one counts; how far their errors are apart is said."""
+    question = (
+        "SELECT run_id <> 'another', error, num_timings, devices_differ_by FROM evaluations "
+        "WHERE counts AND experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+    )
 
-    with open_metrics(locations.metrics) as connection:
-        found = connection.execute(
-            "SELECT run_id, error FROM evaluations "
-            "WHERE is_latest AND experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
-        ).fetchall()
-    assert [("another", 0.5)] == found
+    def found() -> list[tuple[Any, ...]]:
+        publish_metrics(locations)
+        with open_metrics(locations.metrics) as connection:
+            return connection.execute(question).fetchall()
+
+    [(_, error, _, _)] = found()
+    again(locations, error=0.5, predictions_sha256="0" * 64)
+
+    assert [(True, error, 2, pytest.approx(abs(0.5 - error)))] == found()
 
 
 def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
@@ -159,11 +163,11 @@ def test_every_nullable_column_is_written_somewhere(schema: duckdb.DuckDBPyConne
     nullable = schema.execute(
         """
         SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() USING (table_name)
-        WHERE c.is_nullable AND table_name <> 'published_shifts'  -- filled by whole rows
+        WHERE c.is_nullable
         """
     ).fetchall()
     assert len(nullable) > 10
-    # A column of a part of a record has the part's prefix, and its field has not.
+    # A column of a part of a result has the part's prefix, and its field has not.
     missing = {each: {each[1], each[1].removeprefix("bin_")} for each in nullable}
 
     for path in PACKAGE.rglob("*.py"):
@@ -184,7 +188,7 @@ def written_names(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.Dict):
             written |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            written |= set(re.findall(r"\bSET (\w+) =", node.value))
+            written |= set(re.findall(r"\b(\w+) = ", node.value)) if "UPDATE" in node.value else set()
     return written
 
 
@@ -203,33 +207,30 @@ def test_every_view_is_asked_for(schema: duckdb.DuckDBPyConnection):
 
 
 def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):
-    """Opened by whoever needs it, an older database comes back from the records, all of them, with a word about it."""
+    """Opened by whoever needs it, an older database comes back from the results, all of them, with a word about it."""
     publish_metrics(locations)
     before = rows(locations.metrics)
     with duckdb.connect(locations.metrics) as connection:
-        connection.execute("UPDATE schema_version SET version = '3'")
+        connection.execute("UPDATE publication SET schema_version = '3'")
         connection.execute("DELETE FROM evaluations")
 
     (note,) = ensure_current(locations)
 
     assert "had schema 3; expected" in note
-    assert f"rebuilt from the {len(before['ingested'])} records" in note
+    assert f"rebuilt from the {len(before['results'])} results" in note
     assert before == rows(locations.metrics)
     assert () == ensure_current(locations)
 
 
-def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
-    """The database is made anew without the one that is gone, with the new one; what is gone is named."""
-    for error in (0.25, 0.5, 0.75):
-        again(locations, error=error)
+def test_a_result_taken_away_does_not_hide_another(locations: Locations):
+    """The database is then without the one that is gone, and with the new one."""
+    taken = [again(locations, error=error) for error in (0.25, 0.5, 0.75)][1]
     publish_metrics(locations)
-    (locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000002.json").unlink()
+    taken.path.unlink()
     again(locations, error=0.1)
 
-    publication = publish_metrics(locations)
-
-    assert len(list(record_paths(locations.root))) == publication.num_added
-    assert "1 record disappeared (small/results/evaluations/tent/contrast-5/000002.json)" in publication.notes[0]
+    assert 1 == publish_metrics(locations).num_added
+    assert len(result_paths(locations.root)) == len(rows(locations.metrics)["results"])
     assert 0 == publish_metrics(locations).num_added
 
 
@@ -246,14 +247,14 @@ def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
     ids=str,
 )
 def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, object]):
-    """Unknown names and numbers out of range get no record, and the message has the field and its value."""
+    """Unknown names and numbers out of range get no file, and the message has the field and its value."""
     ((name, value),) = impossible.items()
     with pytest.raises(RecordError, match=rf"\b{name}\b.*{value}"):
         again(locations, **impossible)
 
 
 def test_a_file_that_is_no_database_of_ours_is_made_anew(swept: dict[str, list[tuple]], locations: Locations):
-    """Where nothing is left of it, the database comes back from the records."""
+    """Where nothing is left of it, the database comes back from the results."""
     locations.metrics.write_bytes(b"")
 
     assert publish_metrics(locations).was_rebuilt
@@ -273,17 +274,17 @@ def test_a_foreign_write_ahead_log_is_set_aside_and_reported(locations: Location
 
 
 @pytest.mark.parametrize("facts", [{"wall_s": float("nan")}, {"wall_s": float("inf")}])
-def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict[str, float]):
-    """No record and no file is left of a result that is no finite number."""
-    before = list(record_paths(locations.root))
+def test_a_number_that_is_none_is_not_stored(locations: Locations, facts: dict[str, float]):
+    """No file is left of a result that is no finite number."""
+    before = result_paths(locations.root)
 
-    with pytest.raises(RecordError, match="tent/contrast-5"):
+    with pytest.raises(RecordError, match="contrast-5"):
         again(locations, **facts)
-    assert before == list(record_paths(locations.root))
+    assert before == result_paths(locations.root)
 
 
-def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
-    """Eight processes record the same cell five times each: forty records with numbers of their own."""
+def test_eight_processes_that_store_at_once_lose_nothing(locations: Locations):
+    """Eight processes evaluate the same cell five times each: forty results with names of their own."""
     program = (
         "import sys; from pathlib import Path; from tta_pipeline.domain.locations import Locations\n"
         "from tta_pipeline_tests.results.database.made import record\n"
@@ -292,6 +293,7 @@ def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
     processes = [start_python(program, locations.root, n, env=made_environment()) for n in range(8)]
 
     assert [0] * 8 == [process.wait() for process in processes]
-    records = [read_record(path) for path in record_paths(locations.root) if "many" in path.parts]
-    assert list(range(1, 41)) == sorted(record.sequence for record in records)
-    assert {(str(run), n) for run in range(8) for n in range(5)} == {(r.run_id, r.evaluation.seed) for r in records}
+    stored = [read_result(path).result for path in result_paths(locations.root, "many/*")]
+    assert sorted((str(run), n) for run in range(8) for n in range(5)) == sorted(
+        (each.run_id, each.evaluations[0].seed) for each in stored
+    )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from tta_pipeline.domain.locations import Locations
@@ -12,9 +11,9 @@ from tta_pipeline.report.pages.report import fill_parameters
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import STREAM_PROGRESS
 from tta_pipeline.report.tables import query
-from tta_pipeline.results.records import publish_record
+from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.results.database.conftest import Ask
-from tta_pipeline_tests.results.database.made import evaluation_facts, record
+from tta_pipeline_tests.results.database.made import evaluation_facts, record, write
 
 
 def record_segment(
@@ -23,11 +22,12 @@ def record_segment(
 ) -> None:  # fmt: skip
     """Record a segment of stream 5 with batches of 500 images, of which so many are *correct* each."""
     num_samples, times = 500 * len(correct), list(compute_s or [0.25] * len(correct))
+    subject = {"experiment": "tent", "method": "tent", "stream": "5", "position": position, **changes}
     facts = evaluation_facts(
-        num_samples=num_samples, error=1 - sum(correct) / num_samples, corruption=corruption, severity=5
+        num_samples=num_samples, error=1 - sum(correct) / num_samples, corruption=corruption, severity=5, **subject
     )
     facts |= {
-        "experiment": "tent", "method": "tent", "stream": "5", "position": position, "compute_s": sum(times),
+        "compute_s": sum(times),
         "num_batches": len(correct), "data_wait_s": 0.0,
         "batches": {
             **facts["batches"],
@@ -37,13 +37,8 @@ def record_segment(
             "predicted_class_entropy": [1.0] * len(correct),
         },
         "num_resets": sum(resets or ()),
-        **changes,
     }  # fmt: skip
-    publish_record(
-        Locations(root=root).results(facts["benchmark"]), kind="evaluations",
-        name=f"{facts['experiment']}/{facts['stream']}/{position:03d}-{corruption}-5", run_id="run",
-        started_at="2026-01-01T00:00:00+00:00", facts=facts,
-    )  # fmt: skip
+    write(Locations(root=root), facts)
 
 
 def record_source(root: Path) -> None:
@@ -164,15 +159,14 @@ def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask)
     assert [pytest.approx((0.5, 850 / 2000, 0.8, 0.4))] == rows
 
 
-def test_the_report_draws_long_streams_and_marks_the_collapse(
-    tmp_path: Path, ask: Ask, database: duckdb.DuckDBPyConnection
-):
+def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
     """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
     record_source(tmp_path)
     record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
-    assert ask("FROM stream_collapses")  # adds the records
-    table = query(database, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
+    assert ask("FROM stream_collapses")
+    with open_metrics(Locations(root=tmp_path).metrics) as database:
+        table = query(database, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
 
     (axis,) = progress_lines(table).axes
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.report.tables import query
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
-from tta_pipeline.results.records import read_record, record_paths
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.results.database.made import with_error, write
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
@@ -23,19 +25,12 @@ QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re
 def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
     """The results of the sweep, two more seeds of each evaluation from another run, and a training."""
     locations = Locations(root=tmp_path_factory.mktemp("questions"))
-    for path in record_paths(sweep.locations.root):
-        copy = locations.root / path.relative_to(sweep.locations.root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
-        record = read_record(path)
-        if record.kind == "evaluations":
+    shutil.copytree(sweep.locations.root / RESULTS, locations.root / RESULTS)
+    for path in result_paths(sweep.locations.root):
+        for row in read_result(path).result.evaluations:
             for seed in (0, 1):
-                write(
-                    locations,
-                    with_error(record.facts, error=min(1, record.facts["error"] * (1 + seed / 10))) | {"seed": seed},
-                    run_id="another",
-                    started_at="2999-01-01T00:00:00+00:00",
-                )
+                error = min(1, row.error * (1 + seed / 10))
+                write(locations, with_error(row.facts(), error=error) | {"seed": seed}, run_id="another")
     record_training(locations, training_run(benchmark="small"))
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:

@@ -4,14 +4,16 @@ import duckdb
 import pytest
 
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.results.result_files import void_result
 from tta_pipeline_tests.results.database.conftest import Ask
 from tta_pipeline_tests.results.database.made import record
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 
 def test_a_run_is_a_row_and_so_is_each_of_its_epochs(locations: Locations, ask: Ask):
-    """With the values of the record, beside evaluations of the same benchmark."""
+    """With the values of the result, beside evaluations of the same benchmark."""
     record(locations)
     run = training_run(0.5, None, num_epochs=90)
     record_training(locations, run)
@@ -24,29 +26,29 @@ def test_a_run_is_a_row_and_so_is_each_of_its_epochs(locations: Locations, ask: 
     assert [(1,)] == ask("SELECT count(*) FROM evaluations")
 
 
-def test_the_newest_training_of_each_model_is_the_latest(locations: Locations, ask: Ask):
+def test_the_newest_training_of_each_model_counts(locations: Locations, ask: Ask):
     """Of each model alone, whether published one by one or at once."""
     for error in (0.5, 0.25):
         record_training(locations, training_run(error))
     record_training(locations, training_run(0.125, model="other"))
 
-    found = ask("SELECT model, sequence, validation_error FROM training_runs WHERE is_latest ORDER BY model")
+    found = ask("SELECT model, validation_error FROM training_runs WHERE counts ORDER BY model")
 
-    assert [("cnn", 2, 0.25), ("other", 1, 0.125)] == found
+    assert [("cnn", 0.25), ("other", 0.125)] == found
 
 
-def test_an_older_training_does_not_stand_for_a_damaged_one(locations: Locations, ask: Ask):
-    """The newest is set aside, and the model has no latest run until there is another."""
-    for error in (0.5, 0.25):
-        damaged = record_training(locations, training_run(error)).path
-    damaged.write_bytes(damaged.read_bytes()[:-9])
+def test_a_training_that_is_void_counts_nowhere(locations: Locations, ask: Ask):
+    """The one before it counts again."""
+    runs = [record_training(locations, training_run(error)) for error in (0.5, 0.25)]
+    assert [(0.25,)] == ask("SELECT validation_error FROM training_runs WHERE counts")
 
-    assert [] == ask("FROM training_runs WHERE is_latest")
-    assert [(1,)] == ask("SELECT sequence FROM training_runs")
+    void_result(runs[1].path, "made from other images")
+
+    assert [(0.5,)] == ask("SELECT validation_error FROM training_runs WHERE counts")
 
 
 def test_a_database_that_is_made_anew_has_the_same(locations: Locations):
-    """From the records alone."""
+    """From the results alone."""
     record_training(locations, training_run())
 
     def published(*, rebuild: bool) -> list[list[tuple[object, ...]]]:
@@ -60,12 +62,10 @@ def test_a_database_that_is_made_anew_has_the_same(locations: Locations):
     assert before == published(rebuild=True)
 
 
-def test_the_database_refuses_what_no_record_can_say(
-    locations: Locations, ask: Ask, database: duckdb.DuckDBPyConnection
-):
-    """Its constraints are those of the record."""
+def test_the_database_refuses_what_no_result_can_say(locations: Locations, ask: Ask):
+    """Its constraints are those of the result."""
     record_training(locations, training_run())
     assert ask("FROM training_epochs")
 
-    with pytest.raises(duckdb.ConstraintException):
+    with duckdb.connect(locations.metrics) as database, pytest.raises(duckdb.ConstraintException):
         database.execute("UPDATE training_epochs SET validation_error = 1.5")

@@ -1,4 +1,4 @@
-"""`tta-pipeline metrics` answers, in the form that is wanted."""
+"""`tta-pipeline leaderboard` answers, in the form that is wanted."""
 
 import csv
 import gc
@@ -21,7 +21,8 @@ from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.answers import Answer
-from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import launcher
 from tta_pipeline_tests.results.database.made import record
 
@@ -45,7 +46,7 @@ def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
 def ask(locations: Locations):
     """Return a function that calls the verb."""
 
-    def ask(*arguments: str, verb: str = "metrics") -> Result:
+    def ask(*arguments: str, verb: str = "leaderboard") -> Result:
         # The runner keeps the frames of errors, and DuckDB waits for ever if what they hold is freed while it connects.
         gc.collect()
         return CliRunner().invoke(main, [verb, *arguments], env={"TTA_DATA_ROOT": str(locations.root)})
@@ -69,14 +70,14 @@ def test_the_leaderboard_leaves_out_what_goes_without_saying(ask):
         assert absent not in finished.stdout
 
 
-def test_a_rebuild_counts_records(locations: Locations):
-    """Told of records, to a person and to a program."""
+def test_a_rebuild_counts_results(locations: Locations):
+    """Told of results, to a person and to a program."""
 
     def rebuild(*options: str) -> Result:
         return CliRunner().invoke(main, ["results", "rebuild", *options], env={"TTA_DATA_ROOT": str(locations.root)})
 
-    assert f"{locations.metrics}: 9 records\n" == rebuild().stdout
-    assert [{"database": str(locations.metrics), "num_records": 9, "set_aside": []}] == json.loads(
+    assert f"{locations.metrics}: 9 results\n" == rebuild().stdout
+    assert [{"database": str(locations.metrics), "num_results": 9, "set_aside": []}] == json.loads(
         rebuild("--json").stdout
     )
     assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
@@ -164,9 +165,9 @@ def with_generated(tmp_path_factory: pytest.TempPathFactory) -> Locations:
 @pytest.mark.parametrize(
     ("question", "form"),
     [
-        *((("metrics",), form) for form in ("table", "csv", "json", "parquet", "latex", "markdown")),
-        (("metrics", "--by", "corruption"), "table"),
-        (("metrics", "--by", "corruption"), "json"),
+        *((("leaderboard",), form) for form in ("table", "csv", "json", "parquet", "latex", "markdown")),
+        (("leaderboard", "--by", "corruption"), "table"),
+        (("leaderboard", "--by", "corruption"), "json"),
         (("compare", "--runs", "abc", "abd"), "table"),
         (("compare", "--runs", "abc", "abd"), "csv"),
     ],
@@ -201,7 +202,7 @@ def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_p
 def test_a_mark_is_of_the_benchmark_that_is_asked(with_generated: Locations):
     """Images made here for another benchmark say nothing of this one."""
     made, published = (
-        CliRunner().invoke(main, ["metrics", "--benchmark", name], env={"TTA_DATA_ROOT": str(with_generated.root)})
+        CliRunner().invoke(main, ["leaderboard", "--benchmark", name], env={"TTA_DATA_ROOT": str(with_generated.root)})
         for name in ("made", "published")
     )
 
@@ -216,7 +217,7 @@ def test_a_table_for_a_paper_says_what_is_not_compared(tmp_path: Path):
 
     def caption() -> str:
         publish_metrics(locations)
-        asked = ["metrics", "--format", "latex"]
+        asked = ["leaderboard", "--format", "latex"]
         return CliRunner().invoke(main, asked, env={"TTA_DATA_ROOT": str(tmp_path)}).stdout
 
     alone = caption()
@@ -227,6 +228,26 @@ def test_a_table_for_a_paper_says_what_is_not_compared(tmp_path: Path):
     assert "other seeds" not in alone
 
 
+def test_a_row_that_was_timed_only_under_load_is_marked(tmp_path: Path):
+    """For people, with what it means; one quiet cell is enough, and programs get a column."""
+    locations = Locations(root=tmp_path)
+    machine = {"num_cores": 4, "decode_threads": 1, "compute_threads": 1}
+    for corruption, load in (("fog", 0.1), ("snow", 3.0)):
+        record(locations, experiment="tent", corruption=corruption, other_load=3.0, **machine)
+        record(locations, experiment="norm", corruption=corruption, other_load=load, **machine)
+    publish_metrics(locations)
+
+    shown, for_paper, for_programs = (
+        CliRunner().invoke(main, ["leaderboard", *options], env={"TTA_DATA_ROOT": str(tmp_path)}).stdout
+        for options in ((), ("--format", "latex"), ("--json",))
+    )
+
+    assert "*: timed only while others used the machine" in shown
+    assert "% *: timed only while others used the machine" in for_paper
+    assert ["tent"] == [line.split()[0] for line in shown.splitlines() if line[:4] in ("tent", "norm") and "*" in line]
+    assert {"tent": True, "norm": False} == {row["experiment"]: row["under_load"] for row in json.loads(for_programs)}
+
+
 def test_results_of_random_weights_are_marked(tmp_path: Path):
     """Each row says so, and a person is told what it means; where all weights are trained nothing is said."""
     locations = Locations(root=tmp_path)
@@ -234,7 +255,7 @@ def test_results_of_random_weights_are_marked(tmp_path: Path):
     publish_metrics(locations)
 
     shown, for_paper, for_programs = (
-        CliRunner().invoke(main, ["metrics", *options], env={"TTA_DATA_ROOT": str(tmp_path)})
+        CliRunner().invoke(main, ["leaderboard", *options], env={"TTA_DATA_ROOT": str(tmp_path)})
         for options in ((), ("--format", "latex"), ("--json",))
     )
 
@@ -371,7 +392,7 @@ def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnec
 )
 def test_a_refusal_is_one_line_for_the_user(ask, sql: str, said: str):
     """Without a traceback, before the answer and in the middle of it."""
-    finished = ask("--sql", sql, "--format", "csv")
+    finished = ask(sql, "--format", "csv", verb="query")
 
     assert 2 == finished.exit_code
     assert "Traceback" not in finished.output
@@ -383,7 +404,7 @@ def test_a_refusal_is_one_line_for_the_user(ask, sql: str, said: str):
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str):
     """A format that would keep one of two refuses, and leaves no file behind."""
-    finished = ask("--sql", "SELECT 1 AS twice, 2 AS twice", *as_form(form), "--output", str(tmp_path / "answer"))
+    finished = ask("SELECT 1 AS twice, 2 AS twice", *as_form(form), "--output", str(tmp_path / "answer"), verb="query")
 
     assert 2 == finished.exit_code
     assert "two columns are called twice" in finished.stderr
@@ -392,7 +413,7 @@ def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str
 
 def test_people_are_shown_the_first_rows_of_a_long_answer(ask):
     """And told that there are more; as many as they ask for, and all where there are no more."""
-    long, some, whole = (ask("--sql", f"FROM range({rows})", *options) for rows, *options in (
+    long, some, whole = (ask(f"FROM range({rows})", *options, verb="query") for rows, *options in (
         (10**8,), (10**8, "--rows", "20"), (20, "--rows", "20"),
     ))  # fmt: skip
 
@@ -406,11 +427,11 @@ def test_programs_are_given_every_row_or_as_many_as_they_ask_for(ask, tmp_path: 
     """Over several readings from the database, in each format."""
     path, sql = tmp_path / "answer.parquet", "SELECT i FROM range(10500) AS r(i)"
     for options, expected in (((), 10_500), (("--rows", "10234"), 10_234)):
-        ask("--sql", sql, "--format", "parquet", "--output", str(path), *options)
+        ask(sql, "--format", "parquet", "--output", str(path), *options, verb="query")
         answers = [
             pq.read_table(path)["i"].to_pylist(),
-            [row["i"] for row in json.loads(ask("--sql", sql, "--json", *options).stdout)],
-            [int(line) for line in ask("--sql", sql, "--format", "csv", *options).stdout.split()[1:]],
+            [row["i"] for row in json.loads(ask(sql, "--json", *options, verb="query").stdout)],
+            [int(line) for line in ask(sql, "--format", "csv", *options, verb="query").stdout.split()[1:]],
         ]
         assert [list(range(expected))] * 3 == answers
 
@@ -455,7 +476,7 @@ def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Location
 def started(locations: Locations, sql: str, form: str) -> subprocess.Popen[str]:
     """Start the verb in a process of its own."""
     return launcher().start(
-        ["tta-pipeline", "metrics", *as_form(form), "--sql", sql],
+        ["tta-pipeline", "query", *as_form(form), sql],
         env={**os.environ, "TTA_DATA_ROOT": str(locations.root)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
     )  # fmt: skip
@@ -468,16 +489,10 @@ def status_of(process: subprocess.Popen[str]) -> list[str]:
 
 def test_an_answer_is_shown_as_it_was_asked_for(ask):
     """Columns of a question of one's own all stay, and brackets are no markup."""
-    finished = ask("--sql", "SELECT NULL AS nothing, '[bold]' AS name, [0.5, 0.25] AS errors")
+    finished = ask("SELECT NULL AS nothing, '[bold]' AS name, [0.5, 0.25] AS errors", verb="query")
 
     assert ["nothing", "name", "errors"] == finished.stdout.splitlines()[0].split()
     assert "[bold]" in finished.stdout
-
-
-def test_only_one_question_at_a_time(ask):
-    """Two are refused, with the names of all."""
-    for options in (("--by", "corruption"), ("--benchmark", "made")):
-        assert "found --sql with --by or --benchmark" in ask(*options, "--sql", "SELECT 1").stderr
 
 
 @pytest.mark.parametrize("by", [(), ("--by", "corruption")])
@@ -493,10 +508,11 @@ def test_an_older_database_is_made_anew_before_the_answer(tmp_path: Path):
     """And that is said."""
     locations = Locations(root=tmp_path)
     record(locations)
+    publish_metrics(locations)
     with duckdb.connect(locations.metrics) as connection:
-        connection.execute("CREATE TABLE schema_version AS SELECT 3 AS version")
+        connection.execute("UPDATE publication SET schema_version = '3'")
 
-    finished = CliRunner().invoke(main, ["metrics"], env={"TTA_DATA_ROOT": str(tmp_path)})
+    finished = CliRunner().invoke(main, ["leaderboard"], env={"TTA_DATA_ROOT": str(tmp_path)})
 
     assert "had schema 3" in finished.stderr
     assert "tent" in finished.stdout

@@ -1,12 +1,13 @@
-"""Result records of trainings, with figures made up for tests."""
+"""Results of trainings, with figures made up for tests."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.records import Record, publish_record
+from tta_pipeline.results.result_files import Result, StoredResult, store_result
 from tta_pipeline.results.training_record import TrainingEpoch, TrainingRun
 from tta_pipeline_tests.results.database.made import STARTED_AT
 
@@ -46,13 +47,14 @@ def training_run(
     return TrainingRun.from_epochs(epochs, selected=selected, **facts | changes)
 
 
-def record_training(locations: Locations, run: TrainingRun) -> Record:
-    """Write the record of *run*, as the asset of the source model does."""
-    return publish_record(
-        locations.results(run.benchmark),
-        kind="trainings",
-        name=run.model,
-        run_id="first",
-        started_at=STARTED_AT,
-        facts=run,
-    )
+def record_training(locations: Locations, run: TrainingRun) -> StoredResult:
+    """Write the result of *run*, later than what was written before, as the asset of the source model does."""
+    finished_at = f"{STARTED_AT[:-6]}.{next(_NUMBERS):06d}+00:00"
+    result = Result(
+        kind="training", benchmark=run.benchmark, key="trainings", fingerprint=run.fingerprint, run_id="first",
+        started_at=STARTED_AT, finished_at=finished_at, versions={"python": "3"}, training=run,
+    )  # fmt: skip
+    return store_result(locations.results(run.benchmark), result)
+
+
+_NUMBERS = itertools.count()

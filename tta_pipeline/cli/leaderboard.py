@@ -1,0 +1,235 @@
+"""The verb `leaderboard`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.answer_output import Output, current_metrics, notes_of, with_output
+from tta_pipeline.cli.common import LocalPath, plain_errors, say, say_left_out
+from tta_pipeline.cli.table_output import choose_columns
+from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.intervals import Intervals
+    from tta_pipeline.report.published_figures import KeptError, PublishedError
+    from tta_pipeline.report.tables import Table
+
+_LEADERBOARD_COLUMNS = (
+    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "tail_error", "mean_error_at_5",
+    "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file", "shift_set",
+)  # fmt: skip
+_CORRUPTION_COLUMNS = (
+    "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
+    "mean_ece", "num_cells", "subset", "num_runs", "shift_set",
+)  # fmt: skip
+_AGREES = (
+    "A mean error agrees if it is no further from the published one, over the same cells, than two samples of images "
+    "of these numbers are apart in 95 % of cases (`chance_error`); on the very same images, less is to be expected."
+)
+_PUBLISHED_COLUMNS = (
+    "benchmark", "generated", "experiment", "published_as", "mean_error", "published_error", "error_change",
+    "chance_error", "agrees", "num_cells", "largest_change", "largest_at", "subset", "source", "shift_set",
+)  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline leaderboard",
+        "tta-pipeline leaderboard --benchmark digits_c --wide",
+        "tta-pipeline leaderboard --by corruption --format latex --output table.tex",
+        "tta-pipeline leaderboard --format parquet --output leaderboard.parquet",
+        "tta-pipeline leaderboard --published figures.csv",
+        "tta-pipeline leaderboard --published unaggregated_results.csv --line Standard_R50",
+    ],
+)
+@click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
+@click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
+@click.option("--published", "published_file", type=LocalPath(dir_okay=False, exists=True),
+              metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
+@click.option("--line", metavar="NAME", help="Compare all experiments with this line of the file; else each with the "
+              "line of its name.")  # fmt: skip
+@with_output
+@plain_errors
+def leaderboard(
+    *,
+    by: str | None,
+    benchmark: str | None,
+    published_file: Path | None,
+    line: str | None,
+    output: Output,
+) -> None:
+    """Print the leaderboard: text, LaTeX, CSV and others.
+
+    People get mean errors with their 95 % intervals over images, and the cost of an image; --wide and programs get all
+    columns. A table is as wide as the terminal, and 80 columns elsewhere. The best of comparable results is bold.
+    --published answers whether a run agrees with a paper. Damaged and foreign results count nowhere. They are listed
+    after the answer, and the exit status is then 1.
+    """
+    if published_file and by:
+        raise click.UsageError("found --published with --by; expected one of them")
+    if line and not published_file:
+        raise click.UsageError("found --line without --published; expected a file of published errors")
+    locations = Locations.from_environment()
+    with (
+        current_metrics(locations) as connection,
+        _open_answer(connection, by=by, benchmark=benchmark, published_file=published_file, line=line) as answer,
+    ):
+        known = _evaluated_benchmarks(connection)
+        if known and benchmark not in (None, *known):
+            raise click.UsageError(
+                f"--benchmark is {benchmark!r}; expected one with results: "
+                f"{name_choices(benchmark, known, listed_in='tta-pipeline leaderboard')}"
+            )
+        if not known:
+            from tta_pipeline.results.database.database import EVALUATE_FIRST
+
+            say(f"no results: {EVALUATE_FIRST}")
+            if output.is_for_people:
+                return
+        before = output.place(notes_of(connection, locations, benchmark))
+        if published_file:
+            _write_agreement(answer, published_file, output, before)
+        elif by or not output.is_for_people:
+            output.write(answer, _CORRUPTION_COLUMNS, before=before)
+        else:
+            _write_leaderboard(output.read(answer), connection, locations, output, before)
+
+
+def _load_asked(locations: Locations, benchmark: str | None) -> "Sequence[Benchmark]":
+    """Return the benchmarks in the file *benchmark*, or in all files."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+
+    return [each for each in load_all_benchmarks(locations).benchmarks.values() if benchmark in (None, each.file)]
+
+
+def _evaluated_benchmarks(connection: Any) -> list[str]:
+    sql = "SELECT DISTINCT benchmark FROM evaluations WHERE counts ORDER BY benchmark"
+    return [name for (name,) in connection.execute(sql).fetchall()]
+
+
+def _open_answer(
+    connection: Any,
+    *,
+    by: str | None,
+    benchmark: str | None,
+    published_file: Path | None,
+    line: str | None,
+) -> "Answer":
+    from tta_pipeline.report import queries
+    from tta_pipeline.report.answers import Answer
+
+    if published_file is not None:
+        from tta_pipeline.report.published_figures import AGREEMENT, as_parameters
+
+        found = _read_lines(published_file, line)
+        return Answer(connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line])
+    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
+
+
+def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
+    """Return the published errors in *path*, which must have the *line* that was asked for."""
+    from tta_pipeline.report.published_figures import read_published
+
+    found = read_published(path)
+    names = dict.fromkeys(each.published_as for each in found)  # in the order of the file
+    if line is not None and line not in names:
+        raise click.UsageError(f"--line is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}")
+    return found
+
+
+def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> "Sequence[KeptError]":
+    """Return the errors on the *published* cells of the experiments of *benchmark*, or of all, by their predictions."""
+    from tta_pipeline.domain.cells import Cell
+    from tta_pipeline.report.pages.leaderboard_intervals import kept_errors
+    from tta_pipeline.util.progress import log_reporter
+
+    locations = Locations.from_environment()
+    cells = {Cell(corruption=each.corruption, severity=each.severity) for each in published}
+    return kept_errors(_load_asked(locations, benchmark), locations, cells, log_reporter(say))
+
+
+def _write_agreement(answer: "Answer", path: Path, output: Output, before: Sequence[str]) -> None:
+    if not output.is_for_people:
+        output.write(answer, None)
+        return
+    table = output.read(answer)
+    if not table.rows:
+        say(f"no experiment has cells and the name of a line in {path}: name the line by --line, or correct the names")
+        return
+    output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
+
+
+def _write_leaderboard(
+    table: "Table", connection: Any, locations: Locations, output: Output, before: Sequence[str]
+) -> None:
+    """Write the leaderboard for people: with intervals; in LaTeX with marks on rows that may be as good as the best."""
+    from tta_pipeline.report.intervals import add_intervals
+    from tta_pipeline.report.tables import UNDER_LOAD_NOTE, has_marks, mark_rows
+
+    is_latex = output.form.name == "latex"
+    intervals = _find_intervals(table, connection, locations, compares=is_latex)
+    judged = mark_rows(add_intervals(table, intervals))
+    before = [*before, UNDER_LOAD_NOTE] if has_marks(judged) else before
+    if is_latex:
+        _write_latex(judged, intervals, output, before)
+    else:
+        output.write_table(choose_columns(judged, output.form, _LEADERBOARD_COLUMNS), before=before)
+
+
+def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Output, before: Sequence[str]) -> None:
+    from tta_pipeline.report.formats import as_latex
+    from tta_pipeline.report.pages.leaderboard import find_leading
+    from tta_pipeline.report.pages.leaderboard_intervals import NOTE, OTHER_SEEDS
+
+    # A paper says in its caption what all rows have in common.
+    numbers = set(table.column("num_cells"))
+    columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
+    over = f" Means over {count_of(numbers.pop(), 'cell')}." if len(numbers) == 1 else ""
+    seeds = f" {OTHER_SEEDS}" if len(set(table.column("num_runs"))) > 1 else ""
+    shown = choose_columns(table, output.form, columns)
+    leading = find_leading(table, intervals)
+    output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds]))
+
+
+def _find_intervals(table: "Table", connection: Any, locations: Locations, *, compares: bool) -> "Sequence[Intervals]":
+    """Return for each row of *table* the intervals of its benchmark: those that are kept, or computed now."""
+    from tta_pipeline.report.intervals import Intervals, Keep
+
+    rows = list(zip(table.column("benchmark"), table.column("shift_set"), strict=True))
+    kept = {which: Keep.of(connection, locations, *which).read() for which in dict.fromkeys(rows)}
+    found = {which: each for which, each in kept.items() if each and not (compares and each.p_values is None)}
+    if missing := [which for which in kept if which not in found]:
+        found |= _compute_intervals(table, connection, locations, missing, compares=compares)
+    return [found.get(which) or Intervals() for which in rows]
+
+
+def _compute_intervals(
+    table: "Table",
+    connection: Any,
+    locations: Locations,
+    missing: Sequence[tuple[str, str]],
+    *,
+    compares: bool,
+) -> "Mapping[tuple[str, str], Intervals]":
+    """Return the intervals of the benchmarks and shift sets in *missing*, and say which a faulty file leaves out."""
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.report.pages.leaderboard_intervals import compute_missing
+    from tta_pipeline.util.progress import log_reporter
+
+    loaded = load_all_benchmarks(locations)
+    named = {benchmark for benchmark, _ in missing}
+    say_left_out(
+        f"intervals{f' of {fault.experiment}' if fault.experiment else ''}, since the benchmark file has a fault: "
+        f"{fault.sentence}"
+        for fault in loaded.faults
+        if fault.path.stem in named and fault.experiment in (None, *table.column("experiment"))
+    )
+    return compute_missing(connection, locations, loaded, missing, log_reporter(say), compares=compares)

@@ -1,0 +1,106 @@
+"""The verb `prune`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import LocalPath, plain_errors, print_table, say
+from tta_pipeline.cli.verbs import Verb
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.plurals import count_of
+
+if TYPE_CHECKING:
+    from tta_pipeline.extras.cleanup import Unreferenced
+
+
+_KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "tta-pipeline prune --dry-run",
+        "tta-pipeline prune gone predictions states --yes",
+        "tta-pipeline prune decoded --decoded /scratch/me/decoded",
+    ],
+)
+@click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
+@click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--decoded", multiple=True, type=LocalPath(exists=True, file_okay=False),
+              metavar="DIR", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
+@click.option("--beside", multiple=True, type=LocalPath(exists=True, file_okay=False),
+              metavar="DIR", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
+@plain_errors
+def prune(
+    *,
+    kinds: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    decoded: tuple[Path, ...],
+    beside: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    r"""List and remove files to which nothing refers any more.
+
+    They are listed with their sizes, and removed on request only.
+
+    \b
+    superseded   results that no plan asks for, of earlier code, data or
+                 settings, with their predictions; removing them removes the
+                 history of speed and error
+    gone         results, plans, trainings, weights and checkpoints of models or
+                 datasets that the benchmark file no longer names
+    predictions  predictions of each sample that no result names
+    states       states from which no stream would resume
+    decoded      decoded cells of shard sets that no longer exist
+    unfinished   files that killed processes left: under the data root, on
+                 node-local disk, and beside outputs elsewhere that commands on
+                 this machine had begun; files of a living process stay
+
+    Only benchmarks that have a file are searched. Use this while no run is active.
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+    from tta_pipeline.extras.cleanup import find_unreferenced, remove_unreferenced
+    from tta_pipeline.results.database.publication import publish_metrics
+
+    locations = Locations.from_environment()
+    loaded = load_all_benchmarks(locations)
+    for fault in loaded.faults:
+        say(f"no file of {fault.benchmark} counts as gone, since its benchmark file has a fault: {fault.sentence}")
+    everything = find_unreferenced(loaded, locations, decoded=decoded, beside=beside)
+    found = [each for each in everything if not kinds or each.kind in kinds]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], default=str, indent=1))
+    else:
+        _print_unreferenced(found, locations)
+    if dry_run or not found:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
+    if yes or click.confirm(f"Remove {count_of(len(found), 'file')}?"):
+        remove_unreferenced(found, locations)
+        for line in publish_metrics(locations).notes:
+            say(line)
+
+
+def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -> None:
+    from tta_pipeline.report.tables import Table
+
+    groups: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        inside = each.path.is_relative_to(locations.root)
+        where = "/".join(each.path.relative_to(locations.root).parts[:4][:-1]) if inside else str(each.path.parent)
+        groups.setdefault((each.kind, where), []).append(each.size_bytes)
+    rows = tuple((*group, len(sizes), round(sum(sizes) / 1e6, 3)) for group, sizes in sorted(groups.items()))
+    if rows:
+        print_table(Table(columns=("kind", "folder", "num_files", "megabytes"), rows=rows))
+    megabytes = sum(each.size_bytes for each in found) / 1e6
+    click.echo(f"{count_of(len(found), 'file')} to which nothing refers, {megabytes:,.1f} MB")

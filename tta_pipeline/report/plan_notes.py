@@ -1,0 +1,97 @@
+"""What a reader must know about the plans behind a table: edited files, unfinished experiments, replaced shards."""
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.short_lists import abbreviate_list
+
+_PLANS = """
+WITH counted AS (
+    SELECT
+        e.benchmark, e.experiment, count(*) AS num_counted,
+        count(*) FILTER (s.manifest_sha256 <> e.manifest_sha256) AS num_on_other_shards
+    FROM evaluations AS e LEFT JOIN shard_sets AS s USING (benchmark, shift_set, corruption, severity)
+    WHERE counts AND source IS NULL GROUP BY ALL
+)
+SELECT
+    benchmark, experiment, any_value(file_sha256), any_value(own_files), sum(num_asked)::BIGINT,
+    coalesce(any_value(num_counted), 0), coalesce(any_value(num_on_other_shards), 0)
+FROM plans LEFT JOIN counted USING (benchmark, experiment)
+WHERE source IS NULL AND benchmark = coalesce(?, benchmark)
+GROUP BY benchmark, experiment
+ORDER BY ALL
+"""
+_NO_FILE = ""
+"""Hash of the benchmark file in plans that were made without one, and of a file that is gone."""
+
+
+def plan_notes(
+    connection: duckdb.DuckDBPyConnection, locations: Locations, benchmark: str | None = None
+) -> Sequence[str]:
+    """Return a sentence on each benchmark with edited files, unfinished experiments, or shards that were replaced.
+
+    Args:
+        connection: The database, up to date.
+        locations: Where benchmark files lie.
+        benchmark: Only this benchmark; None: all.
+    """
+    edited: dict[str, dict[str, None]] = defaultdict(dict)
+    unfinished: dict[str, list[str]] = defaultdict(list)
+    replaced: dict[str, list[str]] = defaultdict(list)
+    for name, experiment, file_sha256, own_files, num_asked, num_counted, num_on_other_shards in connection.execute(
+        _PLANS, [benchmark]
+    ).fetchall():
+        edited[name] |= dict.fromkeys(_edited_files(locations, name, file_sha256, json.loads(own_files)))
+        if num_counted < num_asked:
+            unfinished[name].append(f"{experiment} ({num_counted} of {num_asked} cells)")
+        if num_on_other_shards:
+            replaced[name].append(f"{experiment} ({num_on_other_shards} of {num_counted} cells)")
+    return [
+        *(
+            f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
+            f"run, and the table is of what it asked for then; to look again: tta-pipeline run {name} --dry-run"
+            for name, files in edited.items()
+            if files
+        ),
+        *(
+            f"{_has(experiments)} results on shards that were replaced: {abbreviate_list(experiments)}; to evaluate "
+            f"them again: tta-pipeline run {name}"
+            for name, experiments in replaced.items()
+        ),
+        *(
+            f"{_has(experiments)} not all results by the present code, data and settings: "
+            f"{abbreviate_list(experiments)}; to evaluate the rest: tta-pipeline run {name}"
+            for name, experiments in unfinished.items()
+        ),
+    ]
+
+
+def _has(experiments: Sequence[str]) -> str:
+    return f"{count_of(len(experiments), 'experiment')} {'has' if len(experiments) == 1 else 'have'}"
+
+
+def _edited_files(
+    locations: Locations, benchmark: str, file_sha256: str, own_files: Mapping[str, str]
+) -> Sequence[str]:
+    """Return the names of the benchmark file and of a user's own files, if they are not as the last run found them."""
+    file = locations.benchmark_file(benchmark)
+    expected = {Path(os.path.normpath(locations.root / path)): sha256 for path, sha256 in own_files.items()}
+    if file and file_sha256 != _NO_FILE:
+        expected = {file: file_sha256, **expected}
+    return [path.name for path, sha256 in expected.items() if _sha256_of(path) not in (_NO_FILE, sha256)]
+
+
+def _sha256_of(path: Path) -> str:
+    """Return the sha256 of the file at *path*; `_NO_FILE` if it is not there, as on a machine with results only."""
+    with suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return _NO_FILE

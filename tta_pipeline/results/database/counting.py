@@ -1,0 +1,190 @@
+"""Which evaluations count: those of the chains that the plans ask for, with the labels that the plans give them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tta_pipeline.domain.locations import ADDED
+from tta_pipeline.results.chains import Link, choose_chain
+from tta_pipeline.results.plans import Plan
+
+UNDER_LOAD = 0.2
+"""Share of the cores that others keep busy from which a timing is marked; a quiet machine has less than a tenth."""
+_LABELS = (
+    "experiment", "model", "shift_set", "hyperparameters_origin", "tuning", "shift_position", "shift_family",
+    "shift_group", "in_mean",
+)  # fmt: skip
+_KEY = ("file", "corruption", "severity")
+_IDENTITY = ("benchmark", "shift_set", "experiment", "source")
+_TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "in_mean": pa.bool_()}
+_IS_RELEASED = " AND ".join(f"r.{name} IS NOT DISTINCT FROM e.{name}" for name in _IDENTITY)
+_TOUCHED = f"""
+CREATE OR REPLACE TEMP TABLE touched AS
+SELECT DISTINCT file FROM counted
+UNION SELECT DISTINCT file FROM evaluations AS e SEMI JOIN released AS r ON e.counts AND {_IS_RELEASED}
+"""  # noqa: S608 - the names are ours
+# A result that two experiments ask for has a row for each; one that none asks for has a row of its first name.
+_RELEASE = f"""
+UPDATE evaluations AS e SET counts = FALSE, experiment = made_as, num_timings = NULL, median_wall_s = NULL,
+    under_load = NULL, devices_differ_by = NULL
+FROM released AS r
+WHERE e.counts AND {_IS_RELEASED}
+"""  # noqa: S608
+_DROP_COPIES = """
+DELETE FROM evaluations WHERE NOT counts AND rowid IN (
+    SELECT rowid FROM (
+        SELECT rowid, row_number() OVER (PARTITION BY file, corruption, severity ORDER BY counts DESC, rowid) AS n
+        FROM evaluations SEMI JOIN touched USING (file)
+    ) WHERE n > 1
+)
+"""
+_RANKED = """
+CREATE OR REPLACE TEMP TABLE ranked AS
+SELECT c.*, coalesce(has_counting, FALSE) AS is_taken,
+    row_number() OVER (PARTITION BY file, corruption, severity ORDER BY experiment) AS number
+FROM counted AS c
+LEFT JOIN (
+    SELECT file, bool_or(counts) AS has_counting FROM evaluations SEMI JOIN counted USING (file) GROUP BY file
+) USING (file)
+"""
+_CLAIM = f"""
+UPDATE evaluations SET counts = TRUE, {", ".join(f"{name} = r.{name}" for name in _LABELS)}
+FROM ranked AS r
+WHERE NOT r.is_taken AND r.number = 1 AND {" AND ".join(f"r.{name} = evaluations.{name}" for name in _KEY)}
+"""  # noqa: S608 - the names are ours
+_COPY = f"""
+INSERT INTO evaluations BY NAME
+SELECT e.* REPLACE (TRUE AS counts, {", ".join(f"r.{name} AS {name}" for name in _LABELS)})
+FROM ranked AS r
+JOIN (FROM evaluations QUALIFY row_number() OVER (PARTITION BY file, corruption, severity ORDER BY rowid) = 1) AS e
+    USING ({", ".join(_KEY)})
+WHERE r.is_taken OR r.number > 1
+"""  # noqa: S608
+_TIMINGS = f"""
+UPDATE evaluations SET num_timings = t.num_timings, median_wall_s = t.median_wall_s, under_load = t.under_load,
+    devices_differ_by = t.devices_differ_by
+FROM (
+    WITH every AS (
+        SELECT DISTINCT
+            file, fingerprint, corruption, severity, conditions, wall_s, error, predictions_sha256,
+            coalesce(other_load >= {UNDER_LOAD} * num_cores, FALSE) AS is_loaded
+        FROM evaluations
+        SEMI JOIN (FROM evaluations SEMI JOIN touched USING (file)) USING (fingerprint)
+        ANTI JOIN (FROM results WHERE void IS NOT NULL) USING (file)
+    )
+    SELECT
+        c.rowid AS row,
+        count(*) FILTER (o.conditions = c.conditions) AS num_timings,
+        coalesce(
+            median(o.wall_s) FILTER (o.conditions = c.conditions AND NOT is_loaded),
+            median(o.wall_s) FILTER (o.conditions = c.conditions)
+        ) AS median_wall_s,
+        bool_and(is_loaded) FILTER (o.conditions = c.conditions) AS under_load,
+        CASE WHEN count(DISTINCT o.predictions_sha256) > 1 THEN max(o.error) - min(o.error) END AS devices_differ_by
+    FROM evaluations AS c
+    JOIN every AS o USING (fingerprint, corruption, severity)
+    WHERE c.counts
+    GROUP BY c.rowid
+) AS t
+WHERE t.row = evaluations.rowid
+"""  # noqa: S608
+_NEWEST_OF = {"training_runs": "model", "tunings": "experiment"}
+"""Tables of which the newest result counts, each with the column that names what it is of."""
+_MARK_NEWEST = """
+UPDATE {table} SET counts = marked.counts FROM (
+    SELECT t.rowid AS row,
+        void IS NULL AND r.source IS NULL AND row_number() OVER (
+            PARTITION BY benchmark, shift_set, {column}
+            ORDER BY void IS NOT NULL, r.source IS NOT NULL, finished_at DESC, sha256 DESC
+        ) = 1 AS counts
+    FROM {table} AS t JOIN results AS r USING (file)
+) AS marked
+WHERE marked.row = {table}.rowid AND marked.counts <> {table}.counts
+"""
+
+
+def count_results(
+    connection: duckdb.DuckDBPyConnection,
+    plans: Mapping[str, Plan],
+    stored: Collection[tuple[str, str, str, str | None]],
+) -> None:
+    """Mark the evaluations that *plans* ask for as those that count, and measure how their timings agree.
+
+    Args:
+        connection: The database, with all results.
+        plans: The plans that changed, or of whose results some did, by path relative to the data root.
+        stored: Benchmark, dataset, experiment and source of plans as they were when they were last counted; what
+            counted by them counts no more, unless *plans* ask for it.
+    """
+    rows = _counted_rows(connection, plans)
+    counted = pa.table(
+        {name: pa.array([row[name] for row in rows], _TYPES.get(name, pa.string())) for name in (*_KEY, *_LABELS)}
+    )
+    released = pa.table(
+        {name: pa.array([each[at] for each in stored], pa.string()) for at, name in enumerate(_IDENTITY)}
+    )
+    with registered(connection, counted=counted, released=released):
+        for statement in (_TOUCHED, _RELEASE, _DROP_COPIES, _RANKED, _CLAIM, _COPY, _TIMINGS):
+            connection.execute(statement)
+    for table, column in _NEWEST_OF.items():
+        connection.execute(_MARK_NEWEST.format(table=table, column=column))
+
+
+def _counted_rows(connection: duckdb.DuckDBPyConnection, plans: Mapping[str, Plan]) -> list[dict[str, Any]]:
+    """Return file, cell and labels of each evaluation that counts by *plans*."""
+    asked = {fingerprint for plan in plans.values() for stream in plan.streams for fingerprint in stream.fingerprints}
+    links = _read_links(connection, asked)
+    rows = []
+    for path, plan in plans.items():
+        folder, source = path.rsplit("/", 2)[0], source_of(path)
+        labels: dict[str, dict[str, Any]] = {}
+        for stream in plan.streams:
+            at = f"{folder}/{stream.folder}"
+            found = {each: links.get((at, each), ()) for each in stream.fingerprints}
+            for link, segment in zip(choose_chain(stream.fingerprints, found), stream.segments, strict=False):
+                for cell in segment.cells:
+                    corruption, _, severity = cell.partition("|")
+                    if corruption not in labels:
+                        labels[corruption] = {**plan.labels.of_shift(corruption), "corruption": corruption}
+                        if source:
+                            labels[corruption]["experiment"] = f"{source}:{plan.labels.experiment}"
+                    rows.append({**labels[corruption], "file": link.file, "severity": int(severity)})
+    return rows
+
+
+def _read_links(
+    connection: duckdb.DuckDBPyConnection, fingerprints: Collection[str]
+) -> Mapping[tuple[str, str], list[Link]]:
+    """Return the results with *fingerprints* that are not void, by their folder and fingerprint."""
+    with registered(connection, asked=pa.table({"fingerprint": pa.array(sorted(fingerprints), pa.string())})):
+        rows = connection.execute(
+            "SELECT fingerprint, file, sha256, previous, finished_at, device FROM results SEMI JOIN asked "
+            "USING (fingerprint) WHERE kind = 'evaluation' AND void IS NULL"
+        ).fetchall()
+    found: dict[tuple[str, str], list[Link]] = defaultdict(list)
+    for fingerprint, file, sha256, previous, finished_at, device in rows:
+        link = Link(file=file, sha256=sha256, previous=previous, finished_at=finished_at, device=device)
+        found[file.rpartition("/")[0], fingerprint].append(link)
+    return found
+
+
+def source_of(file: str) -> str | None:
+    """Return the name under which *file* was added from others; None if it is the data root's own."""
+    parts = file.split("/")
+    return parts[1] if parts[0] == ADDED else None
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, **tables: pa.Table) -> Iterator[None]:
+    """Let the database read *tables* by name in the block."""
+    for name, table in tables.items():
+        connection.register(name, table)
+    try:
+        yield
+    finally:
+        for name in tables:
+            connection.unregister(name)

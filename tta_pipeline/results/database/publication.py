@@ -1,0 +1,283 @@
+"""Publication of results: `metrics.duckdb` is replaced by an updated copy, so that readers and writers never wait."""
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.database.changes import Present, compare, contents, no_database, other_schema
+from tta_pipeline.results.database.counting import count_results, source_of
+from tta_pipeline.results.database.database import (
+    CONFINED,
+    lock_settings,
+    log_beside,
+    open_read_only,
+    opened,
+    read_set_aside,
+)
+from tta_pipeline.results.database.ingest import add_results, remove_results, replace_shard_sets, set_voids
+from tta_pipeline.results.database.listing import Listing, list_files
+from tta_pipeline.results.database.schema import create_schema
+from tta_pipeline.results.database.schema_version import quoted, schema_version
+from tta_pipeline.results.plans import Plan
+from tta_pipeline.results.shard_set_rows import read_shard_set_rows
+from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
+from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.progress import Reporter, quiet_reporter
+
+# Readable by the DuckDB clients that users have, from 1.1 on.
+_STORAGE = {
+    "storage_compatibility_version": "v1.1.0",
+}
+# Very many results must not fill the memory. A rebuild also has batches of them in memory.
+_MEMORY_OF_COPY, _MEMORY_OF_REBUILD = "300MB", "230MB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """Result of one publication."""
+
+    num_added: int
+    was_rebuilt: bool
+    notes: tuple[str, ...]
+    """Notes for the user, for example about a write-ahead log that was set aside."""
+    set_aside: tuple[str, ...] = ()
+    """Damaged or foreign files that the database leaves out, one by one or by folder, with the reason."""
+
+
+def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet_reporter) -> Publication:
+    """Bring `metrics.duckdb` up to date with result files and plans, by replacing it with an updated copy.
+
+    Args:
+        locations: Paths of results and database.
+        rebuild: Whether to rebuild the database from all results, each of which is read and hashed.
+        progress: Reporter of the results that are read.
+
+    Raises:
+        RecordError: the disk has no room for the database, or it cannot be written.
+    """
+    try:
+        with locked(locations.root / ".metrics.lock"):
+            return _publish(locations, rebuild=rebuild, progress=progress)
+    except (OSError, duckdb.Error) as error:
+        raise RecordError(
+            f"{locations.metrics} cannot be written ({error}); nothing was published and no result is lost: "
+            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline results rebuild`"
+        ) from error
+
+
+def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) -> tuple[str, ...]:
+    """Publish if results, plans or the schema are not those of `metrics.duckdb`; return notes for the user.
+
+    Raises:
+        RecordError: the schema is outdated, and the database cannot be written.
+    """
+    if not locations.metrics.exists() and not list_files(locations.root).results:
+        return ()
+    try:
+        return publish_metrics(locations, progress=progress).notes
+    except RecordError as error:
+        with suppress(duckdb.Error), opened(locations.metrics) as (connection, _):
+            if not other_schema(connection, locations.metrics):
+                return (f"results that are newer than this table may be missing: {error}",)
+        raise
+
+
+def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
+    notes = _set_wal_aside(locations.metrics)
+    listing = list_files(locations.root)
+    why_anew = ""
+    if locations.metrics.exists() and not rebuild:
+        try:
+            present = compare(locations, listing)
+            notes = (*notes, *present.notes)
+            if not (why_anew := present.why_anew):
+                num_added, set_aside = _update(locations, listing, present, progress)
+                return Publication(num_added=num_added, was_rebuilt=False, notes=notes, set_aside=set_aside)
+        except duckdb.Error as error:
+            why_anew = no_database(locations.metrics, error)
+    num_added, set_aside = _rebuild(locations, listing, progress)
+    if why_anew:
+        notes = (*notes, f"{why_anew}; it was rebuilt from the {count_of(num_added, 'result')}")
+    return Publication(num_added=num_added, was_rebuilt=True, notes=notes, set_aside=set_aside)
+
+
+def _update(
+    locations: Locations, listing: Listing, present: Present, progress: Reporter
+) -> tuple[int, tuple[str, ...]]:
+    """Replace the database by a copy with the changes; return the number of added results, and what is set aside.
+
+    If nothing changes, there is no copy.
+    """
+    if not present:
+        return 0, present.set_aside
+
+    with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
+        touched = remove_results(connection, present.gone)
+        num_added = add_results(connection, locations.root, present.fresh, progress)
+        set_voids(connection, present.other_voids)
+        touched |= _fingerprints_of(connection, [each.file for each in (*present.fresh, *present.other_voids)])
+        _count(connection, locations.root, listing, touched=touched, other_plans=present.other_plans)
+        set_aside = _finish(connection, locations)
+    return num_added, set_aside
+
+
+def _rebuild(locations: Locations, listing: Listing, progress: Reporter) -> tuple[int, tuple[str, ...]]:
+    """Replace the database by a new one with all results; return their number, and what is set aside."""
+    with _copy_beside(None, locations.metrics) as copy:
+        _create_empty(copy)
+        with _connected(copy, memory=_MEMORY_OF_REBUILD) as connection:
+            num_added = add_results(connection, locations.root, tuple(listing.results.values()), progress)
+            _count(connection, locations.root, listing, touched=None, other_plans=tuple(listing.plans))
+            set_aside = _finish(connection, locations)
+    return num_added, set_aside
+
+
+def _create_empty(path: Path) -> None:
+    """Create an empty database at *path*; its 400 statements, which take most of a second, run once per process."""
+    if schema_version() in _empty:
+        path.write_bytes(_empty[schema_version()])
+        return
+
+    with _connected(path) as connection:
+        create_schema(connection)
+    _empty[schema_version()] = path.read_bytes()
+
+
+_empty: dict[str, bytes] = {}
+"""File content of an empty database, by the version of its schema."""
+
+
+def _fingerprints_of(connection: duckdb.DuckDBPyConnection, files: Collection[str]) -> set[str]:
+    rows = connection.execute(
+        "SELECT DISTINCT fingerprint FROM results WHERE list_contains($1, file) AND fingerprint IS NOT NULL",
+        [list(files)],
+    ).fetchall()
+    return {fingerprint for (fingerprint,) in rows}
+
+
+def _count(
+    connection: duckdb.DuckDBPyConnection,
+    data_root: Path,
+    listing: Listing,
+    *,
+    touched: set[str] | None,
+    other_plans: Collection[str],
+) -> None:
+    """Decide again what counts of plans that changed, or that ask for one of the fingerprints *touched*.
+
+    Args:
+        connection: The database, with all results.
+        data_root: The data root.
+        listing: The plans that lie there.
+        touched: Fingerprints of results that came, went, or were voided; None: of all.
+        other_plans: Plans that changed, are new or gone.
+    """
+    concerned: dict[str, Plan] = {}
+    refused: dict[str, str] = {}
+    for file in listing.plans:
+        try:
+            plan = Plan.parse(data_root / file, (data_root / file).read_bytes())
+        except (RecordError, OSError) as error:
+            refused[file] = str(error)
+            continue
+        asked = (each for stream in plan.streams for each in stream.fingerprints)
+        if touched is None or file in other_plans or not touched.isdisjoint(asked):
+            concerned[file] = plan
+    columns = "benchmark, shift_set, experiment, source"
+    stored = connection.execute(
+        f"SELECT {columns} FROM plans WHERE list_contains($1, file)",  # noqa: S608 - ours
+        [[*concerned, *other_plans]],
+    ).fetchall()
+    for table in ("plans", "set_aside"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE list_contains($1, file)",  # noqa: S608 - ours
+            [[*concerned, *refused, *other_plans]],
+        )
+    for file, plan in concerned.items():
+        source = source_of(file)
+        name = f"{source}:{plan.labels.experiment}" if source else plan.labels.experiment
+        connection.execute(
+            "INSERT INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                file, listing.plans[file], plan.benchmark.partition("/")[0], plan.labels.shift_set, name, source,
+                plan.file_sha256, plan.num_cells, plan.num_averaged_cells, plan.num_averaged_shifts,
+                json.dumps(dict(plan.own_files)),
+            ],
+        )  # fmt: skip
+    for file, reason in refused.items():
+        connection.execute("INSERT INTO set_aside VALUES (?, ?, ?)", [file, (data_root / file).stat().st_size, reason])
+    count_results(connection, concerned, stored)
+
+
+def _finish(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+    """Index the shard sets, and note what the database holds now; return what is set aside."""
+    sha256, rows = read_shard_set_rows(locations.root)
+    replace_shard_sets(connection, rows)
+    connection.execute("DELETE FROM contents")
+    for name, found in contents(connection).items():
+        connection.execute("INSERT INTO contents VALUES (?, ?, ?)", [name, *found])
+    connection.execute("UPDATE publication SET published_at_ns = ?, shard_sets_sha256 = ?", [time.time_ns(), sha256])
+    return read_set_aside(connection, locations)
+
+
+def _published_at_ns(path: Path) -> int:
+    with open_read_only(path) as connection:
+        ((found,),) = connection.execute("SELECT published_at_ns FROM publication").fetchall()
+    return int(found)
+
+
+@contextmanager
+def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
+    """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
+    # The copy is in a folder of its own, in which DuckDB also puts its log and spilled data; a later publication
+    # removes the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
+    # last copy stays, and the next publication adds the results that it lacks.
+    with temporary_folder(target) as folder:
+        copy = folder / target.name
+        if current is not None:
+            shutil.copyfile(current, copy)
+        yield copy
+        fsync_path(copy)
+        os.utime(copy, ns=(_published_at_ns(copy),) * 2)
+        copy.replace(target)
+        fsync_path(target.parent)
+
+
+@contextmanager
+def _connected(path: Path, *, memory: str = _MEMORY_OF_COPY) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that is still private at *path* for writing; it is complete on disk once the block has ended."""
+    connection = duckdb.connect(config={**_STORAGE, "memory_limit": memory, "temp_directory": f"{path}.tmp"})
+    # A file that is thrown away if its writer fails needs no write-ahead log, a fifth of the time to write it.
+    connection.execute(f"ATTACH {quoted(str(path))} AS metrics (RECOVERY_MODE 'no_wal_writes'); USE metrics")
+    connection.execute("; ".join(f"SET {name} = {value}" for name, value in CONFINED.items()))
+    lock_settings(connection)
+    try:
+        yield connection
+        connection.execute("CHECKPOINT")
+    finally:
+        connection.close()
+
+
+def _set_wal_aside(path: Path) -> tuple[str, ...]:
+    """Move away a write-ahead log: publications leave none, so another program wrote to the database."""
+    log = log_beside(path)
+    if not log.exists():
+        return ()
+    aside = log.with_name(f"{log.name}.set-aside-{uuid.uuid4().hex[:8]}")
+    log.rename(aside)
+    return (
+        (
+            f"{log} was left by another program that wrote to the database, and is now {aside}; its content is not "
+            "in the database, which is made only from the result files"
+        ),
+    )

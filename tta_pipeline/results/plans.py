@@ -1,0 +1,275 @@
+"""Plans: what each experiment asks for now, as the fingerprint of each segment of its streams.
+
+`run` has benchmark file, model, code and manifests in its hands, and writes
+`results/<benchmark>/plans/<experiment>.json`. A result counts if a plan asks for its fingerprint; nothing else decides
+it. A plan also has the facts that change no prediction, such as the family of a corruption: they may change without
+another evaluation. It is made from what lies on the machine that asks, and can be made again at any time.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+from pydantic_core import from_json
+
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.evaluation_record import Evaluation
+from tta_pipeline.results.names import PLANS, problem_of_place
+from tta_pipeline.util.files import write_atomically
+
+_FORMAT = 1
+NO_FILE = ""
+"""In place of the hash of a benchmark file: the plan was made by `tta-pipeline evaluate --record`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSegment:
+    """A segment of a stream."""
+
+    fingerprint: str | None
+    """Of everything that determines its predictions now; None if its shards or the model are missing."""
+    cells: tuple[str, ...]
+    """Keys of its cells, such as `fog|5`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedStream:
+    """A stream that an experiment asks for."""
+
+    key: str
+    """Its partition key: of a cell, such as `fog|5`, a severity, or all."""
+    seed: int
+    segments: tuple[PlannedSegment, ...]
+
+    @property
+    def folder(self) -> str:
+        """Folder of its results below that of the benchmark, such as `fog-5`."""
+        return folder_of_key(self.key)
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The fingerprints of its segments, up to the first that is not known."""
+        known = []
+        for segment in self.segments:
+            if segment.fingerprint is None:
+                break
+            known.append(segment.fingerprint)
+        return tuple(known)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShiftFacts:
+    """What a dataset says of one of its corruptions or splits."""
+
+    shift_position: int | None
+    shift_family: str | None
+    shift_group: str | None
+    in_mean: bool | None
+
+
+class LabelColumns(TypedDict):
+    """What files say of an evaluation, named as its columns."""
+
+    experiment: str
+    model: str
+    shift_set: str
+    hyperparameters_origin: str
+    tuning: str | None
+    shift_position: int | None
+    shift_family: str | None
+    shift_group: str | None
+    in_mean: bool | None
+
+
+_NOTHING = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, in_mean=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labels:
+    """What files say of an experiment and that changes no prediction."""
+
+    experiment: str
+    model: str
+    """Name of the model in the benchmark file."""
+    shift_set: str
+    """Name of the dataset."""
+    hyperparameters_origin: str
+    tuning: str | None = None
+    """The choice of a tuning as JSON; None if the experiment uses none."""
+    shifts: Mapping[str, ShiftFacts]
+    """By corruption or split; empty if no file tells."""
+
+    def of_shift(self, shift: str) -> LabelColumns:
+        """Return the columns of an evaluation on *shift*."""
+        found = self.shifts.get(shift, _NOTHING)
+        return {
+            "experiment": self.experiment,
+            "model": self.model,
+            "shift_set": self.shift_set,
+            "hyperparameters_origin": self.hyperparameters_origin,
+            "tuning": self.tuning,
+            "shift_position": found.shift_position,
+            "shift_family": found.shift_family,
+            "shift_group": found.shift_group,
+            "in_mean": found.in_mean,
+        }
+
+
+_LABELS = ("experiment", "model", "shift_set", "hyperparameters_origin", "tuning")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What an experiment asks for."""
+
+    benchmark: str
+    """Name of the benchmark: of its file, or `<file>/<dataset>`."""
+    file_sha256: str
+    """sha256 of the bytes of the benchmark file."""
+    labels: Labels
+    streams: tuple[PlannedStream, ...]
+    own_files: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of each file of a user's own method, by its path from the data root, with which a project may move."""
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells that are asked for, each as often as its streams visit it."""
+        return sum(len(segment.cells) for stream in self.streams for segment in stream.segments)
+
+    @property
+    def num_averaged_cells(self) -> int:
+        """Number of cells of one seed that count in the mean; without a benchmark file, all do but clean ones."""
+        cells = (cell.partition("|")[0] for stream in self.streams for each in stream.segments for cell in each.cells)
+        shifts = self.labels.shifts
+        counted = [
+            name for name in cells if name != CLEAN.corruption and shifts.get(name, _NOTHING).in_mean is not False
+        ]
+        return len(counted) // max(1, len({stream.seed for stream in self.streams}))
+
+    @property
+    def num_averaged_shifts(self) -> int:
+        """Number of corruptions or splits of the dataset that count in its mean."""
+        return sum(facts.in_mean is True for name, facts in self.labels.shifts.items() if name != CLEAN.corruption)
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the file; equal plans have equal bytes."""
+        streams = [
+            [stream.key, stream.seed, [[each.fingerprint, list(each.cells)] for each in stream.segments]]
+            for stream in self.streams
+        ]
+        content = {
+            "format": _FORMAT, "benchmark": self.benchmark, "file_sha256": self.file_sha256,
+            "labels": asdict(self.labels), "own_files": dict(self.own_files), "streams": streams,
+        }  # fmt: skip
+        return (json.dumps(content, separators=(",", ":")) + "\n").encode()
+
+    @classmethod
+    def parse(cls, path: Path, data: bytes) -> Self:
+        """Return the plan in *data*, the content of the file at *path*.
+
+        Raises:
+            RecordError: it is no plan of this version, or one of another experiment; the message does not have *path*.
+        """
+        try:
+            content = from_json(data)
+            if content.pop("format") != _FORMAT:
+                raise RecordError("was made by another version of tta_pipeline: run --dry-run makes it again")
+            labels = content.pop("labels")
+            shifts = {name: ShiftFacts(**facts) for name, facts in labels.pop("shifts").items()}
+            streams = tuple(_parse_stream(*stream) for stream in content.pop("streams"))
+            plan = cls(**content, labels=Labels(**labels, shifts=shifts), streams=streams)
+            problem = problem_of_place(path, plan.benchmark, PLANS)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RecordError(f"is no plan ({error!r:.100}): run --dry-run makes it again") from error
+        if path.stem != plan.labels.experiment:
+            raise RecordError(f"is foreign: it is a plan of {plan.labels.experiment}: run --dry-run makes it again")
+        if problem:
+            raise RecordError(problem)
+        return plan
+
+
+def folder_of_key(key: str) -> str:
+    """Return the folder of the results at the partition *key*, below that of the benchmark."""
+    return key.replace("|", "-")
+
+
+def _parse_stream(key: str, seed: int, segments: list[Any]) -> PlannedStream:
+    found = tuple(PlannedSegment(fingerprint=name, cells=tuple(cells)) for name, cells in segments)
+    return PlannedStream(key=key, seed=seed, segments=found)
+
+
+def plan_path(locations: Locations, benchmark: str, experiment: str) -> Path:
+    """Return the path of the plan of *experiment*."""
+    return locations.results(benchmark) / PLANS / f"{experiment}.json"
+
+
+def write_plan(locations: Locations, plan: Plan) -> bool:
+    """Write *plan* unless it is the present one; return whether it was written."""
+    path, data = plan_path(locations, plan.benchmark, plan.labels.experiment), plan.encoded()
+    with suppress(OSError):
+        if path.read_bytes() == data:
+            return False
+    write_atomically(path, data)
+    return True
+
+
+def add_to_plan(locations: Locations, row: Evaluation) -> None:
+    """Let the plan of an experiment that no benchmark file names ask for *row*, beside the cells that it has."""
+    before = read_plan(locations, row.benchmark, row.experiment)
+    facts = ShiftFacts(**{name: getattr(row, name) for name in ShiftFacts.__annotations__})
+    own = PlannedSegment(fingerprint=row.fingerprint, cells=(f"{row.corruption}|{row.severity}",))
+    others = [each for each in before.streams if each.key != row.stream] if before else []
+    labels = Labels(
+        **{name: getattr(row, name) for name in _LABELS},
+        shifts={**(before.labels.shifts if before else {}), row.corruption: facts},
+    )
+    streams = (*others, PlannedStream(key=row.stream, seed=row.seed, segments=(own,)))
+    write_plan(locations, Plan(benchmark=row.benchmark, file_sha256=NO_FILE, labels=labels, streams=streams))
+
+
+def read_plan(locations: Locations, benchmark: str, experiment: str) -> Plan | None:
+    """Return the plan of *experiment*; None if there is none, or none that can be read."""
+    path = plan_path(locations, benchmark, experiment)
+    try:
+        return Plan.parse(path, path.read_bytes())
+    except (OSError, RecordError):
+        return None
+
+
+def problem_of_plan(path: Path) -> str:
+    """Return why the plan at *path* cannot be used; empty if it can."""
+    try:
+        Plan.parse(path, path.read_bytes())
+    except (OSError, RecordError) as error:
+        return str(error)
+    return ""
+
+
+def drop_other_plans(
+    locations: Locations, benchmark: str, experiments: Collection[str], *, unreadable: Collection[str] = ()
+) -> None:
+    """Remove the plans of *benchmark* that are of none of *experiments*; results stay.
+
+    So do those of its file from when that had several datasets, and now has one, or the other way round.
+
+    Args:
+        locations: Where results lie.
+        benchmark: Name of the benchmark.
+        experiments: Names of its experiments.
+        unreadable: Names in its file that are faulty now; each may stand for several experiments, `<name>_<protocol>`.
+    """
+    folder, (file, _, dataset) = locations.results(benchmark), benchmark.partition("/")
+    kept = (*experiments, *unreadable)
+    others = [
+        path
+        for path in folder.glob(f"{PLANS}/*.json")
+        if path.stem not in kept and not path.stem.startswith(tuple(f"{name}_" for name in unreadable))
+    ]
+    others += locations.results(file).glob(f"{PLANS}/*.json" if dataset else f"*/{PLANS}/*.json")
+    for path in others:
+        path.unlink(missing_ok=True)
