@@ -144,6 +144,21 @@ def test_a_finished_trial_is_not_evaluated_again(copy: Project):
     assert after == trials(copy.locations)
 
 
+def test_the_choice_of_the_search_that_was_asked_for_last_counts(copy: Project):
+    """Also if the same search was made before another one: nothing is evaluated, and it chooses what it chose."""
+    asked = search(copy.locations)
+    first, evaluated_before = choice(copy.locations), trials(copy.locations)
+
+    other = search(copy.locations, grid={"lr": [0.5]}).run(machine=HERE, run_id="other", tell=lambda _: None)
+    again = asked.run(machine=HERE, run_id="again", tell=lambda _: None)
+    same = asked.run(machine=HERE, run_id="same", tell=lambda _: None)
+
+    assert {"lr": 0.5} == other.result.tuning.values
+    assert first == again.result.tuning == choice(copy.locations)
+    assert (same, "again") == (again, same.result.run_id)
+    assert trials(copy.locations) == evaluated_before
+
+
 def test_results_carry_what_was_chosen_and_where(evaluated: Project):
     """In their record, in the database and on the leaderboard, beside those of a preset and set by hand."""
     shown = evaluated.run("tta-pipeline", "leaderboard", "--json")

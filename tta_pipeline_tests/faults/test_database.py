@@ -255,13 +255,13 @@ HOSTILE_FOLDER = HOSTILE.partition("|")[0]
 """What a folder can be called."""
 
 
-def record_hostile(locations: Locations, where: str, started_at: str) -> Path:
+def record_hostile(locations: Locations, where: str, finished_at: str) -> Path:
     """Store a result that has a hostile name as *where*, of its folder too where it can be, and return its path."""
     if where == "run_id":
-        return record(locations, run_id=HOSTILE, seed=1, started_at=started_at).path
+        return record(locations, run_id=HOSTILE, seed=1, finished_at=finished_at).path
     is_folder = where in ("benchmark", "experiment", "stream")
     changes = {where: HOSTILE_FOLDER if is_folder else HOSTILE, "fingerprint": where}
-    return record(locations, run_id="late", seed=1, started_at=started_at, **changes).path
+    return record(locations, run_id="late", seed=1, finished_at=finished_at, **changes).path
 
 
 def test_a_hostile_name_stays_text(locations: Locations):

@@ -76,7 +76,7 @@ def test_the_hash_changes_with_results_and_the_benchmark_file(tmp_path: Path):
     for change in (
         lambda: record(locations, error=0.25, samples_sha256="a" * 64),
         lambda: record(locations, error=0.25, samples_sha256="a" * 64, images_per_s=1.0),
-        lambda: record(locations, error=0.5, samples_sha256="b" * 64),
+        lambda: record(locations, error=0.5, samples_sha256="b" * 64, fingerprint="of other code"),
         benchmark_file.parent.mkdir,
         lambda: benchmark_file.write_text("photograph_pattern: (.*)_fog"),
     ):

@@ -7,6 +7,7 @@ import pytest
 
 import tta_pipeline as tta
 from tta_pipeline.loading.dataset import open_shards
+from tta_pipeline.results.plans import read_plan
 from tta_pipeline_tests.conftest import Project, copied_results
 
 
@@ -55,9 +56,11 @@ def test_what_was_not_evaluated_is_named(sweep: Project, asked: tuple[str, str, 
 
 
 def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
-    """The record says what their hash is."""
+    """The result says what their hash is."""
     locations = copied_results(sweep, tmp_path).locations
-    (path,) = (locations.predictions("small") / "tent/contrast-5").glob("*.parquet")
+    plan = read_plan(locations, "small", "tent")
+    (asked,) = next(each.segments for each in plan.streams if each.key == "contrast|5")
+    (path,) = (locations.results("small") / "contrast-5").glob(f"{asked.fingerprint[:16]}-*.parquet")
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(tta.PipelineError, match=hashlib.sha256(path.read_bytes()).hexdigest()):

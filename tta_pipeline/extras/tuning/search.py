@@ -3,16 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.resolved_experiment import TUNINGS
+from tta_pipeline.benchmarks.resolved_experiment import TUNINGS, find_choices
 from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.inputs import SharedCache
 from tta_pipeline.evaluation.machine import Machine
@@ -35,8 +33,7 @@ from tta_pipeline.extras.tuning.held_out import (
     require_unreported_images,
 )
 from tta_pipeline.results.evaluation_record import Evaluation
-from tta_pipeline.results.names import find_results
-from tta_pipeline.results.result_files import Result, StoredResult, read_result, store_result, utc_now
+from tta_pipeline.results.result_files import Result, StoredResult, store_result, utc_now
 from tta_pipeline.results.tuning_criteria import CRITERIA, probes_of
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline.results.tuning_trial import Trial
@@ -186,12 +183,11 @@ class Search:
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
     def _store(self, run: TuningRun, fingerprint: str, *, run_id: str, started_at: str) -> StoredResult:
-        """Return the choice with *fingerprint*, and write it if there is none: a later timing never changes it."""
-        folder = self.locations.results(self.benchmark.name)
-        for path in find_results(folder / TUNINGS, fingerprint):
-            with suppress(RecordError):  # a damaged file is reported when results are published
-                return read_result(path)
-        result = Result(
+        """Return the choice with *fingerprint*, and make it the latest.
+
+        A later timing never changes a choice: if there is one, it stays as it is, or is written again behind others.
+        """
+        made = Result(
             kind="tuning",
             benchmark=self.benchmark.name,
             key=TUNINGS,
@@ -202,7 +198,13 @@ class Search:
             versions=software_versions(),
             tuning=run,
         )
-        return store_result(folder, result)
+        choices = find_choices(self.locations, self.benchmark.name, self.experiment_name)
+        if choices and choices[-1][0].result.fingerprint == fingerprint:
+            return choices[-1][0]
+        earlier = [chosen for stored, chosen in choices if stored.result.fingerprint == fingerprint]
+        return store_result(
+            self.locations.results(self.benchmark.name), replace(made, tuning=earlier[0]) if earlier else made
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
