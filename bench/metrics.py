@@ -185,7 +185,7 @@ def _make(locations: Locations) -> None:
 
 def _plan(number: int) -> Plan:
     """Return what the experiment with this *number* asks for: a stream for each severity and seed."""
-    facts = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, in_mean=True)
+    facts = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, counts_in_mean=True)
     streams = []
     for seed in range(NUM_SEEDS):
         for severity in SEVERITIES:
@@ -312,14 +312,14 @@ def evaluation(
             batch_size=64, precision="bf16", compile="off", pinned_memory=True, other_load=0.0,
             num_batches=_NUM_BATCHES, staging_s=0.0, metadata_scan_s=0.1, pipeline_setup_s=0.1,
             time_to_first_batch_s=0.1, first_batch_compute_s=0.1, wall_s=wall_s, images_per_s=5000 / wall_s,
-            data_wait_s=waited_s, starved_s=0.1, host_to_device_s=0.1, compute_s=computed_s,
+            data_wait_s=waited_s, device_idle_s=0.1, host_to_device_s=0.1, compute_s=computed_s,
             peak_cuda_gib=4.0, peak_rss_gib=3.0,
             batches=batches,
     )  # fmt: skip
 
 
 _ABSENT: dict[str, Any] = dict.fromkeys((
-    "visit", "shift_position", "shift_family", "shift_group", "in_mean", "tuning", "frozen_layers",
+    "visit", "shift_position", "shift_family", "shift_group", "counts_in_mean", "tuning", "frozen_layers",
     "num_adapted_parameters", "source_agreement", "neighbourhood_density", "view_agreement", "num_unknown", "auroc",
     "fpr95", "aupr", "known_threshold", "unknown_rejected", "h_score", "streams_per_device",
 ))  # fmt: skip

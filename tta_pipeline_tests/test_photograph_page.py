@@ -19,7 +19,7 @@ def cells(is_wrong: np.ndarray, names: tuple[str, ...] = CELLS) -> dict[str, Wro
             photographs=Numbered(group=0, numbers=np.arange(len(is_wrong))),
             cell=name,
             seed=0,
-            in_mean=not name.startswith("clean"),
+            counts_in_mean=not name.startswith("clean"),
             is_wrong=is_wrong,
         )
         for name in names

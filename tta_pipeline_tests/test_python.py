@@ -449,7 +449,7 @@ def test_a_record_has_the_shift_set_of_the_benchmark_that_its_manifest_names(
     done = CliRunner().invoke(main, ["evaluate", str(tmp_path / "fogs/contrast/5"), *command])
 
     assert 0 == done.exit_code, done.output
-    columns = "shift_set, shift_position, shift_family, in_mean"
+    columns = "shift_set, shift_position, shift_family, counts_in_mean"
     (row,) = tta.query(f"SELECT {columns} FROM evaluations", data_root=data.root).to_pylist()
     assert expected == tuple(row.values())
 

@@ -43,7 +43,7 @@ class _Way:
         )
         with arithmetic(device.type, "fp32", deterministic=self.is_deterministic):
             found = run_once(self.method, stream, device)
-        return found.wall_s, sum(batch.starved_s for batch in found.batches)
+        return found.wall_s, sum(batch.device_idle_s for batch in found.batches)
 
 
 def speed(plan: Plan) -> Iterator[Figure]:
@@ -113,7 +113,7 @@ def _compare_ways(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Ite
         turns = zip(rates[way.name], rates[ways[0].name], strict=True)
         is_time = way.asked.startswith("<")
         ratios = [limit / ours if is_time else ours / limit for ours, limit in turns]
-        starved = statistics.median(starved_s / wall_s for wall_s, starved_s in taken[way.name])
+        starved = statistics.median(device_idle_s / wall_s for wall_s, device_idle_s in taken[way.name])
         yield median(
             f"{way.name}: {'time' if is_time else 'speed'} over {ways[0].name}", ratios, asked=way.asked,
             text=f"the device had nothing to do for {starved:.1%} of the time",

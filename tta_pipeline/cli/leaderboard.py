@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
-    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "tail_error", "mean_error_at_5",
-    "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file", "shift_set",
+    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "error_worst_10pct_seeds",
+    "mean_error_at_5", "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file",
+    "shift_set",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
     "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",

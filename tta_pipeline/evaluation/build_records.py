@@ -236,7 +236,7 @@ def _time_facts(collected: Pass, part: CellShare) -> dict[str, Any]:
         "wall_s": part.of(collected.wall_s),
         "images_per_s": len(collected.samples.labels) / collected.wall_s,
         "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
-        "starved_s": part.of(sum(batch.starved_s for batch in collected.batches)),
+        "device_idle_s": part.of(sum(batch.device_idle_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
         "batches": NO_BATCHES if part.num_before else _batch_columns(collected),

@@ -141,7 +141,7 @@ class ExperimentResults:
                     shift_position=each.shift_position,
                     shift_family=each.shift_family,
                     shift_group=each.shift_group,
-                    in_mean=each.in_mean,
+                    counts_in_mean=each.counts_in_mean,
                 )
                 for name, each in facts.items()
             },

@@ -34,7 +34,7 @@ class BatchTiming:
     num_samples: int
     data_wait_s: float
     """Seconds until the stream delivered the batch; the device may compute meanwhile."""
-    starved_s: float
+    device_idle_s: float
     """Seconds that the device was idle between the previous batch and this one; for the first batch, `data_wait_s`."""
     host_to_device_s: float
     """Seconds of the copy to the device if it overlaps computation on the previous batch; otherwise 0."""
@@ -206,7 +206,7 @@ class _Recorder:
             yield BatchTiming(
                 num_samples=each.num_samples,
                 data_wait_s=each.data_wait_s,
-                starved_s=each.data_wait_s if before is None else max(0.0, self._clock.seconds(before, each.begin)),
+                device_idle_s=each.data_wait_s if before is None else max(0.0, self._clock.seconds(before, each.begin)),
                 host_to_device_s=self._clock.seconds(*each.copied) if each.copied else 0.0,
                 compute_s=self._clock.seconds(each.begin, each.end),
                 num_unadapted=each.num_unadapted,

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
-from tta_pipeline.report.tables import HEADINGS, Table, as_markdown, best_cells, format_value
+from tta_pipeline.report.tables import HEADINGS, Table, as_markdown, best_cells, column_title, format_value
 from tta_pipeline.util.identifiers import find_duplicates
 
 _GAP = 2
@@ -46,7 +46,7 @@ def _column_widths(table: Table, between_words: str) -> Sequence[int]:
     """Return the width of each column in characters; of all but the first, with the gap before it."""
     widths: list[int] = []
     for name in table.columns:
-        heading = name.replace("_", between_words).split("\n")
+        heading = column_title(name).replace(" ", between_words).split("\n")
         texts = chain(heading, (format_value(name, value) for value in table.column(name)))
         widths.append(max(map(cell_len, texts)) + (_GAP if widths else 0))
     return widths
@@ -56,7 +56,7 @@ def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
     best = best_cells(table) if is_styled else ()
     shown = RichTable(box=None, pad_edge=False)
     for name in table.columns:
-        heading = name.replace("_", between_words)
+        heading = column_title(name).replace(" ", between_words)
         shown.add_column(heading, justify="right" if _is_numeric(table, name) else "left", vertical="bottom")
     for number, row in enumerate(table.rows):
         shown.add_row(

@@ -19,7 +19,7 @@ from tta_pipeline.report.tables import Table
 from tta_pipeline.util.files import write_atomically
 
 BASIS = (
-    "experiment", "stream", "seed", "position", "corruption", "severity", "subset", "in_mean", "samples_sha256",
+    "experiment", "stream", "seed", "position", "corruption", "severity", "subset", "counts_in_mean", "samples_sha256",
     "manifest_sha256",
 )  # fmt: skip
 """Columns of an evaluation that decide what intervals are computed from it."""

@@ -1,7 +1,7 @@
 """SQL queries of the report and of `tta-pipeline leaderboard`, which a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, mean_ece,
+SELECT experiment, mean_error, sd_error, error_worst_10pct_seeds, mean_error_at_5, clean_error, mce, mean_ece,
        1000 / images_per_s AS ms_per_image, num_cells, num_cells_asked, subset, num_runs, protocol, model, method,
        hyperparameters, forwards_per_sample, backwards_per_sample, under_load, num_diverged, without_file, generated,
        untrained
@@ -11,8 +11,8 @@ ORDER BY subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experi
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, untrained, experiment, hyperparameters, subset, num_cells, num_cells_asked,
-       num_runs, mean_error, sd_error, tail_error, mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error,
-       mean_nll, mean_ece, images_per_s, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
+       num_runs, mean_error, sd_error, error_worst_10pct_seeds, mean_error_at_5, clean_error, mce, relative_mce,
+       mean_top5_error, mean_nll, mean_ece, images_per_s, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
        backwards_per_sample, under_load, devices_differ_by, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, shift_set, subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
@@ -165,9 +165,10 @@ WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
 SHIFT_SETS = """
-SELECT shift_set, experiment, generated, untrained, model, method, protocol, subset, num_cells, num_shifts, num_in_mean,
-       num_runs, mean_error, sd_error, clean_error
-FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
+SELECT shift_set, experiment, generated, untrained, model, method, protocol, subset, num_cells, num_cells_asked,
+       num_runs, mean_error, sd_error,
+       coalesce(clean_error, avg(clean_error) OVER (PARTITION BY experiment, subset)) AS clean_error
+FROM leaderboard WHERE benchmark = ? AND mean_error IS NOT NULL ORDER BY subset, experiment, shift_set
 """
 
 GROUP_MEANS = """

@@ -172,7 +172,7 @@ def _format_float(column: str, value: float) -> str:
 
 
 _LOWER_IS_BETTER = (
-    "mean_error", "tail_error", "mean_error_at_5", "error_at_5", "clean_error", "mce", "relative_mce",
+    "mean_error", "error_worst_10pct_seeds", "mean_error_at_5", "error_at_5", "clean_error", "mce", "relative_mce",
     "mean_top5_error", "mean_nll", "mean_brier", "mean_ece", "ms_per_image",
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
@@ -340,9 +340,9 @@ HEADINGS = {
     "class": "Class",
     "mean_error": "Error",
     "sd_error": "sd over seeds",
-    "tail_error": "Worst tenth of seeds",
-    "mean_error_at_5": "Error at 5",
-    "error_at_5": "Error at 5",
+    "error_worst_10pct_seeds": "Worst tenth of seeds",
+    "mean_error_at_5": "Error (severity 5)",
+    "error_at_5": "Error (severity 5)",
     "clean_error": "Clean error",
     "error_change": "Change",
     "better": "Better",

@@ -220,7 +220,9 @@ class Evaluation(RecordedFacts):
     shift_group: Annotated[
         str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
     ]
-    in_mean: Annotated[bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")]
+    counts_in_mean: Annotated[
+        bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
+    ]
     seed: Annotated[
         int,
         Column(
@@ -513,7 +515,9 @@ class Evaluation(RecordedFacts):
     data_wait_s: Annotated[
         float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
     ]
-    starved_s: Annotated[float, _seconds("Sum over the batches of the time that the device was idle before each batch")]
+    device_idle_s: Annotated[
+        float, _seconds("Sum over the batches of the time that the device was idle before each batch")
+    ]
     host_to_device_s: Annotated[float, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     peak_cuda_gib: Annotated[
@@ -551,7 +555,7 @@ class Evaluation(RecordedFacts):
 
 def mean_error(rows: Sequence[Evaluation]) -> float:
     """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
-    counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
+    counted = [row for row in rows if row.counts_in_mean is not False and row.corruption != CLEAN.corruption] or rows
     return sum(row.error for row in counted) / len(counted)
 
 

@@ -69,7 +69,7 @@ class ShiftFacts:
     shift_position: int | None
     shift_family: str | None
     shift_group: str | None
-    in_mean: bool | None
+    counts_in_mean: bool | None
 
 
 class LabelColumns(TypedDict):
@@ -83,10 +83,10 @@ class LabelColumns(TypedDict):
     shift_position: int | None
     shift_family: str | None
     shift_group: str | None
-    in_mean: bool | None
+    counts_in_mean: bool | None
 
 
-_NOTHING = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, in_mean=None)
+_NOTHING = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, counts_in_mean=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class Labels:
             "shift_position": found.shift_position,
             "shift_family": found.shift_family,
             "shift_group": found.shift_group,
-            "in_mean": found.in_mean,
+            "counts_in_mean": found.counts_in_mean,
         }
 
 
@@ -147,14 +147,18 @@ class Plan:
         cells = (cell.partition("|")[0] for stream in self.streams for each in stream.segments for cell in each.cells)
         shifts = self.labels.shifts
         counted = [
-            name for name in cells if name != CLEAN.corruption and shifts.get(name, _NOTHING).in_mean is not False
+            name
+            for name in cells
+            if name != CLEAN.corruption and shifts.get(name, _NOTHING).counts_in_mean is not False
         ]
         return len(counted) // max(1, len({stream.seed for stream in self.streams}))
 
     @property
     def num_averaged_shifts(self) -> int:
         """Number of corruptions or splits of the dataset that count in its mean."""
-        return sum(facts.in_mean is True for name, facts in self.labels.shifts.items() if name != CLEAN.corruption)
+        return sum(
+            facts.counts_in_mean is True for name, facts in self.labels.shifts.items() if name != CLEAN.corruption
+        )
 
     def encoded(self) -> bytes:
         """Return the bytes of the file; equal plans have equal bytes."""

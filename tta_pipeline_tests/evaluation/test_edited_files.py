@@ -114,7 +114,7 @@ EDITS: dict[str, Change] = {
 }  # fmt: skip
 ROWS_COLUMNS = (
     "experiment", "shift_set", "seed", "stream", "position", "visit", "corruption", "severity", "shift_position",
-    "in_mean", "subset", "method", "protocol", "num_samples", "error", "ece", "predictions_sha256",
+    "counts_in_mean", "subset", "method", "protocol", "num_samples", "error", "ece", "predictions_sha256",
 )  # fmt: skip
 ROWS = f"SELECT {', '.join(ROWS_COLUMNS)} FROM evaluations WHERE counts ORDER BY ALL"
 MEANS = """
@@ -316,7 +316,7 @@ def test_what_counts_after_an_edit_is_what_counts_in_a_fresh_data_root(
 
 def unlabelled(rows: list[Any]) -> set[Any]:
     """Return *rows* without what a file calls them: the names of experiment and set, the place in the set."""
-    labels = {ROWS_COLUMNS.index(name) for name in ("experiment", "shift_set", "shift_position", "in_mean")}
+    labels = {ROWS_COLUMNS.index(name) for name in ("experiment", "shift_set", "shift_position", "counts_in_mean")}
     return {tuple(value for at, value in enumerate(row) if at not in labels) for row in rows}
 
 

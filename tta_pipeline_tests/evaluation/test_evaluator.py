@@ -225,5 +225,5 @@ def test_a_device_has_nothing_to_do_while_it_waits_for_data(shard_set: ShardSet)
     """On a CPU, which does one thing at a time; of the first batch, it is all of the wait."""
     result = evaluated(evaluator("source"), shard_set)
 
-    assert result.starved_s >= result.data_wait_s > 0
-    assert result.starved_s + result.compute_s <= result.wall_s
+    assert result.device_idle_s >= result.data_wait_s > 0
+    assert result.device_idle_s + result.compute_s <= result.wall_s

@@ -156,7 +156,10 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
     """Evaluate the streams at *key*, or so many segments of them only, as if killed behind these."""
     with killed_after(num_segments) if num_segments else nullcontext():
         found = run_experiment(own, [key], machine=world.machine(), run_id="damaged", tell=lambda _: None)
-        assert replace(own).rows(key) == found[key]
+        # Where only the predictions were damaged, the row that counts stays that of the first timing.
+        assert [row.predictions_sha256 for row in replace(own).rows(key)] == [
+            row.predictions_sha256 for row in found[key]
+        ]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -43,7 +43,7 @@ class ShiftFacts:
     """Position in the set, from 1; 0 for clean images."""
     shift_family: str | None
     shift_group: str | None
-    in_mean: bool
+    counts_in_mean: bool
 
 
 class ShiftSet(ConfigModel):
@@ -159,7 +159,7 @@ class ShiftSet(ConfigModel):
             shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
             shift_family=self.family_of(shift),
             shift_group=self.group,
-            in_mean=shift in self.in_mean,
+            counts_in_mean=shift in self.in_mean,
         )
 
     def folder_of(self, shift: str) -> str:

@@ -129,7 +129,7 @@ def _readme(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
 
 def _headline(found: PublishedExperiment) -> str:
     rows = found.rows
-    averaged = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption]
+    averaged = [row for row in rows if row.counts_in_mean is not False and row.corruption != CLEAN.corruption]
     lacking = f", **not complete**: {count_of(found.num_missing, 'cell')} missing" if found.num_missing else ""
     return (
         f"`{found.name}`: mean error {mean_error(rows):.2%} over {count_of(len(averaged or rows), 'cell')}; model "

@@ -111,7 +111,7 @@ def _to_judged(entry: Entry) -> WrongSamples:
         photographs=found.photographs,
         cell=f"{entry.unit[0]}\n{entry.unit[2]}\n{entry.unit[3]}",
         seed=row.seed,
-        in_mean=row.in_mean is not False and row.corruption != CLEAN.corruption,
+        counts_in_mean=row.counts_in_mean is not False and row.corruption != CLEAN.corruption,
         is_wrong=found.is_wrong,
     )
 

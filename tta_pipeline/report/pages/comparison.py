@@ -74,7 +74,9 @@ def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: 
 def mean_errors(gathered: CollectedResults) -> Mapping[str, Estimate]:
     """Return the mean error, with its interval, of each experiment with stored predictions."""
     judged = gathered.judged_cells()
-    return _known({name: estimate_error(each for each in judged[name].values() if each.in_mean) for name in judged})
+    return _known(
+        {name: estimate_error(each for each in judged[name].values() if each.counts_in_mean) for name in judged}
+    )
 
 
 def corruption_errors(gathered: CollectedResults) -> Mapping[str, Mapping[str, Estimate]]:

@@ -25,7 +25,7 @@ class WrongSamples:
     """Name of the cell and its place in the stream, the same for all seeds."""
     seed: int
     """Seed of the stream."""
-    in_mean: bool
+    counts_in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
 
@@ -74,12 +74,12 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
     only_a = [int((each < 0).sum()) for each in differences.values()]
     only_b = [int((each > 0).sum()) for each in differences.values()]
     p_values = holm(mcnemar(only_a, only_b).tolist()) if common else ()
-    counted = [unit for unit in common if a[unit].in_mean]
+    counted = [unit for unit in common if a[unit].counts_in_mean]
     return Pair(
         cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
         change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted], lowest=-1),
         means=(_mean(a, counted), _mean(b, counted)) if counted else None,
-        covers_both=all(sum(each.in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
+        covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
     )
 
 

@@ -153,7 +153,7 @@ class _Pair:
     @property
     def counts(self) -> bool:
         """Whether the cell counts in the mean."""
-        return self.a.in_mean is not False and self.a.corruption != CLEAN.corruption
+        return self.a.counts_in_mean is not False and self.a.corruption != CLEAN.corruption
 
     def of_class(self, label: int) -> Self:
         """Return the samples whose label is *label*."""

@@ -22,8 +22,8 @@ from tta_pipeline.util.short_lists import abbreviate_list
 _CHECKED = {
     "results": "file, sha256, size_bytes, void",
     "evaluations": (
-        "file, corruption, severity, experiment, counts, in_mean, seed, stream, position, fingerprint, num_samples, "
-        "num_correct, error, top5_error, ece, nll, wall_s, images_per_s, median_wall_s, predictions_sha256"
+        "file, corruption, severity, experiment, counts, counts_in_mean, seed, stream, position, fingerprint, "
+        "num_samples, num_correct, error, top5_error, ece, nll, wall_s, images_per_s, median_wall_s, predictions_sha256"
     ),
     "class_results": "file, corruption, severity, num_samples, num_correct",
     "batch_results": "file, corruption, severity, num_samples, num_correct",

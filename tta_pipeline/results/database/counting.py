@@ -16,11 +16,11 @@ UNDER_LOAD = 0.2
 """Share of the cores that others keep busy from which a timing is marked; a quiet machine has less than a tenth."""
 _LABELS = (
     "experiment", "model", "shift_set", "hyperparameters_origin", "tuning", "shift_position", "shift_family",
-    "shift_group", "in_mean",
+    "shift_group", "counts_in_mean",
 )  # fmt: skip
 _KEY = ("file", "corruption", "severity")
 _IDENTITY = ("benchmark", "shift_set", "experiment", "source")
-_TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "in_mean": pa.bool_()}
+_TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "counts_in_mean": pa.bool_()}
 _IS_RELEASED = " AND ".join(f"r.{name} IS NOT DISTINCT FROM e.{name}" for name in _IDENTITY)
 _TOUCHED = f"""
 CREATE OR REPLACE TEMP TABLE touched AS

@@ -81,18 +81,6 @@ COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean over seeds and severities 
 COMMENT ON COLUMN corruption_errors.untrained IS 'As in leaderboard';
 COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors in ascending order of severity, each a mean over seeds';
 
-CREATE VIEW mce_normalisers AS
-SELECT baseline AS normaliser, NULL AS benchmark, 'imagenet_c' AS shift_set, NULL AS subset, corruption, severity, error
-FROM mce_baselines
-UNION ALL
-SELECT experiment, benchmark, shift_set, subset, corruption, severity, error FROM cell_errors;
-COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: AlexNet''s for the shift set imagenet_c, and each experiment''s for its benchmark, shift set and subset';
-COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the AlexNet constants, or of an experiment';
-COMMENT ON COLUMN mce_normalisers.benchmark IS 'Name of the benchmark; NULL for constants';
-COMMENT ON COLUMN mce_normalisers.shift_set IS 'Shift set of the errors; mCE is never taken across sets';
-COMMENT ON COLUMN mce_normalisers.subset IS 'Which samples of the cell; NULL for constants';
-COMMENT ON COLUMN mce_normalisers.error IS 'Top-1 error in [0, 1]';
-
 -- Macros have no WITH: DuckDB 1.4.0 and 1.4.1 would not find its names.
 CREATE MACRO mce_against(name) AS TABLE
 SELECT
@@ -112,8 +100,8 @@ FROM ( -- a row for each seed
     FROM (
         SELECT
             *,
-            CASE WHEN in_mean AND is_whole THEN errors / nullif(normaliser_errors, 0) END AS ratio,
-            CASE WHEN in_mean AND is_whole THEN
+            CASE WHEN counts_in_mean AND is_whole THEN errors / nullif(normaliser_errors, 0) END AS ratio,
+            CASE WHEN counts_in_mean AND is_whole THEN
                 (errors - 5 * clean_error) / nullif(normaliser_errors - 5 * clean_normaliser_error, 0)
             END AS relative_ratio
         FROM (
@@ -128,10 +116,16 @@ FROM ( -- a row for each seed
                     count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
                     sum(e.error) AS errors,
                     sum(n.error) AS normaliser_errors,
-                    bool_and(e.in_mean) AS in_mean,
+                    bool_and(e.counts_in_mean) AS counts_in_mean,
                     bool_or(e.generated) AS generated
                 FROM evaluations AS e
-                LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
+                LEFT JOIN (
+                    SELECT NULL AS benchmark, 'imagenet_c' AS shift_set, NULL AS subset, corruption, severity, error
+                    FROM mce_baselines WHERE baseline = name
+                    UNION ALL
+                    SELECT benchmark, shift_set, subset, corruption, severity, error
+                    FROM cell_errors WHERE experiment = name
+                ) AS n ON
                     n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
                     AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
                 WHERE e.counts
@@ -156,60 +150,46 @@ COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of 
 COMMENT ON COLUMN mce.sd_mce IS 'Standard deviation over seeds; NULL for a single seed';
 COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted from each error first; NULL without clean images';
 
-CREATE VIEW experiment_seeds AS
-WITH cells AS (
-    -- Evaluations without a benchmark file have no in_mean.
-    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS is_averaged FROM evaluations WHERE counts
-)
-SELECT
-    benchmark, shift_set, experiment, subset, model, method, protocol, seed,
-    count(*) FILTER (is_averaged) AS num_cells,
-    avg(error) FILTER (is_averaged) AS mean_error,
-    avg(error) FILTER (is_averaged AND severity = 5) AS mean_error_at_5,
-    avg(error) FILTER (corruption = 'clean') AS clean_error,
-    avg(top5_error) FILTER (is_averaged) AS mean_top5_error,
-    avg(nll) FILTER (is_averaged) AS mean_nll,
-    avg(brier) FILTER (is_averaged) AS mean_brier,
-    avg(ece) FILTER (is_averaged) AS mean_ece,
-    sum(num_samples) AS num_samples,
-    sum(median_wall_s) AS wall_s,
-    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
-    sum(num_forwards) AS num_forwards,
-    sum(num_backwards) AS num_backwards,
-    bool_and(under_load) AS under_load,
-    max(devices_differ_by) AS devices_differ_by,
-    max(peak_cuda_gib) AS peak_cuda_gib,
-    count(*) FILTER (diverged) AS num_diverged,
-    -- The experiment gets the least trustworthy origin of its cells.
-    CASE
-        WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
-        WHEN bool_or(hyperparameters_origin = 'own') THEN 'own'
-        WHEN bool_or(hyperparameters_origin = 'preset') THEN 'preset'
-        ELSE max(hyperparameters_origin)
-    END AS hyperparameters,
-    bool_or(protocol = 'own') AS without_file,
-    bool_or(generated) AS generated,
-    bool_or(weights = 'untrained') AS untrained
-FROM cells
-GROUP BY ALL;
-COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over cells of shifts that count in the set''s mean, sums over all cells';
-COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
-COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
-COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5 of the top-1 error';
-COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images, including each time that a stream returns to them';
-COMMENT ON COLUMN experiment_seeds.mean_top5_error IS 'Mean over cells of the top-5 error';
-COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative log-likelihood, in nats';
-COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
-COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean over cells of the expected calibration error';
-COMMENT ON COLUMN experiment_seeds.hyperparameters IS 'As in leaderboard';
-COMMENT ON COLUMN experiment_seeds.without_file IS 'As in leaderboard';
-COMMENT ON COLUMN experiment_seeds.untrained IS 'As in leaderboard';
-COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
-COMMENT ON COLUMN experiment_seeds.data_wait_share IS 'Share of the time in which the device waited for data';
-
 CREATE VIEW leaderboard AS
-WITH whole_seeds AS (
-    FROM experiment_seeds
+WITH cells AS (
+    -- Evaluations without a benchmark file have no counts_in_mean.
+    SELECT *, corruption <> 'clean' AND counts_in_mean IS DISTINCT FROM FALSE AS is_averaged FROM evaluations WHERE counts
+),
+seeds AS ( -- a row for each seed: means over cells of shifts that count in the set's mean, sums over all cells
+    SELECT
+        benchmark, shift_set, experiment, subset, model, method, protocol, seed,
+        count(*) FILTER (is_averaged) AS num_cells,
+        avg(error) FILTER (is_averaged) AS mean_error,
+        avg(error) FILTER (is_averaged AND severity = 5) AS mean_error_at_5,
+        avg(error) FILTER (corruption = 'clean') AS clean_error,
+        avg(top5_error) FILTER (is_averaged) AS mean_top5_error,
+        avg(nll) FILTER (is_averaged) AS mean_nll,
+        avg(brier) FILTER (is_averaged) AS mean_brier,
+        avg(ece) FILTER (is_averaged) AS mean_ece,
+        sum(num_samples) AS num_samples,
+        sum(median_wall_s) AS wall_s,
+        sum(data_wait_s) / sum(wall_s) AS data_wait_share,
+        sum(num_forwards) AS num_forwards,
+        sum(num_backwards) AS num_backwards,
+        bool_and(under_load) AS under_load,
+        max(devices_differ_by) AS devices_differ_by,
+        max(peak_cuda_gib) AS peak_cuda_gib,
+        count(*) FILTER (diverged) AS num_diverged,
+        -- The experiment gets the least trustworthy origin of its cells.
+        CASE
+            WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
+            WHEN bool_or(hyperparameters_origin = 'own') THEN 'own'
+            WHEN bool_or(hyperparameters_origin = 'preset') THEN 'preset'
+            ELSE max(hyperparameters_origin)
+        END AS hyperparameters,
+        bool_or(protocol = 'own') AS without_file,
+        bool_or(generated) AS generated,
+        bool_or(weights = 'untrained') AS untrained
+    FROM cells
+    GROUP BY ALL
+),
+whole_seeds AS (
+    FROM seeds
     QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset, model, method, protocol)
 )
 SELECT
@@ -221,7 +201,7 @@ SELECT
     stddev_samp(mean_error) AS sd_error,
     CASE WHEN count(*) >= 10 THEN
         list_avg(list_slice(list_reverse_sort(list(mean_error)), 1, CAST(ceil(count(*) / 10) AS BIGINT)))
-    END AS tail_error,
+    END AS error_worst_10pct_seeds,
     avg(mean_error_at_5) AS mean_error_at_5,
     avg(clean_error) AS clean_error,
     any_value(mce.mce) FILTER (NOT whole_seeds.generated) AS mce,
@@ -263,7 +243,7 @@ COMMENT ON COLUMN leaderboard.devices_differ_by IS 'Largest difference of the er
 COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over these cells of the top-1 error in [0, 1]; NULL if all are held out';
 COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
-COMMENT ON COLUMN leaderboard.tail_error IS 'Mean over the worst tenth of the seeds, rounded up, of the mean over cells: 1 - tail_error is the expected tail accuracy of Fuchs et al. 2025 (OGA); NULL with fewer than 10 seeds';
+COMMENT ON COLUMN leaderboard.error_worst_10pct_seeds IS 'Mean over the worst tenth of the seeds, rounded up, of the mean over cells: 1 - error_worst_10pct_seeds is the expected tail accuracy of Fuchs et al. 2025 (OGA); NULL with fewer than 10 seeds';
 COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'Mean over seeds of the mean over cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and segments of the top-1 error on clean images';
 COMMENT ON COLUMN leaderboard.mce IS 'As in the view mce: by alexnet-5k for RobustBench''s list (its name contains robustbench or imagenet_test_image_ids), else by alexnet-full; NULL for images generated by this project, and unless all 75 cells are evaluated';
@@ -274,59 +254,13 @@ COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Br
 COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds and cells of the expected calibration error';
 COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images; the time of a cell is the median of its timings under equal conditions, without other load if there are such';
 COMMENT ON COLUMN leaderboard.data_wait_share IS
-    'Mean over seeds of data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is its idle time';
+    'Mean over seeds of data_wait_s / wall_s; a GPU may compute meanwhile: device_idle_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and data set; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or data set; own: a method of one''s own; set by hand: anything else, in any cell; NULL where an evaluation does not know';
 COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
-
-CREATE VIEW shift_set_means AS
-WITH seeds AS (
-    SELECT
-        benchmark, shift_set, experiment, subset, model, method, protocol, seed,
-        count(*) AS num_cells,
-        count(DISTINCT corruption) AS num_shifts,
-        avg(error) AS mean_error,
-        bool_or(generated) AS generated,
-        bool_or(weights = 'untrained') AS untrained
-    FROM evaluations
-    WHERE counts AND in_mean
-    GROUP BY ALL
-),
-sizes AS (SELECT benchmark, shift_set, max(num_in_mean) AS num_in_mean FROM plans GROUP BY ALL),
-clean AS (
-    SELECT benchmark, experiment, subset, avg(error) AS clean_error
-    FROM evaluations
-    WHERE counts AND corruption = 'clean'
-    GROUP BY ALL
-)
-SELECT
-    benchmark, shift_set, experiment, subset, model, method, protocol,
-    any_value(num_cells) AS num_cells,
-    max(num_shifts) AS num_shifts,
-    any_value(num_in_mean) AS num_in_mean,
-    count(*) AS num_runs,
-    avg(mean_error) AS mean_error,
-    stddev_samp(mean_error) AS sd_error,
-    any_value(clean_error) AS clean_error,
-    bool_or(generated) AS generated,
-    bool_or(untrained) AS untrained
-FROM (FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset)) AS whole
-JOIN sizes USING (benchmark, shift_set)
-LEFT JOIN clean USING (benchmark, experiment, subset)
-GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
-ORDER BY benchmark, subset, experiment, shift_set;
-COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that count in the set''s mean, beside its error on clean images';
-COMMENT ON COLUMN shift_set_means.untrained IS 'As in leaderboard';
-COMMENT ON COLUMN shift_set_means.num_cells IS 'Number of stream segments of the shifts that count in the mean; compare only rows of equal num_cells';
-COMMENT ON COLUMN shift_set_means.num_shifts IS 'Number of evaluated shifts that count in the mean';
-COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Number of all shifts that count in the set''s mean';
-COMMENT ON COLUMN shift_set_means.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
-COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error';
-COMMENT ON COLUMN shift_set_means.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
-COMMENT ON COLUMN shift_set_means.clean_error IS 'Mean top-1 error of the experiment on the clean images of any set of the benchmark, whose classes may be more than this set''s; NULL without clean images';
 
 CREATE VIEW group_means AS
 WITH seeds AS (
@@ -340,7 +274,7 @@ WITH seeds AS (
         sum(num_backwards) AS num_backwards,
         bool_or(generated) AS generated
     FROM evaluations
-    WHERE counts AND in_mean AND shift_group IS NOT NULL
+    WHERE counts AND counts_in_mean AND shift_group IS NOT NULL
     GROUP BY ALL
 ),
 whole AS ( -- a set of which cells are missing enters no mean
@@ -561,7 +495,7 @@ COMMENT ON COLUMN estimated_errors.estimated_high IS 'Upper end of this interval
 COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: below 0, the model is worse than its confidence says';
 COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
 
-CREATE VIEW open_set_cells AS
+CREATE VIEW open_set AS
 WITH streams AS (
     SELECT
         *, fingerprint_parts->>'$.method' AS method_settings,
@@ -579,33 +513,26 @@ closed AS (
     FROM streams
     WHERE num_unknown IS NULL
     GROUP BY ALL
-)
-SELECT
-    benchmark, shift_set, o.experiment, subset, seed, stream, position, corruption, severity,
-    o.shift_position, o.in_mean, o.generated,
-    o.num_samples, o.num_unknown, o.error, closed_experiment, closed_error, o.error - closed_error AS error_change,
-    o.auroc, o.fpr95, o.aupr, o.unknown_rejected, o.h_score
-FROM (FROM streams WHERE num_unknown IS NOT NULL) AS o
-LEFT JOIN closed USING (
-    benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
-    method_settings, other_settings, closed_protocol
-);
-COMMENT ON VIEW open_set_cells IS 'One row for each latest evaluation with unknown images, beside the closed stream of the same method, settings, weights, protocol and seed';
-COMMENT ON COLUMN open_set_cells.error IS 'Top-1 error on the known images';
-COMMENT ON COLUMN open_set_cells.closed_experiment IS 'Experiment without unknown images; NULL if it was not evaluated';
-COMMENT ON COLUMN open_set_cells.closed_error IS 'Its top-1 error on the same images';
-COMMENT ON COLUMN open_set_cells.error_change IS 'error - closed_error: above 0, the unknown images did harm';
-
-CREATE VIEW open_set AS
-WITH seeds AS (
+),
+cells AS ( -- a row for each evaluation with unknown images, beside the closed stream
+    SELECT
+        benchmark, shift_set, o.experiment, subset, seed, corruption, o.counts_in_mean, o.generated, o.num_samples,
+        o.num_unknown, o.error, closed_experiment, closed_error, o.auroc, o.fpr95, o.aupr, o.h_score
+    FROM (FROM streams WHERE num_unknown IS NOT NULL) AS o
+    LEFT JOIN closed USING (
+        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
+        method_settings, other_settings, closed_protocol
+    )
+),
+seeds AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, any_value(closed_experiment) AS closed_experiment,
         count(*) AS num_cells, sum(num_unknown) AS num_unknown, sum(num_samples) AS num_samples, avg(error) AS error,
         CASE WHEN count(closed_error) = count(*) THEN avg(closed_error) END AS closed_error,
         avg(auroc) AS auroc, avg(fpr95) AS fpr95, avg(aupr) AS aupr, avg(h_score) AS h_score,
         bool_or(generated) AS generated
-    FROM open_set_cells
-    WHERE corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE
+    FROM cells
+    WHERE corruption <> 'clean' AND counts_in_mean IS DISTINCT FROM FALSE
     GROUP BY ALL
 )
 SELECT
@@ -814,34 +741,13 @@ GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corru
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
 COMMENT ON MACRO TABLE utility_in_time IS 'Utility of each pass if late predictions lose value: a batch''s predictions are ready after its compute_s, and time above budget_s costs; at threshold_s all of their value is lost, or half of it by hyperbolic decay';
 
-CREATE VIEW utility_if_missed_is_lost AS
-SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
-    sum(num_samples) AS num_samples,
-    1 - sum(num_unadapted) / sum(num_samples) AS availability,
-    sum(num_correct) / sum(num_samples) AS accuracy,
-    sum(num_correct) FILTER (num_unadapted = 0) / nullif(sum(num_samples) FILTER (num_unadapted = 0), 0) AS served_accuracy,
-    coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
-FROM (SELECT * REPLACE (num_samples - num_unknown AS num_samples) FROM evaluation_batches)
-SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, shift_set, experiment, subset, seed, stream, position)
-GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
-HAVING sum(num_unadapted) > 0
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
-COMMENT ON VIEW utility_if_missed_is_lost IS 'One row for each segment of a stream that does not wait: its utility if batches that the method had no time for are lost';
-COMMENT ON COLUMN utility_if_missed_is_lost.num_samples IS 'Samples of the segment';
-COMMENT ON COLUMN utility_if_missed_is_lost.availability IS 'Share of the samples that the method predicted with adaptation';
-COMMENT ON COLUMN utility_if_missed_is_lost.accuracy IS 'Accuracy over all samples; without adaptation, the network predicts as it is';
-COMMENT ON COLUMN utility_if_missed_is_lost.served_accuracy IS 'Accuracy over the samples that the method predicted with adaptation';
-COMMENT ON COLUMN utility_if_missed_is_lost.discrete_utility IS 'availability x served_accuracy: Tempora''s discrete utility without a queue';
-
 CREATE VIEW throughput_history AS
 SELECT
     benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, file, run_id, started_at,
-    conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, batch_size, precision,
-    compile, other_load, images_per_s,
+    conditions, device, other_load, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
     count(*) OVER same_before AS num_earlier_alike,
-    data_wait_s / wall_s AS data_wait_share, starved_s / wall_s AS starved_share, peak_cuda_gib, peak_rss_gib
+    data_wait_s / wall_s AS data_wait_share, device_idle_s / wall_s AS device_idle_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
     PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, conditions
@@ -852,7 +758,7 @@ COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of 
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device was idle';
+COMMENT ON COLUMN throughput_history.device_idle_share IS 'device_idle_s / wall_s: share of the time that the device was idle';
 
 CREATE VIEW runs AS
 SELECT

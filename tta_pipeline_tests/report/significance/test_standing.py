@@ -10,7 +10,7 @@ def judged(*is_wrong: bool) -> WrongSamples:
     """Return a cell that enters the mean."""
     shown = Numbered(group=0, numbers=np.arange(len(is_wrong)))
     return WrongSamples(
-        samples="same", photographs=shown, cell="fog|1", seed=0, in_mean=True, is_wrong=np.array(is_wrong)
+        samples="same", photographs=shown, cell="fog|1", seed=0, counts_in_mean=True, is_wrong=np.array(is_wrong)
     )
 
 

@@ -149,16 +149,6 @@ def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
     )  # fmt: skip
 
 
-def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask):
-    """Half of the batches, of which 0.8 are correct, are worth 0.4; a stream that waits has no row."""
-    record_segment(tmp_path, [450, 0, 350, 50], unadapted=[0, 500, 0, 500])
-    record_segment(tmp_path, [450], stream="4")
-
-    rows = ask("SELECT availability, accuracy, served_accuracy, discrete_utility FROM utility_if_missed_is_lost")
-
-    assert [pytest.approx((0.5, 850 / 2000, 0.8, 0.4))] == rows
-
-
 def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
     """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
     record_source(tmp_path)

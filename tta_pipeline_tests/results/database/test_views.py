@@ -48,9 +48,9 @@ def test_the_tail_is_the_worst_tenth_of_the_seeds(locations: Locations, ask: Ask
     for seed in range(num_seeds):
         record(locations, seed=seed, error=0.01 * (7 * seed % num_seeds))
 
-    errors = sorted(error for (error,) in ask("SELECT mean_error FROM experiment_seeds"))
+    errors = sorted(error for (error,) in ask("SELECT error FROM evaluations WHERE counts"))
     expected = pytest.approx(fmean(errors[-num_worst:])) if num_worst else None
-    assert [(num_seeds, expected)] == ask("SELECT num_runs, tail_error FROM leaderboard")
+    assert [(num_seeds, expected)] == ask("SELECT num_runs, error_worst_10pct_seeds FROM leaderboard")
 
 
 def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
@@ -313,7 +313,7 @@ def test_the_closed_stream_has_the_order_of_the_open_one(locations: Locations, a
     record(locations, experiment="plain_open", error=0.5, corruption="frost", num_unknown=20, auroc=0.8, fpr95=0.5,
            aupr=0.9, protocol="reset_each_shift_open", fingerprint_parts=json.dumps(usual))  # fmt: skip
 
-    found = ask("SELECT experiment, closed_experiment FROM open_set_cells ORDER BY experiment")
+    found = ask("SELECT experiment, closed_experiment FROM open_set ORDER BY experiment")
     assert [("open", "b_drawn"), ("plain_open", "c_plain")] == found
 
 
@@ -402,31 +402,29 @@ def test_shifts_have_the_order_and_the_families_of_their_set(locations: Location
     for corruption in reversed(CORRUPTIONS):
         record(locations, corruption=corruption)
 
-    rows = ask("SELECT corruption, in_mean FROM evaluations ORDER BY shift_position")
+    rows = ask("SELECT corruption, counts_in_mean FROM evaluations ORDER BY shift_position")
 
     assert CORRUPTIONS == tuple(name for name, _ in rows)
-    assert COMMON_CORRUPTIONS == tuple(name for name, in_mean in rows if in_mean)
+    assert COMMON_CORRUPTIONS == tuple(name for name, counts_in_mean in rows if counts_in_mean)
     assert [("weather",)] == ask("SELECT shift_family FROM evaluations WHERE corruption = 'fog'")
 
 
-OWN = {"shift_set": "light", "shift_family": "time", "in_mean": True}
+OWN = {"shift_set": "light", "shift_family": "time", "counts_in_mean": True}
 
 
 def test_a_set_of_ones_own_has_order_means_and_no_mce(locations: Locations, ask: Ask):
     """Its shifts are known from the plan; one that is kept for tuning does not enter the mean; 0 is a severity."""
     for position, (name, error) in enumerate({"dusk": 0.25, "dawn": 0.5, "night": 0.75}.items(), start=1):
-        changes = {**OWN, "in_mean": name != "night", "shift_position": position}
+        changes = {**OWN, "counts_in_mean": name != "night", "shift_position": position}
         record(locations, benchmark="mine", corruption=name, severity=0, error=error, **changes)
-    clean = {**OWN, "in_mean": False, "shift_position": 0, "shift_family": None}
+    clean = {**OWN, "counts_in_mean": False, "shift_position": 0, "shift_family": None}
     record(locations, benchmark="mine", corruption="clean", severity=0, error=0.125, **clean)
 
     assert [("night", 3, False), ("dusk", 1, True), ("dawn", 2, True)] == ask(
-        "SELECT corruption, shift_position, in_mean FROM evaluations WHERE corruption <> 'clean' ORDER BY ALL DESC"
+        "SELECT corruption, shift_position, counts_in_mean FROM evaluations WHERE corruption <> 'clean' "
+        "ORDER BY ALL DESC"
     )
     assert [(2, 0.375, None, 0.125)] == ask("SELECT num_cells, mean_error, mce, clean_error FROM leaderboard")
-    assert [("light", 2, 2, 0.375, 0.125)] == ask(
-        "SELECT shift_set, num_shifts, num_in_mean, mean_error, clean_error FROM shift_set_means"
-    )
 
 
 def test_the_mean_of_a_set_is_over_seeds_with_all_cells(locations: Locations, ask: Ask):
@@ -434,19 +432,19 @@ def test_the_mean_of_a_set_is_over_seeds_with_all_cells(locations: Locations, as
     for seed, severities in ((0, (1, 5)), (1, (5,))):
         for severity in severities:
             record(locations, seed=seed, severity=severity, error=0.25 if seed == 0 else 0.75)
-    for benchmark, in_mean in (("one", True), ("other", False)):
-        record(locations, benchmark=benchmark, corruption="dusk", error=0.5, **{**OWN, "in_mean": in_mean},
-               shift_position=1)  # fmt: skip
+    for benchmark, counts in (("one", True), ("other", False)):
+        changes = {**OWN, "counts_in_mean": counts, "shift_position": 1}
+        record(locations, benchmark=benchmark, corruption="dusk", error=0.5, **changes)
 
-    assert [("made", 2, 1, 15, 1, 0.25), ("one", 1, 1, 1, 1, 0.5)] == ask(
-        "SELECT benchmark, num_cells, num_shifts, num_in_mean, num_runs, mean_error FROM shift_set_means ORDER BY 1"
+    assert [("made", 2, 1, 0.25), ("one", 1, 1, 0.5)] == ask(
+        "SELECT benchmark, num_cells, num_runs, mean_error FROM leaderboard WHERE mean_error IS NOT NULL ORDER BY 1"
     )
 
 
 def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
     """Cells of one name in two sets are two cells: neither is the newer evaluation of the other."""
     record(locations, error=0.5)
-    record_of_part(locations, "light", error=0.25, shift_family="time", in_mean=True, shift_position=1)
+    record_of_part(locations, "light", error=0.25, shift_family="time", counts_in_mean=True, shift_position=1)
 
     rows = ask("SELECT shift_set, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
 
@@ -458,10 +456,16 @@ def test_a_group_is_the_mean_over_its_sets(locations: Locations, ask: Ask):
     for part, cells in (("one", (0.25,)), ("two", (0.5, 1.0))):
         for severity, error in enumerate(cells):
             record_of_part(
-                locations, part, severity=severity, error=error, num_samples=100, in_mean=True, shift_group="mine"
+                locations,
+                part,
+                severity=severity,
+                error=error,
+                num_samples=100,
+                counts_in_mean=True,
+                shift_group="mine",
             )
-    record_of_part(locations, "other", error=0.0, in_mean=True, shift_group=None)
-    record_of_part(locations, "one", corruption="kept", error=1.0, in_mean=False, shift_group="mine")
+    record_of_part(locations, "other", error=0.0, counts_in_mean=True, shift_group=None)
+    record_of_part(locations, "one", corruption="kept", error=1.0, counts_in_mean=False, shift_group="mine")
     chances = (math.sqrt(0.25 * 0.75 / 100), math.sqrt(0.5 * 0.5 / 100) / 2)
 
     [(group, sets, num_cells, mean, low, high, published)] = ask(
@@ -474,7 +478,7 @@ def test_a_group_is_the_mean_over_its_sets(locations: Locations, ask: Ask):
 
 def test_published_means_stand_beside_the_same_sets(locations: Locations, ask: Ask):
     """Weights, method, sets and severity are those of the table; another severity has none."""
-    clip = {"weights": "open_clip ViT-B-16-quickgelu openai", "method": "zero_shot", "in_mean": True}
+    clip = {"weights": "open_clip ViT-B-16-quickgelu openai", "method": "zero_shot", "counts_in_mean": True}
     for name in ("imagenet_a", "imagenet_r", "imagenet_v2", "imagenet_sketch"):
         record_of_part(locations, name, severity=0, error=0.5, shift_group="natural", **clip)
     for corruption in COMMON_CORRUPTIONS:
