@@ -167,7 +167,10 @@ def _describe_error(error: ValidationError) -> str:
     for sort, words in _ODD_FIELDS.items():
         names = [".".join(map(str, each["loc"])) for each in found if each["type"] == sort]
         if names:
-            return f"{words[0]} {', '.join(names[:5])}{words[1]}; expected the fields of {error.title}"
+            return (
+                f"{words[0]} {', '.join(names[:5])}{words[1]}; expected the fields of {error.title} as this version of "
+                "tta_pipeline has them: evaluate again"
+            )
     first = found[0]
     name = ".".join(map(str, first["loc"])) or "it"
     return f"{name} is {first['input']!r:.60}; expected {say_expected(first)}"

@@ -102,7 +102,7 @@ def _as_html(table: Table) -> str:
         (as_latex, ["x 1 &", r"y \& z", r"Error (\%)", r"\textbf{25.0} &", r"\textbf{2,000}", "llrrr"]),
         (as_markdown, ["x_1", "**25.0%**", "&lt;b&gt;", "**2,000**"]),
         (_as_html, ["&lt;b&gt;", '<td class="best" data-v="0.25">25.0%</td>', "<caption>A &amp; B"]),
-        (as_terminal, ["mean error", "25.0%", "<b>", "-"]),
+        (as_terminal, ["cells", "25.0%", "<b>", "-"]),
         (as_csv, ["0.25", "y & z", "b,<b>,75,,3000.0"]),
         (_as_json, ['"mean_error": null', '"experiment": "<b>"']),
     ],
@@ -117,10 +117,12 @@ def test_every_form_has_the_values_as_its_readers_need_them(shown, expected: lis
 
 def test_a_narrow_terminal_breaks_headings_and_nothing_else():
     """Words of headings stand one over another; names and numbers stay whole, the best in bold."""
-    wide, narrow = (as_terminal(TABLE, width=width, is_styled=True) for width in (200, 50))
+    table = replace(TABLE, columns=(*TABLE.columns[:3], "mean_error_at_5", TABLE.columns[4]))
+    wide, narrow = (as_terminal(table, width=width, is_styled=True) for width in (200, 50))
 
-    assert "mean error" in wide
-    assert "mean error" not in narrow
+    assert "images/s" in wide
+    assert "error (severity 5)" in wide
+    assert "error (severity 5)" not in narrow
     assert "\x1b[1m" in narrow
     assert "unfinished" in narrow
     assert "…" not in narrow
