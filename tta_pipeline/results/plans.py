@@ -189,7 +189,7 @@ class Plan:
             plan = cls(**content, labels=Labels(**labels, shifts=shifts), streams=streams)
             problem = problem_of_place(path, plan.benchmark, PLANS)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RecordError(f"is no plan of this version of tta_pipeline: run --dry-run makes it again") from error
+            raise RecordError("is no plan of this version of tta_pipeline: run --dry-run makes it again") from error
         if path.stem != plan.labels.experiment:
             raise RecordError(f"is foreign: it is a plan of {plan.labels.experiment}: run --dry-run makes it again")
         if problem:
