@@ -72,7 +72,7 @@ def tune(
     _make_missing_shards(search)
     search.require_images()
     done = materialize_tuning(
-        defs, search.benchmark, experiment, grid=grid, budget=budget, compare=compare, device=device
+        defs, search.benchmark, experiment, locations, grid=grid, budget=budget, compare=compare, device=device
     )
     if not done:
         sys.exit(1)
@@ -91,7 +91,7 @@ def _make_missing_shards(search: "Search") -> None:
         return
     if problem := find_missing_source(search.benchmark):
         exit_with_error(f"{search.benchmark.name}: {problem}; put it there, or correct the benchmark file")
-    if not materialize_missing_shards(defs, search.benchmark, missing, tell=say):
+    if not materialize_missing_shards(defs, search.benchmark, missing, search.locations, tell=say):
         sys.exit(1)
 
 

@@ -11,13 +11,14 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
+from tta_pipeline.defs.history import open_history
 from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.defs.piece_runs import range_tags, run_config
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.resources.queued_runs import persistent_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
 from tta_pipeline.domain.cells import CLEAN, Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS
 from tta_pipeline.results.tuning_criteria import CriterionName
 from tta_pipeline.util.files import write_atomically
@@ -93,20 +94,17 @@ def materialize_tuning(
     definitions: dg.Definitions,
     benchmark: Benchmark,
     experiment_name: str,
+    locations: Locations,
     *,
     grid: Sequence[str],
     budget: int | None,
     compare: bool = False,
     device: str,
 ) -> bool:
-    """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history.
-
-    Raises:
-        SubmissionError: no persistent history is configured.
-    """
+    """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history."""
     key = asset_key(benchmark, "tuning", experiment_name)
     config = TuningConfig(grid=list(grid), budget=budget or 0, compare=compare)
-    with persistent_instance() as instance:
+    with open_history(locations) as instance:
         result = materialize_in_process(
             definitions,
             [key],
@@ -121,15 +119,16 @@ def materialize_tuning(
 
 
 def materialize_missing_shards(
-    definitions: dg.Definitions, benchmark: Benchmark, cells: Collection[Cell], *, tell: Callable[[str], None]
+    definitions: dg.Definitions,
+    benchmark: Benchmark,
+    cells: Collection[Cell],
+    locations: Locations,
+    *,
+    tell: Callable[[str], None],
 ) -> bool:
-    """Materialize the shards of *cells*, reported or held out, in this process; return whether all runs succeeded.
-
-    Raises:
-        SubmissionError: no persistent history is configured.
-    """
+    """Materialize the shards of *cells*, reported or held out, in this process; return whether all runs succeeded."""
     kinds = SHARD_SET_KINDS if benchmark.is_drawn else SHARD_SET_KINDS[1:]
-    with persistent_instance() as instance:
+    with open_history(locations) as instance:
         for scope in (CellScope(benchmark=benchmark), HeldOutScope.of(benchmark)):
             own = {cell for cell in cells if cell in scope.cells}
             for some in cell_ranges(scope.benchmark, own):
