@@ -22,18 +22,28 @@ _KEY = ("file", "corruption", "severity")
 _IDENTITY = ("benchmark", "shift_set", "experiment", "source")
 _TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "counts_in_mean": pa.bool_()}
 _IS_RELEASED = " AND ".join(f"r.{name} IS NOT DISTINCT FROM e.{name}" for name in _IDENTITY)
-_TOUCHED = f"""
-CREATE OR REPLACE TEMP TABLE touched AS
-SELECT DISTINCT file FROM counted
-UNION SELECT DISTINCT file FROM evaluations AS e SEMI JOIN released AS r ON e.counts AND {_IS_RELEASED}
+_ONE = ("file", "corruption", "severity", "experiment")
+# Rows that count already, with the same labels, stay as they are: a new timing of one cell rewrites no others.
+_KEPT = f"""
+CREATE OR REPLACE TEMP TABLE kept AS
+SELECT e.rowid AS row, {", ".join(f"e.{name}" for name in _ONE)}
+FROM evaluations AS e JOIN counted AS c USING ({", ".join(_ONE)})
+WHERE e.counts AND {" AND ".join(f"c.{name} IS NOT DISTINCT FROM e.{name}" for name in _LABELS)}
 """  # noqa: S608 - the names are ours
-# A result that two experiments ask for has a row for each; one that none asks for has a row of its first name.
-_RELEASE = f"""
-UPDATE evaluations AS e SET counts = FALSE, experiment = made_as, num_timings = NULL, median_wall_s = NULL,
-    under_load = NULL, devices_differ_by = NULL
-FROM released AS r
-WHERE e.counts AND {_IS_RELEASED}
+_CLAIMED = f"CREATE OR REPLACE TEMP TABLE claimed AS FROM counted ANTI JOIN kept USING ({', '.join(_ONE)})"
+_LET_GO = f"""
+CREATE OR REPLACE TEMP TABLE let_go AS
+SELECT e.rowid AS row, e.file FROM evaluations AS e
+SEMI JOIN released AS r ON e.counts AND {_IS_RELEASED}
+WHERE e.rowid NOT IN (SELECT row FROM kept)
 """  # noqa: S608
+_TOUCHED = "CREATE OR REPLACE TEMP TABLE touched AS SELECT file FROM claimed UNION SELECT file FROM let_go"
+# A result that two experiments ask for has a row for each; one that none asks for has a row of its first name.
+_RELEASE = """
+UPDATE evaluations SET counts = FALSE, experiment = made_as, num_timings = NULL, median_wall_s = NULL,
+    under_load = NULL, devices_differ_by = NULL
+WHERE rowid IN (SELECT row FROM let_go)
+"""
 _DROP_COPIES = """
 DELETE FROM evaluations WHERE NOT counts AND rowid IN (
     SELECT rowid FROM (
@@ -46,9 +56,9 @@ _RANKED = """
 CREATE OR REPLACE TEMP TABLE ranked AS
 SELECT c.*, coalesce(has_counting, FALSE) AS is_taken,
     row_number() OVER (PARTITION BY file, corruption, severity ORDER BY experiment) AS number
-FROM counted AS c
+FROM claimed AS c
 LEFT JOIN (
-    SELECT file, bool_or(counts) AS has_counting FROM evaluations SEMI JOIN counted USING (file) GROUP BY file
+    SELECT file, bool_or(counts) AS has_counting FROM evaluations SEMI JOIN claimed USING (file) GROUP BY file
 ) USING (file)
 """
 _CLAIM = f"""
@@ -60,10 +70,17 @@ _COPY = f"""
 INSERT INTO evaluations BY NAME
 SELECT e.* REPLACE (TRUE AS counts, {", ".join(f"r.{name} AS {name}" for name in _LABELS)})
 FROM ranked AS r
-JOIN (FROM evaluations QUALIFY row_number() OVER (PARTITION BY file, corruption, severity ORDER BY rowid) = 1) AS e
-    USING ({", ".join(_KEY)})
+JOIN (
+    FROM evaluations SEMI JOIN (FROM ranked WHERE is_taken OR number > 1) USING (file)
+    QUALIFY row_number() OVER (PARTITION BY file, corruption, severity ORDER BY rowid) = 1
+) AS e USING ({", ".join(_KEY)})
 WHERE r.is_taken OR r.number > 1
 """  # noqa: S608
+_TIMED = """
+CREATE OR REPLACE TEMP TABLE timed AS
+SELECT fingerprint FROM evaluations SEMI JOIN touched USING (file)
+UNION SELECT fingerprint FROM timed_again
+"""
 _TIMINGS = f"""
 UPDATE evaluations SET num_timings = t.num_timings, median_wall_s = t.median_wall_s, under_load = t.under_load,
     devices_differ_by = t.devices_differ_by
@@ -73,7 +90,7 @@ FROM (
             file, fingerprint, corruption, severity, conditions, wall_s, error, predictions_sha256,
             coalesce(other_load >= {UNDER_LOAD} * num_cores, FALSE) AS is_loaded
         FROM evaluations
-        SEMI JOIN (FROM evaluations SEMI JOIN touched USING (file)) USING (fingerprint)
+        SEMI JOIN timed USING (fingerprint)
         ANTI JOIN (FROM results WHERE void IS NOT NULL) USING (file)
     )
     SELECT
@@ -111,6 +128,8 @@ def count_results(
     connection: duckdb.DuckDBPyConnection,
     plans: Mapping[str, Plan],
     stored: Collection[tuple[str, str, str, str | None]],
+    *,
+    timed_again: Collection[str],
 ) -> None:
     """Mark the evaluations that *plans* ask for as those that count, and measure how their timings agree.
 
@@ -119,6 +138,7 @@ def count_results(
         plans: The plans that changed, or of whose results some did, by path relative to the data root.
         stored: Benchmark, dataset, experiment and source of plans as they were when they were last counted; what
             counted by them counts no more, unless *plans* ask for it.
+        timed_again: Fingerprints of which results came, went, or were voided.
     """
     rows = _counted_rows(connection, plans)
     counted = pa.table(
@@ -127,8 +147,11 @@ def count_results(
     released = pa.table(
         {name: pa.array([each[at] for each in stored], pa.string()) for at, name in enumerate(_IDENTITY)}
     )
-    with registered(connection, counted=counted, released=released):
-        for statement in (_TOUCHED, _RELEASE, _DROP_COPIES, _RANKED, _CLAIM, _COPY, _TIMINGS):
+    again = pa.table({"fingerprint": pa.array(sorted(timed_again), pa.string())})
+    with registered(connection, counted=counted, released=released, timed_again=again):
+        for statement in (
+            _KEPT, _CLAIMED, _LET_GO, _TOUCHED, _RELEASE, _DROP_COPIES, _RANKED, _CLAIM, _COPY, _TIMED, _TIMINGS
+        ):  # fmt: skip
             connection.execute(statement)
     for table, column in _NEWEST_OF.items():
         connection.execute(_MARK_NEWEST.format(table=table, column=column))

@@ -185,14 +185,15 @@ def _count(
     concerned: dict[str, Plan] = {}
     refused: dict[str, str] = {}
     for file in listing.plans:
+        is_other = touched is None or file in other_plans
         try:
-            plan = Plan.parse(data_root / file, (data_root / file).read_bytes())
+            data = (data_root / file).read_bytes()
+            if is_other or _may_ask_for(data, touched or ()):
+                plan = Plan.parse(data_root / file, data)
+                if is_other or not (touched or set()).isdisjoint(_asked(plan)):
+                    concerned[file] = plan
         except (RecordError, OSError) as error:
             refused[file] = str(error)
-            continue
-        asked = (each for stream in plan.streams for each in stream.fingerprints)
-        if touched is None or file in other_plans or not touched.isdisjoint(asked):
-            concerned[file] = plan
     columns = "benchmark, shift_set, experiment, source"
     stored = connection.execute(
         f"SELECT {columns} FROM plans WHERE list_contains($1, file)",  # noqa: S608 - ours
@@ -216,7 +217,20 @@ def _count(
         )  # fmt: skip
     for file, reason in refused.items():
         connection.execute("INSERT INTO set_aside VALUES (?, ?, ?)", [file, (data_root / file).stat().st_size, reason])
-    count_results(connection, concerned, stored)
+    count_results(connection, concerned, stored, timed_again=touched or ())
+
+
+_FEW = 100
+"""Fingerprints that are found in a plan's text faster than by parsing it."""
+
+
+def _may_ask_for(plan: bytes, fingerprints: Collection[str]) -> bool:
+    """Return whether the text of a *plan* may have one of *fingerprints*."""
+    return len(fingerprints) > _FEW or any(each.encode() in plan for each in fingerprints)
+
+
+def _asked(plan: Plan) -> Iterator[str]:
+    return (fingerprint for stream in plan.streams for fingerprint in stream.fingerprints)
 
 
 def _finish(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
