@@ -38,6 +38,7 @@ _IS_PLAN = f"file LIKE '%/{PLANS}/%'"
 _KNOWN = f"""
 SELECT file, size_bytes FROM results UNION ALL SELECT file, size_bytes FROM set_aside WHERE NOT {_IS_PLAN}
 """  # noqa: S608 - the names are ours
+_VOIDS = "SELECT file, void FROM results WHERE void IS NOT NULL"
 _REFUSED_PLANS = f"SELECT file, reason FROM set_aside WHERE {_IS_PLAN}"  # noqa: S608
 
 
@@ -82,15 +83,19 @@ def compare(locations: Locations, listing: Listing, *, checks_rows: bool = False
             connection, locations.metrics, always=checks_rows
         ):
             return Present(why_anew=other, notes=notes)
-        voids: dict[str, str | None] = dict(connection.execute("SELECT file, void FROM results").fetchall())
+        voids: dict[str, str] = dict(connection.execute(_VOIDS).fetchall())
         known: dict[str, int] = dict(connection.execute(_KNOWN).fetchall())
         shard_sets, _ = read_shard_set_rows(locations.root)
         ((shard_sets_sha256,),) = connection.execute("SELECT shard_sets_sha256 FROM publication").fetchall()
         found = listing.results
         return Present(
-            fresh=tuple(each for file, each in found.items() if known.get(file) != each.size_bytes),
-            gone=tuple(file for file, size in known.items() if file not in found or found[file].size_bytes != size),
-            other_voids=tuple(each for file, each in found.items() if file in voids and voids[file] != each.void),
+            fresh=listing.listed(file for file, size in found.items() if known.get(file) != size),
+            gone=tuple(file for file, size in known.items() if found.get(file) != size),
+            other_voids=listing.listed(
+                file
+                for file in sorted({*voids, *listing.voids} & found.keys() & known.keys())
+                if voids.get(file) != listing.voids.get(file)
+            ),
             other_plans=tuple(_find_other_plans(connection, locations.root, listing)),
             has_other_shard_sets=shard_sets != shard_sets_sha256,
             set_aside=read_set_aside(connection, locations),

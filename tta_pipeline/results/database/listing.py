@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,45 +28,57 @@ class ListedFile(NamedTuple):
 class Listing:
     """All results and plans under a data root."""
 
-    results: Mapping[str, ListedFile]
-    """By path relative to the data root."""
+    results: Mapping[str, int]
+    """Size in bytes of each result file, by path relative to the data root, folder by folder and in order there."""
+    voids: Mapping[str, str]
+    """Why a result counts nowhere, by its path; those that may count are missing."""
     plans: Mapping[str, str]
     """sha256 of each plan, by path relative to the data root."""
+
+    def listed(self, files: Iterable[str]) -> tuple[ListedFile, ...]:
+        """Return *files*, which are some of `results`, with what was found of each."""
+        return tuple(ListedFile(file, self.results[file], self.voids.get(file)) for file in files)
 
 
 def list_files(data_root: Path) -> Listing:
     """Return all results and plans under *data_root*: its own, and those that were added from others."""
     roots = [data_root / RESULTS, *sorted(data_root.glob(f"{ADDED}/*/{RESULTS}"))]
-    found = {each.file: each for root in roots for each in _listed(data_root, str(root), _MAX_DEPTH)}
+    sizes: dict[str, int] = {}
+    voids: dict[str, str] = {}
+    for root in roots:
+        _list_folder(data_root, str(root), _MAX_DEPTH, sizes, voids)
     plans = {
         str(path.relative_to(data_root)): hashlib.sha256(path.read_bytes()).hexdigest()
         for root in roots
         for path in plan_files(root)
     }
-    return Listing(results=found, plans=plans)
+    return Listing(results=sizes, voids=voids, plans=plans)
 
 
-def _listed(data_root: Path, folder: str, depth: int) -> Iterator[ListedFile]:
-    sizes: dict[str, int] = {}
-    voids: set[str] = set()
+def _list_folder(data_root: Path, folder: str, depth: int, sizes: dict[str, int], voids: dict[str, str]) -> None:
+    """Add the results in *folder* and below to *sizes* and *voids*."""
+    found: dict[str, int] = {}
+    notes: set[str] = set()
     inner: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if RESULT_NAME.fullmatch(entry.name):
-                    sizes[entry.name] = _size_of(entry)
-                elif entry.name.endswith(VOID_SUFFIX):
-                    voids.add(entry.name.removesuffix(VOID_SUFFIX))
-                elif entry.name != PLANS and entry.name[0] != "." and entry.name.isprintable() and entry.is_dir():
-                    inner.append(entry.name)
+                name = entry.name
+                if RESULT_NAME.fullmatch(name):
+                    found[name] = _size_of(entry)
+                elif name.endswith(VOID_SUFFIX):
+                    notes.add(f"{name.removesuffix(VOID_SUFFIX)}.json")
+                elif name != PLANS and name[0] != "." and name.isprintable() and entry.is_dir():
+                    inner.append(name)
     except (FileNotFoundError, NotADirectoryError):
         return
-    start = folder[len(str(data_root)) + 1 :]
-    for name in sorted(sizes):
-        void = read_void(Path(folder, name)) if voids and name.removesuffix(".json") in voids else None
-        yield ListedFile(f"{start}/{name}", sizes[name], void.because if void else None)
+    start = f"{folder[len(str(data_root)) + 1 :]}/"
+    sizes.update((start + name, found[name]) for name in sorted(found))
+    for name in notes & found.keys():
+        if void := read_void(Path(folder, name)):
+            voids[start + name] = void.because
     for name in sorted(inner) if depth else ():
-        yield from _listed(data_root, f"{folder}/{name}", depth - 1)
+        _list_folder(data_root, f"{folder}/{name}", depth - 1, sizes, voids)
 
 
 def _size_of(entry: "os.DirEntry[str]") -> int:

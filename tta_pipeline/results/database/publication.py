@@ -136,7 +136,7 @@ def _rebuild(locations: Locations, listing: Listing, progress: Reporter) -> tupl
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy, memory=_MEMORY_OF_REBUILD) as connection:
-            num_added = add_results(connection, locations.root, tuple(listing.results.values()), progress)
+            num_added = add_results(connection, locations.root, listing.listed(listing.results), progress)
             _count(connection, locations.root, listing, touched=None, other_plans=tuple(listing.plans))
             set_aside = _finish(connection, locations)
     return num_added, set_aside

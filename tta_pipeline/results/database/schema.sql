@@ -15,7 +15,7 @@ COMMENT ON COLUMN contents.num_rows IS 'Number of its rows';
 COMMENT ON COLUMN contents.checksum IS 'Sum of the hashes of its rows';
 
 CREATE TABLE results (
-    file VARCHAR NOT NULL PRIMARY KEY,
+    file VARCHAR NOT NULL,
     source VARCHAR,
     kind VARCHAR NOT NULL,
     sha256 VARCHAR NOT NULL,
