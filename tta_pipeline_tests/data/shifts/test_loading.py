@@ -34,7 +34,7 @@ def test_an_own_set_is_found_by_its_file(tmp_path: Path):
     evening, objectnet = read_own_sets(tmp_path)
 
     assert ("evening", ("dusk", "night"), (1, 3)) == (evening.name, evening.names, evening.cell_severities)
-    assert ("objectnet", (0,), ("objectnet",)) == (objectnet.name, objectnet.cell_severities, objectnet.counts_in_mean)
+    assert ("objectnet", (0,), ("objectnet",)) == (objectnet.name, objectnet.cell_severities, objectnet.in_mean)
     assert evening == find_shift_set("evening", tmp_path)
 
 
