@@ -484,8 +484,8 @@ def test_random_weights_are_those_of_the_seed(sweep: Project):
     )
     assert "generated: corrupted images were generated" in shown
     assert re.search(r"^method +corruption +severity +error +ms per image +samples", shown, re.MULTILINE)
-    assert "top5" in wide
-    assert "top5" not in shown
+    assert "top-5" in wide
+    assert "top-5" not in shown
 
 
 def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
