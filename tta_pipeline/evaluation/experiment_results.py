@@ -79,7 +79,13 @@ class CountedCell:
                 f"{self.row.experiment} at {self.cell.key} kept no predictions; expected one for each sample: evaluate "
                 "it again with keep_predictions"
             )
-        return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
+        try:
+            return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
+        except RecordError as error:
+            raise RecordError(
+                f"{error}; if this predicts otherwise, as another card may, let the next result count: "
+                f"tta-pipeline results void {self.path.stem} --because 'its predictions are lost'"
+            ) from error
 
     def prediction_problems(self, shard_set: ShardSet) -> Iterator[str]:
         """Count the stored predictions again by the labels of *shard_set*, and yield a message for each problem."""

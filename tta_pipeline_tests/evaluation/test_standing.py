@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,8 +19,9 @@ from tta_pipeline.domain.cells import TRAIN, WHOLE, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.sample_predictions import encode_predictions
 from tta_pipeline.results.plans import read_plan
-from tta_pipeline.results.result_files import read_result
+from tta_pipeline.results.result_files import predictions_path, read_result, store_result, utc_now, void_result
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.conftest import copy_small
@@ -235,6 +237,28 @@ def test_a_renamed_experiment_finds_its_results(data: Locations):
     assert (after, path) == (cell.row, only_result(data))
     assert not list(cell.prediction_problems(ShardSet.open(renamed.folder(KEY))))
     assert read_plan(data, "small", "own") is None  # the file has no such experiment
+
+
+def test_a_result_whose_predictions_are_lost_makes_way_once_it_is_void(data: Locations):
+    """Another card computed others for the same cell: which of them counts a person says, and the error says how."""
+    own = short(data)
+    run_at(own, KEY)
+    first, (cell,) = only_result(data), replace(own).counted_cells(KEY)
+    kept, stored = cell.read_predictions(), read_result(only_result(data))
+    others = encode_predictions({KEY.key: replace(kept, confidences=kept.confidences * np.float32(0.5))})
+    row = replace(cell.row, samples_sha256=hashlib.sha256(others).hexdigest())
+    result = replace(stored.result, finished_at=utc_now(), evaluations=(row,))
+    second = store_result(own.results_folder, result).path
+    predictions_path(second.parent, row).write_bytes(others)
+    cell.predictions_path.unlink()
+
+    assert not unfinished(own, KEY)
+    with pytest.raises(RecordError, match=rf"results void {first.stem}"):
+        replace(own).counted_cells(KEY)[0].read_predictions()
+    void_result(first, "its predictions are lost")
+    (counting,) = replace(own).counted_cells(KEY)
+
+    assert (second, 0.5 * kept.confidences[0]) == (counting.path, counting.read_predictions().confidences[0])
 
 
 def test_another_experiment_at_the_same_cell_is_not_taken_for_an_earlier_result(data: Locations):
