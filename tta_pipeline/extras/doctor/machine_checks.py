@@ -26,7 +26,7 @@ _USES = {
     "clip": "models of kind open_clip",
     "timm": "models of kind timm and hf",
     "transformers": "models of kind transformers",
-    "remote": "shard sets and records at s3 URLs",
+    "remote": "shard sets at s3 URLs",
     "postgres": "one history of runs for several machines",
     "ray": "submissions to a Ray cluster",
 }
