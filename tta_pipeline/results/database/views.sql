@@ -565,35 +565,6 @@ COMMENT ON COLUMN open_set.fpr95 IS 'Mean over cells of the share of unknown ima
 COMMENT ON COLUMN open_set.aupr IS 'Mean over cells of the average precision of known images against unknown ones';
 COMMENT ON COLUMN open_set.h_score IS 'Mean over cells of h_score; see evaluations';
 
-CREATE VIEW visit_errors AS
-WITH seeds AS (
-    SELECT
-        benchmark, shift_set, experiment, subset, stream, visit, seed,
-        count(*) AS num_cells, avg(error) AS error, avg(error) FILTER (corruption = 'clean') AS clean_error,
-        bool_or(diverged) AS diverged, bool_or(generated) AS generated
-    FROM evaluations
-    WHERE counts AND visit IS NOT NULL
-    GROUP BY ALL
-)
-SELECT
-    benchmark, shift_set, experiment, subset, stream, visit, num_cells,
-    count(*) AS num_runs,
-    avg(error) AS error,
-    stddev_samp(error) AS sd_error,
-    avg(clean_error) AS clean_error,
-    bool_or(diverged) AS diverged,
-    bool_or(generated) AS generated
-FROM seeds
-GROUP BY benchmark, shift_set, experiment, subset, stream, visit, num_cells
-ORDER BY benchmark, shift_set, subset, experiment, stream, visit;
-COMMENT ON VIEW visit_errors IS 'One row for each visit of each recurring stream; an unfinished visit has fewer cells than the visits before it';
-COMMENT ON COLUMN visit_errors.num_cells IS 'Number of evaluated segments of the visit, including clean images';
-COMMENT ON COLUMN visit_errors.num_runs IS 'Number of seeds that have these cells';
-COMMENT ON COLUMN visit_errors.error IS 'Mean over seeds of the mean over segments of the top-1 error in [0, 1]';
-COMMENT ON COLUMN visit_errors.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
-COMMENT ON COLUMN visit_errors.clean_error IS 'The same over clean images alone; NULL if the stream has none';
-COMMENT ON COLUMN visit_errors.diverged IS 'Whether a segment was evaluated with a broken model';
-
 CREATE MACRO progress_by(every) AS TABLE
 -- In a stream whose severity rises and falls, the mean over its cells would say nothing about these images.
 SELECT

@@ -201,7 +201,7 @@ def test_every_view_is_asked_for(schema: duckdb.DuckDBPyConnection):
     views = schema.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
     macros = schema.execute("SELECT function_name FROM duckdb_functions() WHERE NOT internal").fetchall()
 
-    assert len(views) >= 20
+    assert views
     assert [] == [name for (name,) in views if name not in asked]
     assert [] == [name for (name,) in macros if called[name] < 2]
 

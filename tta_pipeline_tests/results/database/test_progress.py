@@ -119,19 +119,6 @@ def test_no_collapse_is_told_of_without_the_unadapted_model(tmp_path: Path, ask:
     assert [] == ask("FROM stream_collapses")
 
 
-def test_a_recurring_stream_has_an_error_for_each_visit(tmp_path: Path, ask: Ask):
-    """A visit that is under way says of how many cells its mean is."""
-    for position, (visit, corruption, correct) in enumerate(
-        [(1, "fog", 400), (1, "snow", 200), (2, "fog", 100)]
-    ):  # fmt: skip
-        record_segment(tmp_path, [correct], position=position, corruption=corruption, visit=visit)
-    record_source(tmp_path)
-
-    rows = ask("SELECT visit, num_cells, round(error, 9) FROM visit_errors")
-
-    assert [(1, 2, 0.4), (2, 1, 0.8)] == rows
-
-
 def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
     """At half the way to the threshold hyperbolic decay leaves two thirds, linear decay a half; at it, a half and 0."""
     record_segment(tmp_path, [500, 500, 500, 250], compute_s=[0.05, 0.15, 0.2, 0.3])
