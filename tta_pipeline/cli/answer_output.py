@@ -54,7 +54,7 @@ class Output:
         if not self.is_for_people:
             self._write_for_programs(answer)
         elif columns is None:
-            self.write_table(self.read(answer, most_rows=_ROWS_FOR_PEOPLE))
+            self.write_text(as_text(self.read(answer, most_rows=_ROWS_FOR_PEOPLE), self.form, is_of_a_user=True))
         else:
             self.write_table(choose_columns(self.read(answer), self.form, columns), before=before)
 

@@ -92,13 +92,19 @@ def as_paragraphs(sentences: Iterable[str], form: Form) -> Iterator[str]:
             yield f"{wrap_text(sentence, form.width) if form.name == 'table' else sentence}\n"
 
 
-def as_text(table: "Table", form: Form) -> str:
-    """Return *table* as text in a *form* for people."""
+def as_text(table: "Table", form: Form, *, is_of_a_user: bool = False) -> str:
+    """Return *table* as text in a *form* for people; the columns of a user's own question keep their names."""
     from tta_pipeline.report.formats import READER_FORMATS, as_terminal
+    from tta_pipeline.report.tables import column_title
 
     if form.name == "table":
-        return as_terminal(table, width=form.width, is_styled=form.is_styled)
+        title = _as_asked if is_of_a_user else column_title
+        return as_terminal(table, width=form.width, is_styled=form.is_styled, title=title)
     return READER_FORMATS[form.name](table)
+
+
+def _as_asked(column: str) -> str:
+    return column.replace("_", " ")
 
 
 def print_table_as(table: "Table", form: Form, columns: Sequence[str], *, before: Sequence[str] = ()) -> None:

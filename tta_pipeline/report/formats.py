@@ -24,39 +24,41 @@ _NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
 """Columns of names that have underscores in place of spaces."""
 
 
-def as_terminal(table: Table, *, width: int | None = None, is_styled: bool = False) -> str:
+def as_terminal(
+    table: Table, *, width: int | None = None, is_styled: bool = False, title: Callable[[str], str] = column_title
+) -> str:
     """Return *table* in aligned columns.
 
     Headings that do not fit side by side into *width* characters are split into words; None: all fit. With *is_styled*
-    the best of each column is bold.
+    the best of each column is bold. *title* gives the heading of a column.
     """
-    fits = width is None or sum(_column_widths(table, " ")) <= width
-    return _align_columns(table, " " if fits else "\n", is_styled=is_styled)
+    fits = width is None or sum(_column_widths(table, " ", title)) <= width
+    return _align_columns(table, " " if fits else "\n", is_styled=is_styled, title=title)
 
 
 def drop_overflow(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     """Return the first columns of *table*, as many as `as_terminal` fits into *width*, and the names of the others."""
-    ends = list(accumulate(_column_widths(table, "\n")))
+    ends = list(accumulate(_column_widths(table, "\n", column_title)))
     num_shown = max(1, sum(end <= width for end in ends))
     shown = Table(columns=table.columns[:num_shown], rows=tuple(row[:num_shown] for row in table.rows))
     return shown, table.columns[num_shown:]
 
 
-def _column_widths(table: Table, between_words: str) -> Sequence[int]:
+def _column_widths(table: Table, between_words: str, title: Callable[[str], str]) -> Sequence[int]:
     """Return the width of each column in characters; of all but the first, with the gap before it."""
     widths: list[int] = []
     for name in table.columns:
-        heading = column_title(name).replace(" ", between_words).split("\n")
+        heading = title(name).replace(" ", between_words).split("\n")
         texts = chain(heading, (format_value(name, value) for value in table.column(name)))
         widths.append(max(map(cell_len, texts)) + (_GAP if widths else 0))
     return widths
 
 
-def _align_columns(table: Table, between_words: str, *, is_styled: bool) -> str:
+def _align_columns(table: Table, between_words: str, *, is_styled: bool, title: Callable[[str], str]) -> str:
     best = best_cells(table) if is_styled else ()
     shown = RichTable(box=None, pad_edge=False)
     for name in table.columns:
-        heading = column_title(name).replace(" ", between_words)
+        heading = title(name).replace(" ", between_words)
         shown.add_column(heading, justify="right" if _is_numeric(table, name) else "left", vertical="bottom")
     for number, row in enumerate(table.rows):
         shown.add_row(
