@@ -162,7 +162,7 @@ SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
-        text="Means over the newest evaluation of each cell, without shifts held out for tuning, and the cost of an "
+        text="Means over the result that counts of each cell, without shifts held out for tuning, and the cost of an "
         "image. The best among rows with the same number of cells and the same samples is bold.",
         sql=queries.LEADERBOARD,
     ),
@@ -492,8 +492,8 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     corrected = p_values_beside(best, others, compared)
     if second not in corrected:
         return ""
-    names = (best, second) if (best, second) in compared else (second, best)
-    return f"{verdict_on(names, compared[names], p_holm=corrected[second], num_tests=len(corrected))} "
+    pair = compared[best, second] if (best, second) in compared else compared[second, best].swapped()
+    return f"{verdict_on((best, second), pair, p_holm=corrected[second], num_tests=len(corrected))} "
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:

@@ -398,7 +398,7 @@ SELECT
     unnest(bin_correct_counts) AS num_correct
 FROM evaluations
 WHERE counts;
-COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each latest evaluation; sums over any cells give the exact calibration of their union';
+COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each evaluation that counts; sums over any cells give the exact calibration of their union';
 COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
 COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
 COMMENT ON COLUMN calibration_bins.confidence_sum IS 'Sum of their confidences';
@@ -413,7 +413,7 @@ SELECT
 FROM class_results AS c
 JOIN evaluations AS e USING (file, corruption, severity)
 WHERE e.counts;
-COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
+COMMENT ON VIEW class_errors IS 'One row for each class of each evaluation that counts';
 COMMENT ON COLUMN class_errors.label IS 'Position of the class in the class map, from 0';
 COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
 COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions for these samples; error is 1 - num_correct / num_samples';
@@ -487,7 +487,7 @@ SELECT
     1 - source_agreement AS disagreement, generated
 FROM estimates
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position, shift_position, severity;
-COMMENT ON VIEW estimated_errors IS 'One row for each latest evaluation: its error as estimated without labels, beside the true one';
+COMMENT ON VIEW estimated_errors IS 'One row for each evaluation that counts: its error as estimated without labels, beside the true one';
 COMMENT ON COLUMN estimated_errors.is_calibrated IS 'Whether clean images say by how much the source model with these weights is overconfident: its clean error + clean confidence - 1 is added';
 COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, calibrated if is_calibrated, within [0, 1]';
 COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of the interval that has the error of so many images in 95 % of cases if each is right with the probability of its confidence, around the estimate';
@@ -872,7 +872,7 @@ FROM evaluations AS e
 LEFT JOIN batch_results AS b USING (file, corruption, severity)
 WHERE e.counts
 ORDER BY e.benchmark, e.shift_set, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
-COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each latest evaluation';
+COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each evaluation that counts';
 COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
 COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
 COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';
