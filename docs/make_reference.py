@@ -2,9 +2,10 @@
 
 import inspect
 import json
+import re
 import tempfile
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from tta_pipeline.defs.resources import Compute
 from tta_pipeline.defs.source_model import TrainingConfig
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods.catalogue import METHODS
-from tta_pipeline.methods.entry import MethodEntry
+from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 
@@ -54,7 +55,14 @@ def benchmark_files() -> str:
     parts += [_section(kind) for kind in _sections(Benchmark)]
     parts.append("# Methods")
     parts.append("What `hyperparameters` of an experiment may name. Sources and results: [methods.md](../methods.md).")
-    parts += [_method(name) for name in METHODS]
+    parts.append(
+        "What several methods share comes first, with its defaults. Each method then lists its shared fields, with the "
+        "values of its presets that differ from these defaults, and its own fields. A later field replaces an earlier "
+        "one of the same name."
+    )
+    shared = _shared_kinds()
+    parts += [_shared_section(kind, methods) for kind, methods in shared.items()]
+    parts += [_method(name, shared) for name in METHODS]
     return "\n\n".join(parts) + "\n"
 
 
@@ -169,19 +177,79 @@ def _section(kind: type[BaseModel]) -> str:
     return f"## {kind.__name__}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{_fields(kind)}"
 
 
-def _method(name: str) -> str:
-    entry = METHODS[name]
-    presets = [values.model_dump(mode="json") for values in entry.presets.values()]
-    fields = type(next(iter(entry.presets.values()))).model_fields
-    rows = [
-        (f"`{field}`", _type(info.annotation), *(_json(preset[field]) for preset in presets), info.description)
-        for field, info in fields.items()
-    ]
-    table = _table(("field", "type", *entry.presets, ""), rows) if rows else "Nothing to set."
+def _kind_of(method: str) -> type[Hyperparameters]:
+    """Return the hyperparameters of *method*."""
+    return type(next(iter(METHODS[method].presets.values())))
+
+
+def _declared(kind: type) -> Sequence[str]:
+    """Return the fields that *kind* itself declares, without those that it inherits."""
+    return [name for name in inspect.get_annotations(kind) if name in getattr(kind, "model_fields", {})]
+
+
+def _shared_kinds() -> Mapping[type[BaseModel], Sequence[str]]:
+    """Return what declares hyperparameters of several methods, with their names: a base, or what two methods have."""
+    found: dict[type[BaseModel], list[str]] = {}
+    for method in METHODS:
+        for kind in reversed(_kind_of(method).mro()):
+            if _declared(kind):
+                found.setdefault(kind, []).append(method)
+    return {kind: methods for kind, methods in found.items() if len(methods) > 1}
+
+
+def _shared_heading(kind: type) -> str:
+    """Return the heading of shared fields, such as `tuned texts fields`."""
+    words = re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Hyperparameters"))
+    return " ".join([*words, "fields"]).lower()
+
+
+def _shared_section(kind: type[BaseModel], methods: Sequence[str]) -> str:
+    text = f"{inspect.cleandoc(kind.__doc__ or '')} Methods that have them: {', '.join(methods)}."
+    return f"## {_shared_heading(kind)}\n\n{text}\n\n{_fields(kind, _declared(kind), required='of the preset')}"
+
+
+def _method(name: str, shared: Collection[type]) -> str:
+    entry, kind = METHODS[name], _kind_of(name)
+    presets = {preset: values.model_dump(mode="json") for preset, values in entry.presets.items()}
+    by_owner: dict[type, list[str]] = {}
+    for field in kind.model_fields:
+        owner = next(each for each in kind.mro() if field in _declared(each))
+        by_owner.setdefault(owner, []).append(field)
     facts = f"Clean images: {entry.source_data}. Smallest batch: {entry.min_batch_size}. Model: {entry.needs}."
-    if rows:
+    if by_owner:
         facts += f" Published for: {_published(entry)}."
-    return f"## {name}\n\n{entry.summary} {facts}\n\n{table}"
+    parts = [f"## {name}", f"{entry.summary} {facts}"]
+    lines = [_shared_line(owner, fields, presets) for owner, fields in by_owner.items() if owner in shared]
+    if lines:
+        parts += ["Shared fields:", "\n".join(lines)]
+    rows = [
+        (f"`{field}`", _type(info.annotation), *(_json(values[field]) for values in presets.values()), info.description)
+        for field, info in kind.model_fields.items()
+        if any(field in fields for owner, fields in by_owner.items() if owner not in shared)
+    ]
+    if rows:
+        parts.append(_table(("field", "type", *presets, ""), rows))
+    return "\n\n".join(parts if by_owner else [*parts, "Nothing to set."])
+
+
+def _shared_line(owner: type, fields: Sequence[str], presets: Mapping[str, Mapping[str, object]]) -> str:
+    """Return a link to the shared *fields*, with the values of *presets* that differ from the defaults."""
+    heading = _shared_heading(owner)
+    differing = []
+    for field in fields:
+        info = owner.model_fields[field]  # type: ignore[attr-defined]
+        by_value: dict[str, list[str]] = {}
+        for preset, values in presets.items():
+            if info.is_required() or values[field] != info.default:
+                by_value.setdefault(_json(values[field]), []).append(f"`{preset}`")
+        if by_value:
+            said = [
+                value if len(names) == len(presets) else f"{value} ({', '.join(names)})"
+                for value, names in by_value.items()
+            ]
+            differing.append(f"`{field}` {', '.join(said)}")
+    link = f"- [{heading}](#{heading.replace(' ', '-')})"
+    return f"{link}: {'; '.join(differing)}" if differing else link
 
 
 def _published(entry: MethodEntry) -> str:
@@ -194,21 +262,23 @@ def _published(entry: MethodEntry) -> str:
     return "; ".join(by_preset) or "no data set"
 
 
-def _with_values(dataset: str, changes: typing.Mapping[str, object]) -> str:
+def _with_values(dataset: str, changes: Mapping[str, object]) -> str:
     values = " and ".join(f"`{name}` {_json(value)}" for name, value in changes.items())
     return f"{dataset} with {values}" if values else dataset
 
 
-def _fields(kind: type[BaseModel]) -> str:
+def _fields(kind: type[BaseModel], names: Sequence[str] | None = None, *, required: str = "required") -> str:
+    """Return the table of *kind* with the fields *names*, by default all."""
     rows = [
-        (f"`{name}`", _type(info.annotation), _default(info), info.description)
+        (f"`{name}`", _type(info.annotation), required if info.is_required() else _default(info), info.description)
         for name, info in kind.model_fields.items()
         if (kind, name) != (Benchmark, "name")  # the name of the file
+        and (names is None or name in names)
     ]
     return _table(("field", "type", "default", ""), rows)
 
 
-def _table(head: typing.Sequence[str], rows: typing.Iterable[typing.Sequence[str | None]]) -> str:
+def _table(head: Sequence[str], rows: typing.Iterable[Sequence[str | None]]) -> str:
     lines = [head, ["---"] * len(head), *([_line(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -235,8 +305,6 @@ def _type(annotation: object) -> str:
 
 
 def _default(info: typing.Any) -> str:
-    if info.is_required():
-        return "required"
     value = info.get_default(call_default_factory=True)
     if value is None or value is PydanticUndefined:
         return ""

@@ -75,6 +75,7 @@ class GradientHyperparameters(Hyperparameters):
     lr: float = Field(gt=0, allow_inf_nan=False)
     """Learning rate."""
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Optimiser of the adapted parameters."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD, first beta of Adam and AdamW."""
     nesterov: bool = False
@@ -111,6 +112,15 @@ class ViewHyperparameters(GradientHyperparameters):
 
     draws: Literal["image", "batch"] = "image"
     """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
+
+
+class MemoryHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that learns from images that it has stored."""
+
+    steps: Literal[1] = 1
+    """Number of updates for every `update_frequency` images."""
+    update_frequency: int = Field(default=64, ge=1, le=MAX_COUNT)
+    """Number of images of the stream from one update to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)

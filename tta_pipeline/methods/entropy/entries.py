@@ -10,6 +10,8 @@ from tta_pipeline.methods.entry import (
     RESNET_PRESETS,
     USUAL_SETS,
     GradientHyperparameters,
+    Hyperparameters,
+    MemoryHyperparameters,
     MethodEntry,
     Paper,
     TopHyperparameters,
@@ -70,13 +72,29 @@ class RplHyperparameters(GradientHyperparameters):
     """Exponent of the generalised cross entropy: near 0, the cross entropy; at 1, 1 minus the probability."""
 
 
-class EtaHyperparameters(EntropyHyperparameters):
-    """Hyperparameters of ETA."""
+class ReliableHyperparameters(Hyperparameters):
+    """Hyperparameters of every method that adapts on reliable samples."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
     """Entropy below which a sample is reliable, as a fraction of ln K."""
+
+
+class ChosenHyperparameters(ReliableHyperparameters):
+    """Hyperparameters of every method that can choose samples as ETA does."""
+
     d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
     """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
+
+
+class SharpnessHyperparameters(Hyperparameters):
+    """Hyperparameters of every method that seeks a flat minimum, by a second gradient after a step of ascent."""
+
+    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Distance of the ascent step, after which the second gradient is computed."""
+
+
+class EtaHyperparameters(ChosenHyperparameters, EntropyHyperparameters):
+    """Hyperparameters of ETA."""
 
 
 class EataHyperparameters(EtaHyperparameters):
@@ -88,20 +106,9 @@ class EataHyperparameters(EtaHyperparameters):
     """Number of clean samples that the Fisher information is computed from."""
 
 
-class RdumbHyperparameters(EtaHyperparameters):
-    """Hyperparameters of RDumb."""
-
-    reset: Literal["never", "periodic", "asr"] = "periodic"
-    """When the method resets itself: never, every `reset_every` steps, or partly, by ASR's rule."""
-
-
-class SarHyperparameters(EntropyHyperparameters, TopHyperparameters):
+class SarHyperparameters(SharpnessHyperparameters, ReliableHyperparameters, EntropyHyperparameters, TopHyperparameters):
     """Hyperparameters of SAR."""
 
-    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample is reliable, as a fraction of ln K."""
-    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Distance of the ascent step, after which the second gradient is computed."""
     reset_margin: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     """Moving average of the entropy, in nats, below which the model is reset."""
 
@@ -176,16 +183,12 @@ class ShotImHyperparameters(GradientHyperparameters):
     """Parameters that adapt: all except the classifier's, or weight and bias of the norm layers."""
 
 
-class UnientHyperparameters(GradientHyperparameters):
+class UnientHyperparameters(ChosenHyperparameters, GradientHyperparameters):
     """Hyperparameters of UniEnt and OSTTA."""
 
     samples: Literal["all", "surer", "reliable"] = "all"
     """Known samples whose entropy is minimised: all; those that the model gives at least the source model's probability
     of the source model's label; or ETA's choice, with ETA's weights."""
-    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample is reliable, as a fraction of ln K."""
-    d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
     split: Literal["none", "hard", "soft"] = "hard"
     """How known samples are told from unknown ones: not at all; each is one or the other, as in UniEnt; or each is both
     in the proportion of its probabilities, as in UniEnt+."""
@@ -195,30 +198,20 @@ class UnientHyperparameters(GradientHyperparameters):
     """Weight of the entropy of the mean prediction, which is maximised."""
 
 
-class SottaHyperparameters(TopHyperparameters):
+class SottaHyperparameters(SharpnessHyperparameters, MemoryHyperparameters, TopHyperparameters):
     """Hyperparameters of SoTTA."""
 
-    steps: Literal[1] = 1
-    """Number of updates for every `update_frequency` images."""
     threshold: float = Field(default=0.99, ge=0, le=1)
     """Confidence from which on an image enters the memory; 0.66 for CIFAR-100, 0.33 for ImageNet."""
     memory_size: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of images in the memory."""
-    update_frequency: int = Field(default=64, ge=1, le=MAX_COUNT)
-    """Number of images of the stream from one update to the next."""
     bn_momentum: float = Field(default=0.2, ge=0, le=1)
     """Weight of the memory's statistics in those of batch norm, in each of the two passes of an update."""
-    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Distance of the ascent step, after which the second gradient is computed."""
 
 
-class ImseHyperparameters(GradientHyperparameters):
+class ImseHyperparameters(SharpnessHyperparameters, ReliableHyperparameters, GradientHyperparameters):
     """Hyperparameters of IMSE."""
 
-    e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample is reliable, as a fraction of ln K."""
-    rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Distance of the ascent step, after which the second gradient is computed."""
     diversity_weight: float = Field(default=50.0, ge=0, allow_inf_nan=False)
     """Weight of the diversity with which the top's inputs use its singular vectors."""
     shift_threshold: float = Field(default=0.05, ge=0, allow_inf_nan=False)
@@ -344,8 +337,8 @@ METHODS: Mapping[str, MethodEntry] = {
         predicts_by_network=True,
         summary="ETA that resets itself every thousand steps.",
         presets={
-            "imagenet": RdumbHyperparameters(lr=2.5e-4),
-            "cifar": RdumbHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
+            "imagenet": EtaHyperparameters(lr=2.5e-4, reset="periodic"),
+            "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="periodic"),
         },
         published={**USUAL_SETS, "imagenet": {"imagenet_c": {}, "ccc": {}}},
         paper=Paper(

@@ -9,6 +9,7 @@ from tta_pipeline.methods.entry import (
     RESNET_PRESETS,
     USUAL_SETS,
     GradientHyperparameters,
+    MemoryHyperparameters,
     MethodEntry,
     Paper,
     ViewHyperparameters,
@@ -16,11 +17,16 @@ from tta_pipeline.methods.entry import (
 from tta_pipeline.util.config_model import MAX_COUNT
 
 
-class CottaHyperparameters(ViewHyperparameters):
-    """Hyperparameters of CoTTA."""
+class TeacherHyperparameters(ViewHyperparameters):
+    """Hyperparameters of every method with a teacher of this momentum."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
     """Weight of the teacher before a step."""
+
+
+class CottaHyperparameters(TeacherHyperparameters):
+    """Hyperparameters of CoTTA."""
+
     restore_probability: float = Field(default=0.01, ge=0, le=1)
     """Probability that a weight is restored to the source model's value after a step."""
     anchor_threshold: float = Field(default=0.92, ge=0, le=1)
@@ -31,15 +37,11 @@ class CottaHyperparameters(ViewHyperparameters):
     """Whether the cross entropy is symmetric."""
 
 
-class RottaHyperparameters(ViewHyperparameters):
+class RottaHyperparameters(MemoryHyperparameters, ViewHyperparameters):
     """Hyperparameters of RoTTA."""
 
-    steps: Literal[1] = 1
-    """Number of updates for every `update_frequency` images."""
     memory_size: int = Field(default=64, ge=1, le=MAX_COUNT)
     """Number of images in the memory bank."""
-    update_frequency: int = Field(default=64, ge=1, le=MAX_COUNT)
-    """Number of images of the stream from one update to the next."""
     nu: float = Field(default=0.001, ge=0, le=1)
     """Weight of the student in the teacher's moving average."""
     alpha: float = Field(default=0.05, ge=0, le=1)
@@ -110,11 +112,9 @@ class AdaContrastHyperparameters(GradientHyperparameters):
     """Weight of the key model before a step."""
 
 
-class RmtHyperparameters(ViewHyperparameters):
+class RmtHyperparameters(TeacherHyperparameters):
     """Hyperparameters of RMT."""
 
-    teacher_momentum: float = Field(default=0.999, ge=0, le=1)
-    """Weight of the teacher before a step."""
     temperature: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Temperature of the contrastive loss."""
     projection_dim: int = Field(default=128, ge=1, le=MAX_COUNT)
