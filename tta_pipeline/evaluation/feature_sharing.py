@@ -17,6 +17,7 @@ from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.decoded_cache import DecodedCache
+from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.features import ViewsRead
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.loaded_model import LoadedModel
@@ -40,7 +41,7 @@ class FeatureSharing:
         arithmetic of the evaluation.
         """
         experiment = self.experiment
-        is_plain = ":" not in experiment.method and experiment.compile == "off"
+        is_plain = experiment.method in METHODS and experiment.compile == "off"
         if not is_plain or not driver.gives_whole_batches or find_head(driver.method) is None:
             return None
         views = driver.method.views_read

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.file_fingerprint import next_sha256
+from tta_pipeline.methods.catalogue import entry_path
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.json_values import Json, JsonObject
 from tta_pipeline.util.source_code import own_files, source_sha256
@@ -108,7 +109,7 @@ def method_code_sha256(experiment: Experiment) -> str:
 
 
 def own_method_files(experiment: Experiment) -> Mapping[str, str]:
-    """Return the sha256 of each file of a user's that the method of *experiment* runs, by its absolute path.
+    """Return the sha256 of each file outside this project that the method of *experiment* runs, by its absolute path.
 
     Raises:
         ValueError: a file of the source cannot be parsed.
@@ -117,9 +118,9 @@ def own_method_files(experiment: Experiment) -> Mapping[str, str]:
 
 
 def _method_code(experiment: Experiment) -> tuple[str, ...]:
-    own = [experiment.method] if ":" in experiment.method else []  # a user's method, hashed with its defaults
+    own = entry_path(experiment.method)  # of a user's method, or of another package's: hashed with its defaults
     chosen = experiment.configured_hyperparameters().chosen_code().values()
-    return (experiment.entry.implementation, *own, *chosen)
+    return (experiment.entry.implementation, *([own] if own else []), *chosen)
 
 
 def diff_parts(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:

@@ -34,7 +34,8 @@ def build(
     """Return *method* applied to *model*, ready to predict and adapt.
 
     Args:
-        method: A name in `METHODS`, or the import path `<module>:<name>` of a `MethodEntry`.
+        method: A name in `METHODS`, or of a method that an installed package adds, or the import path
+            `<module>:<name>` of a `MethodEntry`.
         model: Maps float images (B, 3, H, W) in [0, 1] to logits (B, *num_classes*); its first layer normalises. The
             method owns it from here on.
         num_classes: Number of classes.
@@ -67,7 +68,7 @@ def build(
     kind = import_implementation(entry)
     with naming_own_code(method, kind, "__init__", expected="a method, built like `Method`"):
         built = kind(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
-    if method in METHODS or "name" not in vars(type(built)):  # an inherited name is that of another method
+    if ":" not in method or "name" not in vars(type(built)):  # an inherited name is that of another method
         built.name = entry.named(method, preset, settings)
     return built
 

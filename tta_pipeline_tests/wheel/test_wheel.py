@@ -1,6 +1,7 @@
 """The package as others install it: built, alone in an environment, without a clone in sight."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,25 +14,20 @@ SITE = next(path for path in sys.path if path.endswith("site-packages"))
 pytestmark = pytest.mark.wheel
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the source distribution, as a package index would have both."""
-    target = tmp_path_factory.mktemp("dist")
+def built(source: Path, target: Path, *options: str) -> Path:
+    """Return the wheel of the project in the folder *source*."""
     # The tools are installed, with the versions that were tested: nothing is fetched.
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, *options, source]
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert len(list(target.glob("*.tar.gz"))) == 1
     return next(target.glob("*.whl"))
 
 
-@pytest.fixture(scope="module")
-def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel. What it requires is taken from here; the clone that is installed here is not."""
-    folder = tmp_path_factory.mktemp("bare")
+def environment(folder: Path, *wheels: Path) -> Path:
+    """Make an environment with *wheels*. What they require is taken from here; the clone installed here is not."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([python, "-I", "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
+    subprocess.run([python, "-I", "-m", "pip", "install", "--quiet", "--no-deps", *wheels], check=True)
     asked = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     own = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     Path(own, "required.pth").write_text(f"{SITE}\n")
@@ -41,6 +37,20 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(f"#!{python}\n{script}")
         path.chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution, as a package index would have both."""
+    found = built(ROOT, tmp_path_factory.mktemp("dist"))
+    assert len(list(found.parent.glob("*.tar.gz"))) == 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel."""
+    return environment(tmp_path_factory.mktemp("bare"), wheel)
 
 
 def run(bare: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -80,3 +90,24 @@ def test_a_project_of_its_own_evaluates_and_has_a_page(bare: Path, tmp_path: Pat
     assert "first/evaluation/tent" in listed.stdout
     components = run(bare, tmp_path / "my-project", "dg", "list", "components")
     assert "tta_pipeline.RobustnessBenchmark" in components.stdout
+
+
+def test_a_method_of_another_package_is_evaluated(wheel: Path, tmp_path: Path):
+    """`examples/plugin/`, built and installed beside ours: its method is found, evaluated and compared by name."""
+    plugin = Path(shutil.copytree(ROOT / "examples" / "plugin", tmp_path / "plugin"))
+    both = environment(tmp_path / "both", wheel, built(plugin, tmp_path / "dist", "--wheel"))
+    made = run(both, tmp_path, "tta-pipeline", "init", "my-project")
+    assert made.returncode == 0, made.stderr
+    project = tmp_path / "my-project"
+    with (project / "data" / "benchmarks" / "first.yaml").open("a") as file:
+        file.write("  gated: {model: cnn, method: gated_norm, batch_size: 50, hyperparameters: {gate: 0.3}}\n")
+
+    evaluated = run(both, project, "tta-pipeline", "run", "first", "--cell", "fog|5")
+    compared = run(both, project, "tta-pipeline", "compare", "gated", "source", "--json")
+    examined = run(both, project, "tta-pipeline", "doctor")
+
+    assert evaluated.returncode == 0, evaluated.stderr[-3000:]
+    assert compared.returncode == 0, compared.stderr
+    assert "method gated_norm: of tta-gated-norm" in examined.stdout
+    (plan,) = (project / "data" / "results" / "first" / "plans").glob("gated.json")
+    assert all(f"tta_gated_norm/{name}" in plan.read_text() for name in ("entries.py", "method.py"))

@@ -1,4 +1,4 @@
-"""Checks of the machine: a writable data root, disk space, file locks, devices, optional packages."""
+"""Checks of the machine: a writable data root, disk space, file locks, devices, optional packages, added methods."""
 
 import fcntl
 import os
@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tta_pipeline.domain.locations import SHARDS, Locations, owner_of
+from tta_pipeline.errors import AdaptationError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -176,6 +177,22 @@ def check_extras() -> Iterator[Finding]:
             yield note(f"extra {extra}", found, f"if you want them: pip install 'tta_pipeline[{extra}]'")
         else:
             yield ok(f"extra {extra}", f"{_USES[extra]}: installed")
+
+
+def check_added_methods() -> Iterator[Finding]:
+    """Check whether the methods that other packages add can be imported."""
+    from tta_pipeline.methods import import_implementation
+    from tta_pipeline.methods.catalogue import added_methods, find_method, package_of
+
+    for method, points in added_methods().items():
+        try:
+            entry = find_method(method)
+            import_implementation(entry)
+        except (ValueError, AdaptationError) as error:
+            packages = " and ".join(map(package_of, points))
+            yield fault(f"method {method}", str(error), f"correct or uninstall {packages}")
+        else:
+            yield ok(f"method {method}", f"of {package_of(points[0])}: {entry.summary}")
 
 
 def is_installed(package: str) -> bool:

@@ -1,0 +1,1 @@
+"""A method for `tta_pipeline` in a package of its own."""

@@ -1,0 +1,21 @@
+"""What `tta_pipeline` knows of the method, without importing torch."""
+
+from pydantic import Field
+
+from tta_pipeline.methods.entry import RESNET_PRESETS, Hyperparameters, MethodEntry
+
+
+class GatedNormHyperparameters(Hyperparameters):
+    """Hyperparameters of the method."""
+
+    gate: float = Field(default=0.4, ge=0, le=1)
+    """Entropy of the source model from which on an image is predicted by the batch, as a fraction of ln K."""
+
+
+GATED_NORM = MethodEntry(
+    implementation="tta_gated_norm.method:GatedNorm",
+    summary="Batch norm with the statistics of the batch for the images of which the source model is unsure.",
+    presets=dict.fromkeys(RESNET_PRESETS, GatedNormHyperparameters()),
+    min_batch_size=2,
+    passes=2,
+)
