@@ -27,7 +27,7 @@ from tta_pipeline.data.sources.choose_shift_set import Place
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
-from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.util.files import hash_file
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
@@ -521,7 +521,7 @@ def test_a_model_is_filled_in(
     if getattr(model, "sha256", None):
         assert hash_file(own_model.parent / options[2]) == model.sha256
     if model.kind in ("python", "checkpoint"):
-        assert 3 == load_source_model(name, model, source_model=tmp_path, classes=("a", "b", "c")).num_classes
+        assert 3 == kind_of(model).load(ModelContext(name=name, classes=("a", "b", "c"))).num_classes
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_random_weights_are_the_same_each_time_and_marked(own_model: Path):
     assert own_model.exists()
     spec = PythonModel(kind="python", factory="own_network:MyNet", weights="none")
 
-    first, second = (load_source_model("net", spec, source_model=own_model, classes=("a", "b")) for _ in range(2))
+    first, second = (kind_of(spec).load(ModelContext(name="net", classes=("a", "b"))) for _ in range(2))
 
     assert "untrained" == first.weights
     assert first.weights_sha256 == second.weights_sha256

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel, ZeroShotModel
+from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings
 from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
 from tta_pipeline.data.shifts.shift_set import ShiftSet
@@ -111,10 +111,7 @@ class Benchmark(ConfigModel):
     @classmethod
     def _with_templates(cls, models: dict[str, AnyModel], info: ValidationInfo) -> dict[str, AnyModel]:
         templates = info.data["shift_set"].templates
-        return {
-            name: model.with_templates(templates) if isinstance(model, ZeroShotModel) else model
-            for name, model in models.items()
-        }
+        return {name: model.with_templates(templates) for name, model in models.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
@@ -355,7 +352,7 @@ class Benchmark(ConfigModel):
     @property
     def trained_models(self) -> dict[str, TrainedModel]:
         """Models that assets `source_model` train, by name."""
-        return {name: model for name, model in self.models.items() if isinstance(model, TrainedModel)}
+        return {name: training for name, model in self.models.items() if (training := model.training)}
 
     def source_model_asset(self, model: str) -> str:
         """Return the key, below the benchmark's, of the asset that trains *model*: with its name if there are more."""

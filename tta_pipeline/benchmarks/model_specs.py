@@ -1,14 +1,19 @@
-"""The models in a benchmark file."""
+"""The models in a benchmark file: everything that the file and the leaderboard need of them, without torch.
+
+A section names as text what loads it, as a method's entry does. To add a kind, write its section here, put it into one
+of the unions, and write its module in `models/`.
+"""
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
-from tta_pipeline.benchmarks.user_functions import find_function_file
+from tta_pipeline.benchmarks.user_functions import find_function_file, is_reference
 from tta_pipeline.util.config_model import ConfigModel, Name
+from tta_pipeline.util.files import hash_file
 
 
 def _refuse_eight_bits(value: object) -> object:
@@ -24,17 +29,83 @@ Mean = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refuse_eight_bits)]
 Deviation = Annotated[float, Field(gt=0, le=1), BeforeValidator(_refuse_eight_bits)]
 
 
-class SmallNetwork(ConfigModel):
+class ModelSection(ConfigModel):
+    """A section that describes a model; what the kinds of model differ in is asked of it, or of `implementation`."""
+
+    kind: str
+    implementation: ClassVar[str]
+    """`module:name` of the `ModelKind` that loads the model; it needs torch, and is imported when a model is."""
+    package: ClassVar[tuple[str, str] | None] = None
+    """The package that the kind needs, and the extra of this project that installs it; None: it needs none."""
+    needs_num_classes: ClassVar[bool] = False
+    """Whether the number of outputs must be given, since no published weights have it."""
+
+    @property
+    def training(self) -> "TrainedModel | None":
+        """How the benchmark trains the model; None if it does not."""
+        return None
+
+    @property
+    def network_name(self) -> str:
+        """Library and architecture as far as the benchmark file says them, such as `timm resnet50.a1_in1k`."""
+        names = (getattr(self, field, None) for field in ("architecture", "hf", "factory"))
+        return f"{self.kind} {next(filter(None, names), '')}"
+
+    def with_templates(self, templates: tuple[str, ...]) -> Self:
+        """Return the section with the texts *templates* of a shift set, if its model reads texts."""
+        del templates
+        return self
+
+
+class NetworkSection(ModelSection):
+    """A section that describes a network, which can be trained."""
+
+    has_weights: ClassVar[bool] = True
+    """Whether the network has weights from which training can start."""
+
+    @classmethod
+    def from_name(cls, name: str) -> Self | None:
+        """Return the section that *name* on the command line or in Python stands for; None if it names another kind.
+
+        Raises:
+            ValidationError: a part of the name is invalid.
+        """
+        del name
+        return None
+
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "AnyPretrained | None":
+        """Return the section of the network with weights in the file *path*; None if the kind has no such models.
+
+        Args:
+            path: The file; if there is none, the model cannot be loaded.
+            normalisation: `mean` and `std` of each channel of images in [0, 1].
+
+        Raises:
+            ValidationError: the normalisation is invalid.
+        """
+        del path, normalisation
+        return None
+
+    def with_random_weights(self, num_classes: int) -> "PythonModel | None":
+        """Return the section of the network with random weights and *num_classes*; None if its weights are its own."""
+        del num_classes
+        return None
+
+
+class SmallNetwork(NetworkSection):
     """A small convolutional network with batch norm, for images of 8 pixels and more."""
 
+    implementation = "tta_pipeline.models.small_network:Small"
+    has_weights = False
     kind: Literal["small"]
     width: int = Field(default=16, ge=1, le=4_096)
     """Number of channels of the first stage, at most 4,096; the later two stages have two and four times as many."""
 
 
-class TorchvisionModel(ConfigModel):
+class TorchvisionModel(NetworkSection):
     """A classifier of torchvision with the preprocessing that its weights were trained with."""
 
+    implementation = "tta_pipeline.models.torchvision_models:Torchvision"
     kind: Literal["torchvision"]
     architecture: Name
     weights: str = "DEFAULT"
@@ -44,20 +115,53 @@ class TorchvisionModel(ConfigModel):
     outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
     benchmark's classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
 
+    @classmethod
+    def from_name(cls, name: str) -> Self | None:
+        """Return the section for `torchvision:<architecture>`."""
+        library, _, architecture = name.partition(":")
+        return cls(kind="torchvision", architecture=architecture) if library == "torchvision" and architecture else None
 
-class TimmModel(ConfigModel):
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "CheckpointModel":
+        """Return the section for the file *path* and this architecture."""
+        return CheckpointModel.of_file(self.kind, self.architecture, path, **normalisation)
+
+    def with_random_weights(self, num_classes: int) -> "PythonModel":
+        """Return the section of torchvision's function that makes the network."""
+        return PythonModel.untrained(f"torchvision.models:{self.architecture}", num_classes=num_classes)
+
+
+class TimmModel(NetworkSection):
     """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
 
+    implementation = "tta_pipeline.models.timm_models:Timm"
+    package = ("timm", "timm")
     kind: Literal["timm"]
     architecture: str
     """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
     classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
 
+    @classmethod
+    def from_name(cls, name: str) -> Self | None:
+        """Return the section for `timm:<architecture>`."""
+        library, _, architecture = name.partition(":")
+        return cls(kind="timm", architecture=architecture) if library == "timm" and architecture else None
 
-class CheckpointModel(ConfigModel):
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "CheckpointModel":
+        """Return the section for the file *path* and this architecture."""
+        return CheckpointModel.of_file(self.kind, self.architecture, path, **normalisation)
+
+    def with_random_weights(self, num_classes: int) -> "PythonModel":
+        """Return the section of timm's function that makes the network."""
+        name = self.architecture.partition(".")[0]
+        return PythonModel.untrained("timm:create_model", model_name=name, num_classes=num_classes)
+
+
+class CheckpointModel(NetworkSection):
     """An architecture of torchvision or timm with weights from your own file."""
 
+    implementation = "tta_pipeline.models.checkpoint_models:Checkpoint"
+    needs_num_classes = True
     kind: Literal["checkpoint"]
     library: Literal["torchvision", "timm"] = "torchvision"
     architecture: str
@@ -74,10 +178,26 @@ class CheckpointModel(ConfigModel):
     classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
 
+    @classmethod
+    def of_file(cls, library: str, architecture: str, path: Path, **normalisation: tuple[float, ...]) -> Self:
+        """Return the section of an *architecture* of *library* with the weights in *path*.
 
-class PythonModel(ConfigModel):
+        Raises:
+            ValidationError: see `NetworkSection.with_weights_file`.
+        """
+        described = {"path": path, "sha256": _hash_if_there(path), **normalisation}
+        return cls.model_validate({"kind": "checkpoint", "library": library, "architecture": architecture, **described})
+
+
+def _hash_if_there(path: Path) -> str:
+    return hash_file(path) if path.is_file() else "0" * 64
+
+
+class PythonModel(NetworkSection):
     """A network made by a Python function or class of your own, with weights from your own file."""
 
+    implementation = "tta_pipeline.models.python_models:Python"
+    needs_num_classes = True
     kind: Literal["python"]
     factory: str
     """`module:name` of a function or class that returns a `torch.nn.Module`; the module gets normalised images. Python
@@ -130,6 +250,26 @@ class PythonModel(ConfigModel):
         """File of the weights, if there is one."""
         return self.weights if isinstance(self.weights, Path) else None
 
+    @classmethod
+    def from_name(cls, name: str) -> Self | None:
+        """Return the section for `<module>:<name>`."""
+        return cls(kind="python", factory=name) if is_reference(name) else None
+
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "PythonModel":
+        """Return the section with the file *path* as its weights."""
+        described = {"weights": path, "sha256": _hash_if_there(path), **normalisation}
+        return PythonModel.model_validate({"kind": "python", "factory": self.factory, **described})
+
+    def with_random_weights(self, num_classes: int) -> "PythonModel":
+        """Return the section without weights; a factory gets the number of classes when it is called."""
+        del num_classes
+        return self.model_copy(update={"weights": "none"})
+
+    @classmethod
+    def untrained(cls, factory: str, **arguments: JsonValue) -> Self:
+        """Return the section of a *factory* that is called with *arguments*, with random weights."""
+        return cls.model_validate({"kind": "python", "factory": factory, "arguments": arguments, "weights": "none"})
+
 
 def require_commit(revision: str, repository: str) -> str:
     """Return *revision* of a *repository* on the Hugging Face Hub; refuse it if it is no commit.
@@ -146,12 +286,14 @@ def require_commit(revision: str, repository: str) -> str:
     return revision
 
 
-class HubModel(ConfigModel):
+class HubModel(NetworkSection):
     """A classifier published for timm (the extra `timm`) on the Hugging Face Hub.
 
     Its mean, standard deviation and number of classes come from its `config.json`.
     """
 
+    implementation = "tta_pipeline.models.hub_models:Hub"
+    package = ("timm", "timm")
     kind: Literal["hf"]
     hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     """Repository, such as `timm/resnet50.a1_in1k`."""
@@ -166,8 +308,15 @@ class HubModel(ConfigModel):
     def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
         return require_commit(revision, info.data.get("hf", "org/name"))
 
+    @classmethod
+    def from_name(cls, name: str) -> Self | None:
+        """Return the section for `hf:<org>/<name>@<commit>`, which timm calls `hf-hub`."""
+        library, _, address = name.partition(":")
+        repository, _, revision = address.partition("@")
+        return cls(kind="hf", hf=repository, revision=revision) if library in ("hf", "hf-hub") else None
 
-class ZeroShotModel(ConfigModel):
+
+class ZeroShotModel(ModelSection):
     """The fields of a zero-shot classifier about texts."""
 
     class_names: tuple[str, ...] | Path | None = None
@@ -195,6 +344,8 @@ class OpenClipModel(ZeroShotModel):
     Images must have the size that the image tower takes.
     """
 
+    implementation = "tta_pipeline.models.clip_models:OpenClip"
+    package = ("open_clip_torch", "clip")
     kind: Literal["open_clip"]
     architecture: str
     """Name in open_clip's list, such as `ViT-B-32`, or a JSON file with an architecture of your own in its form."""
@@ -220,6 +371,8 @@ class TransformersModel(ZeroShotModel):
     Mean, deviation, scale and bias are the model's own. Images must have the size that the image tower takes.
     """
 
+    implementation = "tta_pipeline.models.transformers_models:Transformers"
+    package = ("transformers", "transformers")
     kind: Literal["transformers"]
     hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     """Repository on the Hugging Face Hub, such as `google/siglip2-base-patch16-224`."""
@@ -246,13 +399,16 @@ class TransformersModel(ZeroShotModel):
 
 AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
 """A network whose weights come from elsewhere."""
+NAMED: tuple[type[NetworkSection], ...] = (TorchvisionModel, TimmModel, HubModel, PythonModel)
+"""Kinds that a name on the command line or in Python can stand for, in the order in which they are tried."""
 AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
 """A network to train, from scratch or from its weights."""
 
 
-class TrainedModel(Recipe):
+class TrainedModel(Recipe, ModelSection):
     """A network that is trained on the benchmark's own training images."""
 
+    implementation = "tta_pipeline.models.trained_models:Trained"
     kind: Literal["trained"]
     network: AnyNetwork = SmallNetwork(kind="small")
     """Network to train: `small`, or any other kind of model. `width: 8` in its place is short for the small network of
@@ -273,9 +429,19 @@ class TrainedModel(Recipe):
 
     @model_validator(mode="after")
     def _has_weights_to_start_from(self) -> Self:
-        if self.fine_tune and isinstance(self.network, SmallNetwork):
+        if self.fine_tune and not self.network.has_weights:
             raise ValueError("found fine_tune with the small network, which has no weights; expected another network")
         return self
+
+    @property
+    def training(self) -> "TrainedModel":
+        """The section itself."""
+        return self
+
+    @property
+    def network_name(self) -> str:
+        """Library and architecture of the network that is trained."""
+        return self.network.network_name
 
 
 AnyZeroShot = OpenClipModel | TransformersModel

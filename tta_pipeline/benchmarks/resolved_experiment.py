@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods.catalogue import METHODS
@@ -105,7 +104,7 @@ def find_origin(benchmark: Benchmark, experiment: Experiment, chosen: tuple[str,
     return origin_of_settings(
         experiment.method, experiment.configured_hyperparameters(), batch_size=experiment.method_batch_size,
         dataset=None if benchmark.is_drawn else benchmark.shift_set.name,
-        architecture=_architecture(benchmark.models[experiment.model]),
+        architecture=benchmark.models[experiment.model].network_name,
     )  # fmt: skip
 
 
@@ -132,13 +131,6 @@ def origin_of_settings(
     if entry.is_published(settings, dataset=dataset, family=_family(architecture), batch_size=batch_size):
         return PUBLISHED
     return PRESET if entry.is_preset(settings, batch_size=batch_size) else BY_HAND
-
-
-def _architecture(model: AnyModel) -> str:
-    """Return kind and architecture of *model* as far as the benchmark file says them."""
-    network = model.network if isinstance(model, TrainedModel) else model
-    names = (getattr(network, field, None) for field in ("architecture", "hf", "factory"))
-    return f"{network.kind} {next(filter(None, names), '')}"
 
 
 def _family(architecture: str) -> NetworkFamily | None:

@@ -13,7 +13,7 @@ from tta_pipeline.domain.locations import Locations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tta_pipeline.benchmarks.model_specs import AnyPretrained
+    from tta_pipeline.benchmarks.model_specs import NetworkSection
     from tta_pipeline.data.sources.source_section import Survey
 
 
@@ -87,7 +87,7 @@ def new_benchmark(
         say(f"note: {remark}")
 
 
-def _model_of(model: str | None, weights: str | None) -> "Callable[[Survey], tuple[str, AnyPretrained]] | None":
+def _model_of(model: str | None, weights: str | None) -> "Callable[[Survey], tuple[str, NetworkSection]] | None":
     """Return the function that describes *model* for the images that are found; None if no model is named."""
     if model is None:
         return None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
@@ -246,7 +245,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
     spec = benchmark.experiments[experiment_name]
     cells = scope.key("shard_manifest")
     others = []
-    if isinstance(benchmark.models[spec.model], TrainedModel):
+    if spec.model in benchmark.trained_models:
         others.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))
     if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
-from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.history import open_history
 from tta_pipeline.defs.in_process import materialize_in_process
@@ -179,7 +178,7 @@ def _result(context: dg.AssetExecutionContext, stored: "StoredResult", *, path: 
 def _dependencies(benchmark: Benchmark, experiment_name: str) -> list[dg.AssetKey]:
     spec, held_out = benchmark.experiments[experiment_name], HeldOutScope.of(benchmark)
     found = [held_out.key("shard_manifest")]
-    if isinstance(benchmark.models[spec.model], TrainedModel):
+    if spec.model in benchmark.trained_models:
         found.append(asset_key(benchmark, benchmark.source_model_asset(spec.model)))
     if benchmark.uses_clean_images(experiment_name):
         found.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))

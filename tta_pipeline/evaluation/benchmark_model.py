@@ -1,14 +1,13 @@
 """A model of a benchmark file, for the classes of the benchmark."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import load_class_map
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.domain.cells import TRAIN
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.trained_models import require_same_training
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
@@ -22,22 +21,23 @@ def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) 
         EvaluationError: the weights are missing, do not match their hash, or come from a training other than the
             benchmark file's.
     """
-    spec = benchmark.models[name]
+    training = benchmark.trained_models.get(name)
     source_model = locations.source_model(benchmark.name, name)
     train = locations.shards(benchmark.name, TRAIN)
     # Weights without a recorded training are evaluated as they are.
-    if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
+    if training and (train / MANIFEST_FILE).exists():
         manifest = read_manifest(train, expected_for_benchmark(benchmark, locations, TRAIN))
-        require_same_training(source_model, manifest, spec, image_size=benchmark.image_size)
+        require_same_training(source_model, manifest, training, image_size=benchmark.image_size)
     class_map = load_class_map(benchmark, locations)
     try:
-        return load_source_model(
-            name,
-            spec,
-            source_model=source_model,
-            classes=class_map.classes,
-            image_size=benchmark.image_size,
-            text_features=locations.text_features,
+        return kind_of(benchmark.models[name]).load(
+            ModelContext(
+                name=name,
+                classes=class_map.classes,
+                source_model=source_model,
+                image_size=benchmark.image_size,
+                text_features=locations.text_features,
+            )
         )
     except ClassCountError as error:
         raise EvaluationError(describe_class_count(error, benchmark, name, locations)) from error

@@ -17,7 +17,6 @@ from typing import Literal
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
-from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import RecordError
@@ -158,7 +157,7 @@ class _FileOfBenchmarks:
         return "superseded" if row.model in benchmark.models else "gone"
 
     def _kind_of_training(self, benchmark: Benchmark, training: TrainingRun) -> Kind | None:
-        if training.model not in _trained_model_names(benchmark):
+        if training.model not in benchmark.trained_models:
             return "gone"
         present = _stated_weights(self.locations.source_model(benchmark.name, training.model))
         return None if present in (None, training.weights_sha256) else "superseded"
@@ -327,7 +326,7 @@ def _find_in_trained_models(
     benchmark: Benchmark, locations: Locations, named: frozenset[Path]
 ) -> Iterator[Unreferenced]:
     """Yield the files of trained models that *benchmark* no longer has: weights, facts, checkpoints; never *named*."""
-    models = _trained_model_names(benchmark)
+    models = benchmark.trained_models
     weights = locations.source_model(benchmark.name, "any").parent
     for path in sorted(weights.glob("*.safetensors")):
         facts = path.with_suffix(".json")  # weights without this file were not trained by this project
@@ -337,11 +336,6 @@ def _find_in_trained_models(
         if folder.name not in models:
             ours = _find_old_files(folder, _OF_TRAINING)
             yield from (_describe("gone", benchmark.name, path) for path in ours if path.resolve() not in named)
-
-
-def _trained_model_names(benchmark: Benchmark) -> frozenset[str]:
-    """Return the names of the models that *benchmark* trains."""
-    return frozenset(name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
 
 
 def _stated_weights(path: Path) -> str | None:

@@ -7,16 +7,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from tta_pipeline.benchmarks.model_specs import ZeroShotModel
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.libraries import import_library
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import ModelContext, ModelKind
 
 _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
 """Names of classes that mean nothing to a text tower: numbers and WordNet ids."""
 _USUAL_TEMPLATE = "a photo of a {}."
+ZeroShotT = TypeVar("ZeroShotT", bound=ZeroShotModel)
+
+
+class ZeroShotKind(ModelKind[ZeroShotT]):
+    """A kind of zero-shot classifier: its outputs are the classes whose names it is given."""
+
+    def load_described(self, num_classes: int | None) -> LoadedModel:
+        """Return the classifier of the classes that the section names."""
+        del num_classes
+        given = self.section.class_names
+        names = read_classes(given) if isinstance(given, Path) else given
+        if names is None:
+            raise EvaluationError("class_names is missing; expected the names of the classes in texts")
+        return self.load(ModelContext(name="a description", classes=names))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,11 @@ from torch import nn
 from tta_pipeline.benchmarks.model_specs import OpenClipModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
-from tta_pipeline.models.class_texts import ClassTexts, make_class_texts
+from tta_pipeline.models.class_texts import ClassTexts, ZeroShotKind, make_class_texts
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.libraries import import_library
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import ModelContext, OwnTransform
 from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
@@ -65,69 +66,70 @@ class Prompts(nn.Module):
         return features
 
 
-def load_clip_model(
-    name: str,
-    spec: OpenClipModel,
-    *,
-    classes: tuple[str, ...],
-    image_size: int | None = None,
-    kept_features: Path | None = None,
-) -> LoadedModel:
-    """Return the zero-shot classifier of *classes* that *spec* describes.
+class OpenClip(ZeroShotKind[OpenClipModel]):
+    """A zero-shot classifier of open_clip."""
 
-    The folder *kept_features*, if given, caches text features.
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the zero-shot classifier of the classes.
 
-    Raises:
-        EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
-            class has no name in words; or the image tower does not take images of *image_size*.
-    """
-    open_clip = import_open_clip()
-    texts = make_class_texts(spec, classes)
-    architecture, config = find_architecture(open_clip, spec.architecture)
-    clip = _create_clip(open_clip, spec, architecture)
-    weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
-    settings = open_clip.get_model_preprocess_cfg(clip)
-    tokenizer = _load_tokenizer(open_clip, architecture)
-    features = load_or_compute(
-        kept_features,
-        {
-            "architecture": architecture, "weights": weights_sha256, "texts": texts.sha256, **config,
-            "open_clip": version("open_clip_torch"), "torch": torch.__version__,
-        },
-        lambda: _compute_text_features(open_clip, clip, tokenizer, texts),
-    )  # fmt: skip
-    tower, clip.visual = clip.visual, None
-    bias = getattr(clip, "logit_bias", None)
-    network = ZeroShotClassifier(
-        tower,
-        features,
-        scale=clip.logit_scale.detach().exp().item(),
-        bias=None if bias is None else bias.item(),
-        prompts=_make_prompts(open_clip, clip, tokenizer, texts.names),
-    ).eval()
-    if image_size is not None:
-        called = f"model {name}, open_clip's {architecture}, which is for images of {_size_of(tower)},"
-        require_outputs(network, num_classes=len(classes), image_size=image_size, called=called)
-    return LoadedModel(
-        name=name,
-        make_network=lambda: deepcopy(network),
-        num_classes=len(classes),
-        weights=spec.weights.name if spec.weights else f"open_clip {architecture} {spec.pretrained}",
-        weights_sha256=weights_sha256,
-        mean=tuple(settings["mean"]),
-        std=tuple(settings["std"]),
-        architecture=f"open_clip {architecture}",
-        # The texts and not their features, whose last bits differ between machines.
-        code={"texts_sha256": texts.sha256, **config},
-    )
+        Raises:
+            EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
+                class has no name in words; or the image tower does not take images of this size.
+        """
+        spec = self.section
+        open_clip = _import_open_clip()
+        texts = make_class_texts(spec, context.classes)
+        architecture, config = _find_architecture(open_clip, spec.architecture)
+        clip = _create_clip(open_clip, spec, architecture)
+        weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
+        settings = open_clip.get_model_preprocess_cfg(clip)
+        tokenizer = _load_tokenizer(open_clip, architecture)
+        features = load_or_compute(
+            context.text_features,
+            {
+                "architecture": architecture, "weights": weights_sha256, "texts": texts.sha256, **config,
+                "open_clip": version("open_clip_torch"), "torch": torch.__version__,
+            },
+            lambda: _compute_text_features(open_clip, clip, tokenizer, texts),
+        )  # fmt: skip
+        tower, clip.visual = clip.visual, None
+        bias = getattr(clip, "logit_bias", None)
+        network = ZeroShotClassifier(
+            tower,
+            features,
+            scale=clip.logit_scale.detach().exp().item(),
+            bias=None if bias is None else bias.item(),
+            prompts=_make_prompts(open_clip, clip, tokenizer, texts.names),
+        ).eval()
+        if context.image_size is not None:
+            called = f"model {context.name}, open_clip's {architecture}, which is for images of {_size_of(tower)},"
+            require_outputs(network, num_classes=len(texts.names), image_size=context.image_size, called=called)
+        return LoadedModel(
+            name=context.name,
+            make_network=lambda: deepcopy(network),
+            num_classes=len(texts.names),
+            weights=spec.weights.name if spec.weights else f"open_clip {architecture} {spec.pretrained}",
+            weights_sha256=weights_sha256,
+            mean=tuple(settings["mean"]),
+            std=tuple(settings["std"]),
+            architecture=f"open_clip {architecture}",
+            # The texts and not their features, whose last bits differ between machines.
+            code={"texts_sha256": texts.sha256, **config},
+        )
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transform of the published weights, or of the architecture."""
+        open_clip, spec = _import_open_clip(), self.section
+        architecture, _ = _find_architecture(open_clip, spec.architecture)
+        size = open_clip.get_model_config(architecture)["vision_cfg"]["image_size"]
+        settings = (open_clip.get_pretrained_cfg(architecture, spec.pretrained) if spec.pretrained else None) or {}
+        side = size if isinstance(size, int) else size[0]
+        keeps_ratio = settings.get("resize_mode", "shortest") == "shortest"
+        filter_ = settings.get("interpolation", "bicubic")
+        return (OwnTransform(size=side, resize=side, interpolation=filter_, keeps_ratio=keeps_ratio),)
 
 
-def import_open_clip() -> Any:
-    """Return the module open_clip.
-
-    Raises:
-        EvaluationError: the module is not installed.
-    """
+def _import_open_clip() -> Any:
     return import_library("open_clip", extra="clip")
 
 
@@ -155,7 +157,7 @@ def _make_prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequen
     return Prompts(clip, tokenizer([f"{_CONTEXT} {name}." for name in class_names]), num_words=num_words)
 
 
-def find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
+def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
     """Return the name by which open_clip knows *architecture*, a name or a file, and the hash of a file.
 
     Raises:

@@ -6,38 +6,48 @@ from typing import Any
 from tta_pipeline.benchmarks.model_specs import HubModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import Architecture
-from tta_pipeline.models.libraries import import_timm, library_architecture
+from tta_pipeline.models.libraries import cached_json, import_timm, library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import ModelContext, NetworkKind, OwnTransform
+from tta_pipeline.models.select_outputs import select_classes
+from tta_pipeline.models.timm_models import timm_transforms
 from tta_pipeline.models.weights import first_line
 
 
-def load_hub_model(name: str, spec: HubModel) -> LoadedModel:
-    """Return a model of the hub with its weights, and with the normalisation in its `config.json`.
+class Hub(NetworkKind[HubModel]):
+    """A network of the hub with its weights, and with the normalisation in its `config.json`."""
 
-    Raises:
-        EvaluationError: timm is not installed, or the model cannot be fetched or made.
-    """
-    network = _create_network(spec, pretrained=True)
-    settings = network.pretrained_cfg
-    return hub_architecture(spec).make_model(
-        name, network.state_dict(), num_classes=network.num_classes, mean=tuple(settings["mean"]),
-        std=tuple(settings["std"]), weights=f"{spec.hf}@{spec.revision}",
-    )  # fmt: skip
+    def architecture(self) -> Architecture:
+        """Return timm's network, as the model's `config.json` describes it."""
+        return replace(
+            library_architecture("timm", _address(self.section)),
+            make=lambda num_classes: _create_network(self.section, num_classes=num_classes),
+        )
+
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model; it is fetched."""
+        del num_classes, image_size
+        network = _create_network(self.section, pretrained=True)
+        settings = network.pretrained_cfg
+        return self.architecture().make_model(
+            name, network.state_dict(), num_classes=network.num_classes, mean=tuple(settings["mean"]),
+            std=tuple(settings["std"]), weights=f"{self.section.hf}@{self.section.revision}",
+        )  # fmt: skip
+
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the model with the outputs for the classes, if `label_names` in its `config.json` has them."""
+        if not self.section.classes and set(context.classes) <= set(labels := _fetch_classes(self.section)):
+            model = self.load_all(context.name, num_classes=len(labels))
+            return select_classes(model, labels, context.classes, named=f"label_names of {self.section.hf}")
+        return super().load_for_classes(context)
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transforms in the `config.json`, if this machine has it."""
+        found = cached_json("timm", self.section.hf, self.section.revision, "config.json")
+        return timm_transforms(found.get("pretrained_cfg", found))
 
 
-def hub_architecture(spec: HubModel) -> Architecture:
-    """Return the network of a model of the hub, without its weights.
-
-    Raises:
-        EvaluationError: timm is not installed.
-    """
-    return replace(
-        library_architecture("timm", _address(spec)),
-        make=lambda num_classes: _create_network(spec, num_classes=num_classes),
-    )
-
-
-def fetch_hub_classes(spec: HubModel) -> tuple[str, ...]:
+def _fetch_classes(spec: HubModel) -> tuple[str, ...]:
     """Return `label_names` in the model's `config.json`; empty if there are none.
 
     Raises:

@@ -1,7 +1,9 @@
 """The architectures of torchvision and timm."""
 
 import importlib
+import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -75,3 +77,19 @@ def import_library(name: str, *, extra: str) -> Any:
         raise EvaluationError(
             f"{name} {problem}; expected the extra: run pip install 'tta_pipeline[{extra}]'"
         ) from error
+
+
+def cached_json(extra: str, repository: str, revision: str, name: str) -> Any:
+    """Return the JSON file *name* of a repository on the Hub, if it is in this machine's cache; else nothing."""
+    hub = import_library("huggingface_hub", extra=extra)
+    found = hub.try_to_load_from_cache(repository, name, revision=revision)
+    return read_json(Path(found)) if isinstance(found, str) else {}
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON object in the file at *path*; nothing if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -8,36 +8,14 @@ from typing import Annotated
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tta_pipeline.benchmarks.model_specs import (
-    AnyNetwork,
-    AnyPretrained,
-    AnyZeroShot,
-    CheckpointModel,
-    HubModel,
-    OpenClipModel,
-    PythonModel,
-    TimmModel,
-    TorchvisionModel,
-    TransformersModel,
-)
-from tta_pipeline.benchmarks.user_functions import is_reference
-from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.benchmarks.model_specs import NAMED, AnyPretrained, AnyZeroShot, NetworkSection
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.checkpoint_models import load_checkpoint_model
-from tta_pipeline.models.clip_models import load_clip_model
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.hub_models import load_hub_model
 from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
-from tta_pipeline.models.networks import architecture_of
+from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.models.python_models import load_python_model
-from tta_pipeline.models.source_models import load_pretrained_model
-from tta_pipeline.models.timm_models import load_timm_model
-from tta_pipeline.models.torchvision_models import load_torchvision_model
 from tta_pipeline.models.trained_models import load_trained_model
-from tta_pipeline.models.transformers_models import load_transformers_model
 from tta_pipeline.results.reader_notes import UNTRAINED
-from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.validation_errors import mistakes
 
 _IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
@@ -122,16 +100,7 @@ def _require_nothing_else(
 def _load_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
     """Return the model that a section of a benchmark file describes."""
     spec: AnyPretrained | AnyZeroShot = TypeAdapter(_DESCRIBED).validate_python(section)
-    if isinstance(spec, OpenClipModel | TransformersModel):
-        names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
-        if names is None:
-            raise EvaluationError("class_names is missing; expected the names of the classes in texts")
-        if isinstance(spec, OpenClipModel):
-            return load_clip_model(spec.architecture, spec, classes=names)
-        return load_transformers_model("a description", spec, classes=names)
-    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
-        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
-    return load_pretrained_model("a description", spec, num_classes=num_classes or 0)
+    return kind_of(spec).load_described(num_classes)
 
 
 def _load_named(
@@ -144,10 +113,10 @@ def _load_named(
 ) -> LoadedModel:
     given = {field: tuple(values) for field, values in (("mean", mean), ("std", std)) if values is not None}
     if isinstance(weights, str) and not Path(weights).suffix:
-        published = _load_published(name, weights)
+        published = kind_of(parse_network(name)).load_published(weights)
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
     network = parse_network(name)
-    if num_classes is None and (weights is not None or isinstance(network, PythonModel)):
+    if num_classes is None and (weights is not None or network.needs_num_classes):
         raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
     if weights is None:
         return make_untrained_model(network, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
@@ -161,18 +130,15 @@ def _load_named(
     return make_model_of_state(network, dict(weights), num_classes=num_classes, **given)
 
 
-def parse_network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
-    """Return the section of a benchmark file that *name* stands for."""
-    library, _, architecture = name.partition(":")
-    if library == "torchvision" and architecture:
-        return TorchvisionModel(kind="torchvision", architecture=architecture)
-    if library == "timm" and architecture:
-        return TimmModel(kind="timm", architecture=architecture)
-    if library in ("hf", "hf-hub"):
-        repository, _, revision = architecture.partition("@")
-        return HubModel(kind="hf", hf=repository, revision=revision)
-    if is_reference(name):
-        return PythonModel(kind="python", factory=name)
+def parse_network(name: str) -> NetworkSection:
+    """Return the section of a benchmark file that *name* stands for.
+
+    Raises:
+        EvaluationError: it stands for none.
+        ValidationError: a part of it is invalid.
+    """
+    if network := next(filter(None, (kind.from_name(name) for kind in NAMED)), None):
+        return network
     raise EvaluationError(
         f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
         "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
@@ -180,35 +146,27 @@ def parse_network(name: str) -> TorchvisionModel | TimmModel | HubModel | Python
 
 
 def _load_file(
-    network: TorchvisionModel | TimmModel | HubModel | PythonModel,
-    path: Path,
-    given: Mapping[str, tuple[float, ...]],
-    *,
-    num_classes: int,
+    network: NetworkSection, path: Path, given: Mapping[str, tuple[float, ...]], *, num_classes: int
 ) -> LoadedModel:
     """Return *network* with the weights in the file *path*."""
-    sha256 = hash_file(path) if path.is_file() else "0" * 64
-    if isinstance(network, PythonModel):
-        section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
-        return load_python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)
-    if isinstance(network, HubModel):
+    section = network.with_weights_file(path, **given)
+    if section is None:
+        called = network.network_name.partition(" ")[2]
         raise EvaluationError(
-            f"weights is {path}; expected pretrained or None with {network.hf}, or load the file's state dict first"
+            f"weights is {path}; expected pretrained or None with {called}, or load the file's state dict first"
         )
-    section = {"kind": "checkpoint", "library": network.kind, "architecture": network.architecture, "path": path,
-               "sha256": sha256, **given}  # fmt: skip
-    return load_checkpoint_model(network.architecture, CheckpointModel.model_validate(section), num_classes=num_classes)
+    return kind_of(section).load_all(section.network_name, num_classes=num_classes)
 
 
 def make_untrained_model(
-    network: AnyNetwork, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+    network: NetworkSection, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> LoadedModel:
     """Return *network* with random weights.
 
     Raises:
         EvaluationError: its architecture does not exist.
     """
-    architecture = architecture_of(network)
+    architecture = kind_of(network).architecture()
     state = architecture.make(num_classes).state_dict()
     return architecture.make_model(
         architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights=UNTRAINED
@@ -216,7 +174,7 @@ def make_untrained_model(
 
 
 def make_model_of_state(
-    network: AnyNetwork,
+    network: NetworkSection,
     state: dict[str, torch.Tensor],
     *,
     num_classes: int,
@@ -228,24 +186,8 @@ def make_model_of_state(
     Raises:
         EvaluationError: its architecture does not exist, or the weights do not fit it.
     """
-    architecture = architecture_of(network)
+    architecture = kind_of(network).architecture()
     fitting = require_fitting(architecture, state, num_classes=num_classes, what="the weights do not")
     return architecture.make_model(
         architecture.name, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict"
     )
-
-
-def _load_published(name: str, weights: str) -> LoadedModel:
-    network = parse_network(name)
-    if isinstance(network, TorchvisionModel):
-        chosen = "DEFAULT" if weights == "pretrained" else weights
-        return load_torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))
-    if isinstance(network, HubModel) and weights == "pretrained":
-        return load_hub_model(network.hf, network)
-    if isinstance(network, PythonModel):
-        raise EvaluationError(
-            f"weights is {weights!r}; expected a file, a state dict or None with {name}, whose weights are your own"
-        )
-    if isinstance(network, HubModel) or weights != "pretrained":
-        raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
-    return load_timm_model(network.architecture, network)

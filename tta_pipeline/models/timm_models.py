@@ -1,42 +1,94 @@
 """Models of timm with timm's own weights."""
 
+from math import floor
+from typing import Any
+
 from tta_pipeline.benchmarks.model_specs import TimmModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.libraries import import_timm, library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.util.nearest_names import name_choices
 
+_CROP_SHARE = 0.875
+"""Share of the crop where a configuration has none."""
 
-def timm_weights_identity(spec: TimmModel) -> str:
-    """Return the origin of timm's weights for *spec*, since a name without a tag means timm's newest weights.
+
+class Timm(NetworkKind[TimmModel]):
+    """A network of timm with the weights that its section names, and with their normalisation."""
+
+    def architecture(self) -> Architecture:
+        """Return timm's network."""
+        return library_architecture("timm", self.section.architecture)
+
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model; its weights are downloaded."""
+        del num_classes, image_size
+        network = _create_pretrained(self.section.architecture)
+        settings = network.pretrained_cfg
+        return self.architecture().make_model(
+            name, network.state_dict(), num_classes=network.num_classes,
+            mean=tuple(settings["mean"]), std=tuple(settings["std"]),
+            weights=f"timm {self.section.architecture} {settings.get('tag') or ''}".strip(),
+        )  # fmt: skip
+
+    def start_identity(self) -> str:
+        """Return the origin of timm's weights, since a name without a tag means timm's newest weights."""
+        settings = import_timm().get_pretrained_cfg(self.section.architecture)
+        return f"{settings.hf_hub_id} {settings.tag} {settings.url}" if settings else ""
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transforms of the `pretrained_cfg` of the weights."""
+        return timm_transforms(pretrained_settings(self.section.architecture))
+
+    def check_architecture(self) -> None:
+        """Refuse an architecture that timm does not list."""
+        known = import_timm().list_models()
+        if self.section.architecture.partition(".")[0] not in known:
+            choices = name_choices(self.section.architecture, known, listed_in="timm.list_models()")
+            raise EvaluationError(f"timm has no model {self.section.architecture!r}; expected one of {choices}")
+
+
+def _create_pretrained(architecture: str) -> Any:
+    timm = import_timm()
+    try:
+        return timm.create_model(architecture, pretrained=True)
+    except Exception as error:  # its hub client raises errors of any kind
+        known = timm.list_models(pretrained=True)
+        choices = name_choices(architecture, known, listed_in="timm.list_models(pretrained=True)")
+        expected = "" if architecture in known else f"one of {choices}, and "
+        raise EvaluationError(
+            f"timm cannot make {architecture!r} ({error}); expected {expected}"
+            "a connection or its file in the cache of huggingface_hub"
+        ) from error
+
+
+def pretrained_settings(architecture: str) -> Any:
+    """Return timm's `pretrained_cfg` of *architecture* with the tag of its weights; nothing if it has none.
 
     Raises:
         EvaluationError: timm is not installed.
     """
-    settings = import_timm().get_pretrained_cfg(spec.architecture)
-    return f"{settings.hf_hub_id} {settings.tag} {settings.url}" if settings else ""
+    known = import_timm().get_pretrained_cfg(architecture)
+    return known.to_dict() if known else {}
 
 
-def load_timm_model(name: str, spec: TimmModel) -> LoadedModel:
-    """Return timm's model with the weights that *spec* names, and with their normalisation.
-
-    Raises:
-        EvaluationError: timm is not installed, has no such model, or its weights cannot be downloaded.
-    """
-    timm = import_timm()
-    try:
-        network = timm.create_model(spec.architecture, pretrained=True)
-    except Exception as error:  # its hub client raises errors of any kind
-        known = timm.list_models(pretrained=True)
-        choices = name_choices(spec.architecture, known, listed_in="timm.list_models(pretrained=True)")
-        expected = "" if spec.architecture in known else f"one of {choices}, and "
-        raise EvaluationError(
-            f"timm cannot make {spec.architecture!r} ({error}); expected {expected}"
-            "a connection or its file in the cache of huggingface_hub"
-        ) from error
-    settings = network.pretrained_cfg
-    return library_architecture("timm", spec.architecture).make_model(
-        name, network.state_dict(), num_classes=network.num_classes,
-        mean=tuple(settings["mean"]), std=tuple(settings["std"]),
-        weights=f"timm {spec.architecture} {settings.get('tag') or ''}".strip(),
-    )  # fmt: skip
+def timm_transforms(settings: Any) -> tuple[OwnTransform, ...]:
+    """Return the transform of a `pretrained_cfg`, and that of its larger test images if it has one."""
+    found = []
+    for prefix in ("", "test_"):
+        if (size := settings.get(f"{prefix}input_size")) is None:
+            continue
+        share = settings.get(f"{prefix}crop_pct") or settings.get("crop_pct") or _CROP_SHARE
+        found.append(
+            OwnTransform(
+                size=size[-1],
+                resize=floor(size[-1] / share),
+                interpolation=settings.get("interpolation") or "bicubic",
+                keeps_ratio=(settings.get("crop_mode") or "center") == "center",
+                mean=tuple(settings.get("mean") or ()),
+                std=tuple(settings.get("std") or ()),
+            )
+        )
+    return tuple(found)

@@ -7,26 +7,60 @@ import torch
 
 from tta_pipeline.benchmarks.model_specs import TorchvisionModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.util.nearest_names import name_choices
 
 
-def load_torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
-    """Return torchvision's model with the weights that *spec* names, and with their normalisation.
+class Torchvision(NetworkKind[TorchvisionModel]):
+    """A network of torchvision with the weights that its section names, and with their normalisation."""
 
-    Raises:
-        EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
-    """
-    weights = find_weights(spec)
-    transforms = weights.transforms()
-    return library_architecture("torchvision", spec.architecture).make_model(
-        name, _download(weights), num_classes=len(weights.meta["categories"]),
-        mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
-    )  # fmt: skip
+    def architecture(self) -> Architecture:
+        """Return torchvision's network."""
+        return library_architecture("torchvision", self.section.architecture)
+
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model; its weights are downloaded."""
+        del num_classes, image_size
+        weights = _find_weights(self.section)
+        transforms = weights.transforms()
+        return self.architecture().make_model(
+            name, _download(weights), num_classes=len(weights.meta["categories"]),
+            mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
+        )  # fmt: skip
+
+    def load_published(self, weights: str) -> LoadedModel:
+        """Return the model with *weights* of torchvision's enum, or with its newest."""
+        chosen = self.section.model_copy(update={"weights": "DEFAULT" if weights == "pretrained" else weights})
+        return Torchvision(chosen).load_all(chosen.architecture, num_classes=0)
+
+    def start_identity(self) -> str:
+        """Return the address of the weights, since `DEFAULT` means the newest ones."""
+        return str(_find_weights(self.section).url)
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transform of the weights."""
+        own = _find_weights(self.section).transforms()
+        return (OwnTransform(size=own.crop_size[0], resize=own.resize_size[0], interpolation=own.interpolation.value),)
+
+    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
+        """Refuse weights that torchvision does not list."""
+        del name, num_classes, image_size
+        self.check_architecture()
+
+    def check_architecture(self) -> None:
+        """Refuse a model or weights that torchvision does not list."""
+        _find_weights(self.section)
+
+    def choose_published(self, weights: str | None) -> TorchvisionModel:
+        """Return the section with the name of the newest weights in place of `DEFAULT`."""
+        chosen = self.section.model_copy(update={"weights": weights or "DEFAULT"})
+        return self.section.model_copy(update={"weights": _find_weights(chosen).name})
 
 
-def find_weights(spec: TorchvisionModel) -> Any:
+def _find_weights(spec: TorchvisionModel) -> Any:
     """Return the member of torchvision's enum that *spec* names; `url` has the first digits of the file's sha256.
 
     Raises:

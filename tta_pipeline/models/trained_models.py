@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from pydantic import JsonValue
@@ -13,13 +14,32 @@ from tta_pipeline.benchmarks.model_specs import AnyNetwork, TrainedModel
 from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
+from tta_pipeline.models.model_kind import ModelContext, ModelKind, kind_of
+from tta_pipeline.models.networks import network_identity
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
 
 TRAINING_VERSION = "3"
 """Version of the training code; no other part of a fingerprint covers this code."""
+
+
+class Trained(ModelKind[TrainedModel]):
+    """A model that a benchmark has trained."""
+
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the network with the trained weights."""
+        return load_trained_model(context.name, context.source_model)
+
+    def load_described(self, num_classes: int | None) -> NoReturn:
+        """Refuse: the weights are those of a benchmark."""
+        del num_classes
+        raise EvaluationError("a model of kind trained has no weights yet; expected the file of its trained weights")
+
+    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
+        """Make the network to train, if it is the user's own."""
+        del name, image_size
+        kind_of(self.section.network).check_untrained(num_classes)
 
 
 class SourceModelFacts(ConfigModel):
@@ -58,7 +78,7 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
         "settings": settings.model_dump(mode="json", exclude=set(NOT_FINGERPRINTED)),
         "network": network,
         "image_size": image_size,
-        **({"start": start_identity(settings.network)} if settings.fine_tune else {}),
+        **({"start": kind_of(settings.network).start_identity()} if settings.fine_tune else {}),
     }
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
@@ -97,7 +117,7 @@ def load_trained_model(name: str, path: Path) -> LoadedModel:
         EvaluationError: the model is missing, damaged or changed.
     """
     facts, state = _read(path)  # read once: another training may replace the file before the network is made
-    return architecture_of(facts.network).make_model(
+    return kind_of(facts.network).architecture().make_model(
         name, state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, weights=path.name,
         weights_sha256=facts.weights_sha256,
     )  # fmt: skip

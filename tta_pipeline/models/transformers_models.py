@@ -3,7 +3,6 @@
 import hashlib
 from copy import deepcopy
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +11,10 @@ from torch.nn.functional import normalize
 
 from tta_pipeline.benchmarks.model_specs import TransformersModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.class_texts import ClassTexts, make_class_texts
-from tta_pipeline.models.libraries import import_library
+from tta_pipeline.models.class_texts import ClassTexts, ZeroShotKind, make_class_texts
+from tta_pipeline.models.libraries import cached_json, import_library, read_json
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import ModelContext, OwnTransform
 from tta_pipeline.models.text_features import load_or_compute
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import first_line, require_file, state_sha256
@@ -24,6 +24,7 @@ _KNOWN = ("CLIPModel", "SiglipModel")
 _WEIGHTS = "model.safetensors"
 _CONFIG = "config.json"
 _TEXTS_AT_ONCE = 256
+_PILLOW_FILTERS = {2: "bilinear", 3: "bicubic"}
 
 
 class _ImageTower(nn.Module):
@@ -40,61 +41,73 @@ class _ImageTower(nn.Module):
         return features
 
 
-def load_transformers_model(
-    name: str,
-    spec: TransformersModel,
-    *,
-    classes: tuple[str, ...],
-    image_size: int | None = None,
-    kept_features: Path | None = None,
-) -> LoadedModel:
-    """Return the zero-shot classifier of *classes* that *spec* describes.
+class Transformers(ZeroShotKind[TransformersModel]):
+    """A zero-shot classifier of transformers."""
 
-    The folder *kept_features*, if given, caches text features.
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the zero-shot classifier of the classes.
 
-    Raises:
-        EvaluationError: transformers is not installed; the model is missing, changed or of another kind; a class has no
-            name in words; or the image tower does not take images of *image_size*.
-    """
-    texts = make_class_texts(spec, classes)
-    model, tokenizer, processor = _load(spec)
-    weights_sha256 = spec.sha256 or state_sha256(model.state_dict())
-    code = {"texts_sha256": texts.sha256, **_origin(spec)}
-    features = load_or_compute(
-        kept_features,
-        {**code, "weights": weights_sha256, "transformers": version("transformers"), "torch": torch.__version__},
-        lambda: _compute_text_features(model, tokenizer, texts),
-    )
-    bias = getattr(model, "logit_bias", None)
-    network = ZeroShotClassifier(
-        _ImageTower(model),
-        features,
-        scale=model.logit_scale.detach().exp().item(),
-        bias=None if bias is None else bias.item(),
-    ).eval()
-    kind = model.config.model_type
-    if image_size is not None:
-        size = model.config.vision_config.image_size
-        called = f"model {name}, transformers' {kind}, which is for images of {size}x{size},"
-        require_outputs(network, num_classes=len(classes), image_size=image_size, called=called)
-    return LoadedModel(
-        name=name,
-        make_network=lambda: deepcopy(network),
-        num_classes=len(classes),
-        weights=f"{spec.hf}@{spec.revision}" if spec.hf else _WEIGHTS,
-        weights_sha256=weights_sha256,
-        mean=tuple(processor.image_mean),
-        std=tuple(processor.image_std),
-        architecture=f"transformers {kind}",
-        code=code,
-    )
+        Raises:
+            EvaluationError: transformers is not installed; the model is missing, changed or of another kind; a class
+                has no name in words; or the image tower does not take images of this size.
+        """
+        spec = self.section
+        texts = make_class_texts(spec, context.classes)
+        model, tokenizer, processor = _load(spec)
+        weights_sha256 = spec.sha256 or state_sha256(model.state_dict())
+        code = {"texts_sha256": texts.sha256, **_origin(spec)}
+        features = load_or_compute(
+            context.text_features,
+            {**code, "weights": weights_sha256, "transformers": version("transformers"), "torch": torch.__version__},
+            lambda: _compute_text_features(model, tokenizer, texts),
+        )
+        bias = getattr(model, "logit_bias", None)
+        network = ZeroShotClassifier(
+            _ImageTower(model),
+            features,
+            scale=model.logit_scale.detach().exp().item(),
+            bias=None if bias is None else bias.item(),
+        ).eval()
+        kind = model.config.model_type
+        if context.image_size is not None:
+            size = model.config.vision_config.image_size
+            called = f"model {context.name}, transformers' {kind}, which is for images of {size}x{size},"
+            require_outputs(network, num_classes=len(texts.names), image_size=context.image_size, called=called)
+        return LoadedModel(
+            name=context.name,
+            make_network=lambda: deepcopy(network),
+            num_classes=len(texts.names),
+            weights=f"{spec.hf}@{spec.revision}" if spec.hf else _WEIGHTS,
+            weights_sha256=weights_sha256,
+            mean=tuple(processor.image_mean),
+            std=tuple(processor.image_std),
+            architecture=f"transformers {kind}",
+            code=code,
+        )
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transform in the configuration of the preprocessing, if this machine has it."""
+        name = "preprocessor_config.json"
+        spec = self.section
+        if spec.folder is None:
+            found = cached_json("transformers", str(spec.hf), str(spec.revision), name)
+        else:
+            found = read_json(spec.folder.expanduser() / name)
+        size = found.get("size") or {}
+        resize = size.get("shortest_edge") or size.get("height")
+        if not resize:
+            return ()
+        crop = (found.get("crop_size") or {}).get("height") if found.get("do_center_crop") else None
+        filter_ = _PILLOW_FILTERS.get(found.get("resample", 2), "another filter")
+        keeps_ratio = "shortest_edge" in size
+        return (OwnTransform(size=crop or resize, resize=resize, interpolation=filter_, keeps_ratio=keeps_ratio),)
 
 
 def _load(spec: TransformersModel) -> tuple[Any, Any, Any]:
     """Return model, tokenizer and image processor.
 
     Raises:
-        EvaluationError: see `load_transformers_model`.
+        EvaluationError: see `Transformers.load_for_classes`.
     """
     transformers = import_library("transformers", extra="transformers")
     folder = spec.folder.expanduser() if spec.folder else None

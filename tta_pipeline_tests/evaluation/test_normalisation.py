@@ -24,7 +24,7 @@ from tta_pipeline.evaluation.normalisation_fit import (
     other_normalisations,
 )
 from tta_pipeline.loading.subset import draw_over_classes
-from tta_pipeline.models.networks import SmallConvNet
+from tta_pipeline.models.small_network import SmallConvNet
 from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL

@@ -19,7 +19,7 @@ from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import AdaptationError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.models.tiny_clip import TINY, describe_tiny_clip, make_tiny_clip
@@ -50,7 +50,7 @@ def model(spec: OpenClipModel) -> LoadedModel:
 def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
     """Return the model as an evaluation gets it."""
     changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
-    return load_source_model("clip", changed, source_model=Path(), classes=classes, image_size=image_size)
+    return kind_of(changed).load(ModelContext(name="clip", classes=classes, image_size=image_size))
 
 
 def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, model: LoadedModel, clip: nn.Module):
@@ -240,9 +240,7 @@ def test_text_features_are_kept(spec: OpenClipModel, tmp_path: Path, monkeypatch
 
     def head(**changes: object) -> torch.Tensor:
         changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
-        model = load_source_model(
-            "clip", changed, source_model=Path(), classes=ANIMALS, text_features=tmp_path / "kept"
-        )
+        model = kind_of(changed).load(ModelContext(name="clip", classes=ANIMALS, text_features=tmp_path / "kept"))
         return model.make_network().head.weight
 
     first = head()

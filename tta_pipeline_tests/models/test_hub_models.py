@@ -15,8 +15,8 @@ from safetensors.torch import save
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.model_specs import HubModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.networks import load_network, make_untrained
-from tta_pipeline.models.source_models import load_source_model
 
 timm = pytest.importorskip("timm")
 
@@ -88,27 +88,27 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: torch.nn.Mod
 
 def test_a_model_of_the_hub_normalises_as_its_author_says(published: torch.nn.Module, hub: ThreadingHTTPServer):
     """Mean, std and classes are those of its config; once fetched, it needs no connection."""
-    loaded = load_source_model("mine", SPEC, source_model=Path(), classes=NAMES)
+    loaded = kind_of(SPEC).load(ModelContext(name="mine", classes=NAMES))
     images, num_asked = torch.rand(2, 3, 32, 32), len(hub.asked)
 
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
     with torch.inference_mode():
         torch.testing.assert_close(published.eval()((images - mean) / std), loaded.make().eval()(images))
     assert ("timm hf-hub:someone/tiny@" + COMMIT, 5) == (loaded.architecture, loaded.num_classes)
-    assert loaded.identity == load_source_model("mine", SPEC, source_model=Path(), classes=NAMES).identity
+    assert loaded.identity == kind_of(SPEC).load(ModelContext(name="mine", classes=NAMES)).identity
     assert num_asked == len(hub.asked)
 
 
 def test_its_outputs_are_found_by_their_names(published: torch.nn.Module):
     """A benchmark with some of the classes, or with all in another order, gets the outputs for them."""
-    model = load_source_model("mine", SPEC, source_model=Path(), classes=("fox", "cat"))
+    model = kind_of(SPEC).load(ModelContext(name="mine", classes=("fox", "cat")))
     images = torch.rand(2, 3, 32, 32)
 
     assert (3, 0) == model.outputs
     with torch.inference_mode():
         torch.testing.assert_close(published.eval()(images)[:, [3, 0]], model.make_network().eval()(images))
     with pytest.raises(EvaluationError, match=r"\bmine\b\D*\b5\b\D*\b2\b"):
-        load_source_model("mine", SPEC, source_model=Path(), classes=("fox", "hen"))
+        kind_of(SPEC).load(ModelContext(name="mine", classes=("fox", "hen")))
 
 
 def test_the_same_from_python(published: torch.nn.Module):
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_explained(hub: ThreadingHTTPServer, missing: str |
         (hub.root / missing).unlink()
 
     with pytest.raises(EvaluationError, match=rf"hf-hub:{spec.hf}@{COMMIT}.*\b404\b"):
-        load_source_model("mine", spec, source_model=Path(), classes=NAMES)
+        kind_of(spec).load(ModelContext(name="mine", classes=NAMES))
 
 
 def test_it_is_a_network_to_train(published: torch.nn.Module):

@@ -22,7 +22,7 @@ from tta_pipeline.benchmarks.model_specs import CheckpointModel, TimmModel, Torc
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.load_by_name import make_model_of_state
-from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.weights import state_sha256
 
 _AS_BEFORE = {
@@ -59,7 +59,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tens
 def test_a_torchvision_model_normalises_by_itself(hub: dict[str, torch.Tensor]):
     """Images in [0, 1] give the logits of the bare network on images normalised with the weights' own mean and std."""
     spec = TorchvisionModel(kind="torchvision", architecture=SMALL, weights="IMAGENET1K_V1")
-    loaded = load_source_model("small", spec, source_model=Path("unused"), classes=THOUSAND)
+    loaded = kind_of(spec).load(ModelContext(name="small", classes=THOUSAND))
     bare = shufflenet_v2_x0_5()
     bare.load_state_dict(hub)
     images = torch.rand(2, 3, 64, 64)
@@ -97,12 +97,12 @@ def test_the_identity_of_a_model_stays(tmp_path: Path, monkeypatch: pytest.Monke
         "std": [0.229, 0.224, 0.225],
         "num_classes": 1000,
         "outputs": None,
-    } == load_source_model("r18", named, source_model=Path(), classes=THOUSAND).identity
+    } == kind_of(named).load(ModelContext(name="r18", classes=THOUSAND)).identity
     assert {**own, "weights_sha256": "1ebf626397524e801b002cce0c3ffbc9a7a992c25eb53086b5219df3c9c6794e"} == (
         make_model_of_state(spec, state, num_classes=10, mean=MEAN, std=STD).identity
     )
     assert {**own, "weights_sha256": of_file.sha256} == (
-        load_source_model("r18", of_file, source_model=Path(), classes=THOUSAND[:10]).identity
+        kind_of(of_file).load(ModelContext(name="r18", classes=THOUSAND[:10])).identity
     )
 
 
@@ -112,7 +112,7 @@ def test_no_network_is_made_before_it_is_asked_for(tmp_path: Path):
     spec = checkpoint(tmp_path / "mine.safetensors", state)
     before = torch.get_rng_state()
 
-    load_source_model("mine", spec, source_model=Path(), classes=THOUSAND[:10])
+    kind_of(spec).load(ModelContext(name="mine", classes=THOUSAND[:10]))
     make_model_of_state(
         TorchvisionModel(kind="torchvision", architecture=SMALL), state, num_classes=10, mean=MEAN, std=STD
     )
@@ -169,17 +169,14 @@ def test_a_model_that_is_not_there_or_does_not_fit_is_refused(
     spec = TorchvisionModel(kind="torchvision", architecture=architecture, weights=weights)
 
     with pytest.raises(EvaluationError, match=named):
-        load_source_model("small", spec, source_model=Path("unused"), classes=THOUSAND[:num_classes])
+        kind_of(spec).load(ModelContext(name="small", classes=THOUSAND[:num_classes]))
 
 
 def test_a_source_model_that_was_not_trained_is_missed(tmp_path: Path):
     """The error says which asset to materialize."""
     with pytest.raises(EvaluationError, match=r"source_model\.safetensors.*\bsource_model\b"):
-        load_source_model(
-            "cnn",
-            TrainedModel(kind="trained"),
-            source_model=tmp_path / "source_model.safetensors",
-            classes=THOUSAND[:10],
+        kind_of(TrainedModel(kind="trained")).load(
+            ModelContext(name="cnn", classes=THOUSAND[:10], source_model=tmp_path / "source_model.safetensors")
         )
 
 
@@ -196,7 +193,7 @@ def checkpoint(path: Path, state: object, **changes: str) -> CheckpointModel:
 
 def loaded_logits(spec: CheckpointModel, images: torch.Tensor) -> torch.Tensor:
     """Return the logits of a checkpoint of ten classes."""
-    model = load_source_model("mine", spec, source_model=Path("unused"), classes=THOUSAND[:10])
+    model = kind_of(spec).load(ModelContext(name="mine", classes=THOUSAND[:10]))
     assert (MEAN, STD, spec.sha256) == (model.mean, model.std, model.weights_sha256)
     with torch.inference_mode():
         return model.make().eval()(images)
@@ -289,15 +286,15 @@ def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch
         kind="torchvision", architecture=SMALL, weights="IMAGENET1K_V1", classes=tmp_path / "wnids.json"
     )
     images, some = torch.rand(2, 3, 32, 32), (THOUSAND[7], THOUSAND[3])
-    whole = load_source_model("small", spec.model_copy(update={"classes": None}), source_model=Path(), classes=THOUSAND)
+    whole = kind_of(spec.model_copy(update={"classes": None})).load(ModelContext(name="small", classes=THOUSAND))
 
     with torch.inference_mode():
         expected = whole.make().eval()(images)[:, [7, 3]]
         torch.testing.assert_close(
-            expected, load_source_model("small", spec, source_model=Path(), classes=some).make().eval()(images)
+            expected, kind_of(spec).load(ModelContext(name="small", classes=some)).make().eval()(images)
         )
     with pytest.raises(EvaluationError, match=r"wnids\.json.*\b1000\b.*\['n9'\]"):
-        load_source_model("small", spec, source_model=Path(), classes=("n9",))
+        kind_of(spec).load(ModelContext(name="small", classes=("n9",)))
 
 
 @pytest.mark.parametrize("architecture", [SMALL, "squeezenet1_1"])
@@ -308,8 +305,8 @@ def test_any_architecture_serves_a_benchmark_of_some_of_its_classes(tmp_path: Pa
     (tmp_path / "wnids.json").write_text(json.dumps(THOUSAND[:50]))
     spec = checkpoint(tmp_path / "a.pth", state, architecture=architecture)
     some = spec.model_copy(update={"classes": tmp_path / "wnids.json"})
-    whole = load_source_model("mine", spec, source_model=Path(), classes=THOUSAND[:50]).make().eval()
-    cut = load_source_model("mine", some, source_model=Path(), classes=(THOUSAND[40], THOUSAND[2])).make().eval()
+    whole = kind_of(spec).load(ModelContext(name="mine", classes=THOUSAND[:50])).make().eval()
+    cut = kind_of(some).load(ModelContext(name="mine", classes=(THOUSAND[40], THOUSAND[2]))).make().eval()
 
     with torch.inference_mode():
         torch.testing.assert_close(whole(images)[:, [40, 2]], cut(images))
@@ -322,7 +319,7 @@ def test_methods_that_need_the_last_layer_take_a_model_of_more_classes(tmp_path:
     spec = checkpoint(
         tmp_path / "a.pth", shufflenet_v2_x0_5(num_classes=50).state_dict(), classes=tmp_path / "wnids.json"
     )
-    model = load_source_model("mine", spec, source_model=Path(), classes=THOUSAND[20:30])
+    model = kind_of(spec).load(ModelContext(name="mine", classes=THOUSAND[20:30]))
 
     predicted = build(method, model.make(), num_classes=10).predict(torch.rand(8, 3, 32, 32))
 
@@ -339,9 +336,7 @@ def test_a_timm_model_is_one_more_library(tmp_path: Path):
     assert (2, 10) == loaded_logits(spec, images).shape
 
     with pytest.raises(EvaluationError, match=r"'resnet18\.never'"):
-        load_source_model(
-            "t", TimmModel(kind="timm", architecture="resnet18.never"), source_model=Path(), classes=THOUSAND
-        )
+        kind_of(TimmModel(kind="timm", architecture="resnet18.never")).load(ModelContext(name="t", classes=THOUSAND))
 
 
 def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):
@@ -362,8 +357,8 @@ def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):
     torch.manual_seed(1)
     bare, images = vit_of_the_tests().eval(), torch.rand(2, 3, 32, 32)
     save_file(bare.state_dict(), published)
-    loaded = load_source_model(
-        "vit", TimmModel(kind="timm", architecture="vit_of_the_tests"), source_model=Path(), classes=THOUSAND
+    loaded = kind_of(TimmModel(kind="timm", architecture="vit_of_the_tests")).load(
+        ModelContext(name="vit", classes=THOUSAND)
     )
 
     assert (half, half) == (loaded.mean, loaded.std)

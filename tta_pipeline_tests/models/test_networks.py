@@ -10,7 +10,8 @@ from torchvision.models import shufflenet_v2_x0_5, squeezenet1_1
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.networks import load_network, make_untrained, network_identity, start_identity
+from tta_pipeline.models.model_kind import kind_of
+from tta_pipeline.models.networks import load_network, make_untrained, network_identity
 
 SMALL = SmallNetwork(kind="small", width=4)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -79,9 +80,9 @@ def test_only_what_has_weights_is_a_start():
 def test_weights_to_start_from_are_known_by_more_than_their_name():
     """A name such as DEFAULT stands for other weights in another version of the library."""
     newest, first = (
-        start_identity(TorchvisionModel(kind="torchvision", architecture="resnet50", weights=weights))
+        kind_of(TorchvisionModel(kind="torchvision", architecture="resnet50", weights=weights)).start_identity()
         for weights in ("DEFAULT", "IMAGENET1K_V1")
     )
     second = TorchvisionModel(kind="torchvision", architecture="resnet50", weights="IMAGENET1K_V2")
-    assert newest == start_identity(second) != first
-    assert start_identity(SMALL) == ""
+    assert newest == kind_of(second).start_identity() != first
+    assert kind_of(SMALL).start_identity() == ""

@@ -16,7 +16,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import HubModel, TransformersModel
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.images import read_array
-from tta_pipeline.models.own_transforms import find_other_transforms, own_transforms
+from tta_pipeline.models.model_kind import kind_of
+from tta_pipeline.models.own_transforms import find_other_transforms
 from tta_pipeline.shards.encoding import encoder
 from tta_pipeline_tests.conftest import jpeg
 
@@ -128,13 +129,13 @@ def test_a_model_of_the_hub_is_known_as_soon_as_its_configuration_is_here(
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     spec = HubModel(kind="hf", hf="someone/tiny", revision=COMMIT)
-    assert () == own_transforms(spec)
+    assert () == kind_of(spec).own_transforms()
 
     folder = tmp_path / "models--someone--tiny" / "snapshots" / COMMIT
     folder.mkdir(parents=True)
     settings = {"input_size": [3, 96, 96], "crop_pct": 0.5, "interpolation": "bicubic", "mean": [0.5] * 3}
     (folder / "config.json").write_text(json.dumps({"architecture": "resnet18", "pretrained_cfg": settings}))
-    (own,) = own_transforms(spec)
+    (own,) = kind_of(spec).own_transforms()
     assert (96, 192, "bicubic") == (own.size, own.resize, own.interpolation)
 
 
@@ -153,6 +154,6 @@ def test_a_model_of_the_hub_is_known_as_soon_as_its_configuration_is_here(
 def test_a_folder_of_transformers_says_its_transform(tmp_path: Path, settings: dict, expected: tuple | None):
     """SigLIP resizes both sides, CLIP the shorter one."""
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    own = own_transforms(TransformersModel(kind="transformers", folder=tmp_path, sha256="0" * 64))
+    own = kind_of(TransformersModel(kind="transformers", folder=tmp_path, sha256="0" * 64)).own_transforms()
 
     assert expected == next(((each.size, each.resize, each.interpolation, each.keeps_ratio) for each in own), None)

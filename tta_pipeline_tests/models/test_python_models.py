@@ -24,8 +24,8 @@ from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.methods import build
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.networks import load_network, make_untrained
-from tta_pipeline.models.source_models import load_source_model
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.files import hash_file
 
@@ -114,7 +114,7 @@ def saved(content: object, path: Path = Path("mine.pth")) -> Path:
 
 def loaded(found: PythonModel, **changes: int) -> nn.Module:
     """Return the model as an evaluation gets it."""
-    return load_source_model("mine", found, source_model=Path(), classes=TEN, image_size=32, **changes).make().eval()
+    return kind_of(found).load(ModelContext(name="mine", classes=TEN, image_size=32, **changes)).make().eval()
 
 
 @pytest.mark.parametrize("name", ["Network", "of_ten", "of_any"])
@@ -162,7 +162,7 @@ def test_of_two_state_dicts_none_is_guessed():
         loaded(spec("of_ten", path, "ema"))
 
     for state, expected in {"state_dict": bare, "state_dict_ema": average}.items():
-        model = load_source_model("mine", spec("of_ten", path, state), source_model=Path(), classes=TEN)
+        model = kind_of(spec("of_ten", path, state)).load(ModelContext(name="mine", classes=TEN))
         assert state == model.identity["code"]["state"]
         assert torch.equal(expected.linear.weight, model.make_network().linear.weight)
 
@@ -270,9 +270,9 @@ def test_a_network_of_other_classes_is_refused():
     """It is tried on two images; so is one that does not take images of that size."""
     path = saved(network().state_dict())
     with pytest.raises(EvaluationError, match=r"their_networks:of_ten.*float32 \(2, 10\).*\b32x32\b.*\(2, 7\)"):
-        load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN[:7], image_size=32)
+        kind_of(spec("of_ten", path)).load(ModelContext(name="mine", classes=TEN[:7], image_size=32))
     with pytest.raises(EvaluationError, match=r"\bmine\b.*their_networks:of_ten.*RuntimeError.*\b2x2\b"):
-        load_source_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN, image_size=2)
+        kind_of(spec("of_ten", path)).load(ModelContext(name="mine", classes=TEN, image_size=2))
 
 
 def test_what_decides_the_network_is_in_its_identity(modules: Path):
@@ -281,7 +281,7 @@ def test_what_decides_the_network_is_in_its_identity(modules: Path):
 
     def identity(**arguments: int) -> object:
         forget()
-        return load_source_model("mine", spec("Network", path, **arguments), source_model=Path(), classes=TEN).identity
+        return kind_of(spec("Network", path, **arguments)).load(ModelContext(name="mine", classes=TEN)).identity
 
     before = identity(width=4)
     assert before != identity()

@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.model_specs import TransformersModel
 from tta_pipeline.errors import AdaptationError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.source_models import load_source_model
+from tta_pipeline.models.model_kind import ModelContext, kind_of
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -54,7 +54,7 @@ def loaded(folder: Path, classes: tuple[str, ...] = ANIMALS, image_size: int = 3
     sha256 = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     content = {"kind": "transformers", "folder": folder, "sha256": sha256, **changes}
     spec = TransformersModel.model_validate(content)
-    return load_source_model("towers", spec, source_model=Path(), classes=classes, image_size=image_size)
+    return kind_of(spec).load(ModelContext(name="towers", classes=classes, image_size=image_size))
 
 
 def test_it_gives_the_logits_of_its_authors(folder: Path):

@@ -1,13 +1,12 @@
 """Checks of benchmark files and of the files that they name."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
-from tta_pipeline.benchmarks.model_specs import HubModel, OpenClipModel, TimmModel, TransformersModel
 from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError
@@ -19,13 +18,6 @@ from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
-
-_LIBRARIES: Sequence[tuple[tuple[type, ...], Sequence[str], str]] = (
-    ((TimmModel, HubModel), ("timm",), "timm"),
-    ((OpenClipModel,), ("open_clip_torch",), "clip"),
-    ((TransformersModel,), ("transformers",), "transformers"),
-)
-"""Kinds of models, the packages of which each needs one, and the extra that installs the first."""
 
 
 def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
@@ -103,11 +95,11 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
-    for kinds, packages, extra in _LIBRARIES:
-        of_kind = [model.kind for model in benchmark.models.values() if isinstance(model, kinds)]
-        if of_kind and not any(map(is_installed, packages)):
+    needed = {model.package: model.kind for model in reversed(benchmark.models.values()) if model.package}
+    for (package, extra), kind in needed.items():
+        if not is_installed(package):
             is_well = False
-            found = f"it has models of kind {of_kind[0]}, for which {packages[0]} is not installed"
+            found = f"it has models of kind {kind}, for which {package} is not installed"
             yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
     missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
     named = [

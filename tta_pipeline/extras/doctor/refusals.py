@@ -5,13 +5,12 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.model_specs import AnyModel, CheckpointModel, PythonModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.model_specs import ModelSection
 from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassCountError, PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note
-from tta_pipeline.extras.doctor.machine_checks import is_installed
 
 
 def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Finding]:
@@ -37,39 +36,17 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
 def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:
     """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
     from tta_pipeline.evaluation.benchmark_model import describe_class_count
+    from tta_pipeline.models.model_kind import kind_of
 
     model = benchmark.models[name]
-    if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
-        return "it is of timm, which is not installed; expected the package: pip install 'tta_pipeline[timm]'"
+    num_classes = _num_classes(model, benchmark, locations)
     try:
-        _load(name, model, num_classes=_num_classes(model, benchmark, locations), image_size=benchmark.image_size)
+        kind_of(model).check(name=name, num_classes=num_classes, image_size=benchmark.image_size)
     except ClassCountError as error:
         return _one_line(describe_class_count(error, benchmark, name, locations))
     except PipelineError as error:
         return _one_line(error)
     return ""
-
-
-def _load(name: str, model: AnyModel, *, num_classes: int | None, image_size: int) -> None:
-    """Load the weights into the network that they must fit, as a run does before the first cell."""
-    from tta_pipeline.models.checkpoint_models import read_checkpoint_state
-    from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
-    from tta_pipeline.models.python_models import python_architecture, read_python_state
-    from tta_pipeline.models.source_models import load_pretrained_model
-    from tta_pipeline.models.torchvision_models import find_weights
-
-    if isinstance(model, TorchvisionModel):
-        find_weights(model)
-    elif isinstance(model, CheckpointModel):
-        read_checkpoint_state(model, num_classes=num_classes)
-    elif isinstance(model, PythonModel) and num_classes is None and not model.is_untrained:
-        read_python_state(model, num_classes=None)
-    elif isinstance(model, PythonModel) and num_classes is None:  # random weights, which fit any number of classes
-        make_without_storage(python_architecture(model), num_classes=PLACEHOLDER_CLASSES)
-    elif isinstance(model, TrainedModel) and isinstance(model.network, PythonModel):
-        make_without_storage(python_architecture(model.network), num_classes=num_classes or PLACEHOLDER_CLASSES)
-    elif isinstance(model, PythonModel) and num_classes is not None:
-        load_pretrained_model(name, model, num_classes=num_classes, image_size=image_size)
 
 
 def _problem_of_code(spec: Experiment) -> str:
@@ -87,7 +64,7 @@ def _one_line(error: object) -> str:
     return ", ".join(line.strip() for line in str(error).splitlines())
 
 
-def _num_classes(model: AnyModel, benchmark: Benchmark, locations: Locations) -> int | None:
+def _num_classes(model: ModelSection, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return the number of outputs that *model* must have; None if there is no class map yet."""
     if (own := _num_listed(getattr(model, "classes", None))) is not None:
         return own

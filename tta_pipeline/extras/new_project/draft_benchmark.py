@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.model_specs import AnyPretrained
+from tta_pipeline.benchmarks.model_specs import NetworkSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.draft import Draft
@@ -32,7 +32,7 @@ def draft_benchmark(
     *,
     like: str = "imagenet_c",
     own_folder: Path | None = None,
-    draft_model: Callable[[Survey], tuple[str, AnyPretrained]] | None = None,
+    draft_model: Callable[[Survey], tuple[str, NetworkSection]] | None = None,
 ) -> Draft:
     """Return a benchmark file for the images at *paths*.
 

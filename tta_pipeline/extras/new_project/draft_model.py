@@ -5,29 +5,18 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.model_specs import (
-    AnyPretrained,
-    CheckpointModel,
-    HubModel,
-    PythonModel,
-    TimmModel,
-    TorchvisionModel,
-)
-from tta_pipeline.benchmarks.user_functions import load_function
+from tta_pipeline.benchmarks.model_specs import NetworkSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ShardError
 from tta_pipeline.extras.new_project.template import Channels, usual_normalisation
-from tta_pipeline.models.libraries import import_timm
 from tta_pipeline.models.load_by_name import parse_network
-from tta_pipeline.models.torchvision_models import find_weights
-from tta_pipeline.util.files import hash_file
-from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.util.validation_errors import mistakes
 
 _NONE = "none"
 
 
-def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str, AnyPretrained]:
+def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str, NetworkSection]:
     """Return name and section of *model* for a benchmark file, with everything that can be filled in.
 
     Args:
@@ -50,62 +39,21 @@ def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str,
 
 
 def _section(
-    network: TorchvisionModel | TimmModel | HubModel | PythonModel,
-    weights: str | None,
-    *,
-    num_classes: int,
-    mean: Channels,
-    std: Channels,
-) -> AnyPretrained:
-    library = "" if isinstance(network, HubModel | PythonModel) else network.kind
-    _require_architecture(network)
+    network: NetworkSection, weights: str | None, *, num_classes: int, mean: Channels, std: Channels
+) -> NetworkSection:
+    kind = kind_of(network)
+    kind.check_architecture()
     if weights == _NONE:
-        return _untrained(network, num_classes=num_classes)
+        if untrained := network.with_random_weights(num_classes):
+            return untrained
+        called = network.network_name.partition(" ")[2]
+        raise EvaluationError(f"--weights is none; expected the published weights of {called}: leave --weights out")
     path = Path(weights).expanduser().absolute() if weights is not None and _is_file_name(weights) else None
-    if path is not None and not path.is_file():
+    if path is None:
+        return kind.choose_published(weights)
+    if not path.is_file():
         raise EvaluationError(f"--weights is {weights}, which is no file; expected a file of weights: correct it")
-    if path is not None and isinstance(network, PythonModel):
-        described = {"weights": path, "sha256": hash_file(path), "mean": mean, "std": std}
-        return PythonModel.model_validate({"kind": "python", "factory": network.factory, **described})
-    if path is not None and isinstance(network, TorchvisionModel | TimmModel):
-        described = {"path": path, "sha256": hash_file(path), "mean": mean, "std": std}
-        return CheckpointModel.model_validate(
-            {"kind": "checkpoint", "library": library, "architecture": network.architecture, **described}
-        )
-    if isinstance(network, PythonModel):
-        raise EvaluationError("--weights is missing; expected a file with the weights of your own network, or none")
-    if isinstance(network, TorchvisionModel):
-        chosen = network.model_copy(update={"weights": weights or "DEFAULT"})
-        return network.model_copy(update={"weights": find_weights(chosen).name})
-    if weights is not None:
-        raise EvaluationError(f"--weights is {weights}; expected a file, none, or no --weights for the published ones")
-    return network
-
-
-def _require_architecture(network: AnyPretrained) -> None:
-    """Refuse an architecture that its library lacks, and a network that its module lacks."""
-    if isinstance(network, PythonModel):
-        load_function(network.factory)
-    if isinstance(network, TorchvisionModel):
-        find_weights(network)
-    if isinstance(network, TimmModel):
-        known = import_timm().list_models()
-        if network.architecture.partition(".")[0] not in known:
-            choices = name_choices(network.architecture, known, listed_in="timm.list_models()")
-            raise EvaluationError(f"timm has no model {network.architecture!r}; expected one of {choices}")
-
-
-def _untrained(network: TorchvisionModel | TimmModel | HubModel | PythonModel, *, num_classes: int) -> PythonModel:
-    """Return the section of *network* with random weights."""
-    if isinstance(network, HubModel):
-        raise EvaluationError(f"--weights is none; expected the published weights of {network.hf}: leave --weights out")
-    if isinstance(network, PythonModel):
-        return network.model_copy(update={"weights": _NONE})
-    factory, arguments = f"torchvision.models:{network.architecture}", dict[str, object]()
-    if isinstance(network, TimmModel):
-        factory, arguments = "timm:create_model", {"model_name": network.architecture.partition(".")[0]}
-    arguments["num_classes"] = num_classes
-    return PythonModel.model_validate({"kind": "python", "factory": factory, "arguments": arguments, "weights": _NONE})
+    return network.with_weights_file(path, mean=mean, std=std) or kind.choose_published(weights)
 
 
 def _is_file_name(weights: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from tta_pipeline.benchmarks.model_specs import AnyPretrained
+from tta_pipeline.benchmarks.model_specs import NetworkSection
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import ArchiveSource, DigitsSource, NpySource, SourceSection
 from tta_pipeline.data.sources.source_section import Survey
@@ -65,7 +65,7 @@ def all_methods_text() -> str:
     return (files(__package__) / "files" / f"{ALL_METHODS}.yaml").read_text("utf-8")
 
 
-def benchmark_text(name: str, found: Survey, model: tuple[str, AnyPretrained] | None = None) -> str:
+def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] | None = None) -> str:
     """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*, and the *model*.
 
     Raises:

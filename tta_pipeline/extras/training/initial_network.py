@@ -5,12 +5,8 @@ import torch
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.models.networks import (
-    architecture_of,
-    declared_normalisation,
-    load_network,
-    make_untrained,
-)
+from tta_pipeline.models.model_kind import kind_of
+from tta_pipeline.models.networks import declared_normalisation, load_network, make_untrained
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.try_network import try_network
 from tta_pipeline.util.own_code import describe_raised
@@ -50,7 +46,7 @@ def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: 
     Raises:
         EvaluationError: it does not, or it does not accept images of the benchmark's size.
     """
-    called, shape = architecture_of(settings.network).display_name, (2, 3, image_size, image_size)
+    called, shape = kind_of(settings.network).architecture().display_name, (2, 3, image_size, image_size)
     try:
         logits = try_network(network, image_size=image_size)
     except Exception as error:  # whatever a user's network raises

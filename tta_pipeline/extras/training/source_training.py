@@ -27,7 +27,7 @@ from tta_pipeline.extras.training.loop import Trained, Training
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.extras.training.training_on_disk import TrainingOnDisk
 from tta_pipeline.loading.device import pins_memory
-from tta_pipeline.models.networks import architecture_of
+from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
     SourceModelFacts,
@@ -158,7 +158,7 @@ class SourceTraining(TrainingOnDisk):
             benchmark=self.benchmark.file,
             shift_set=self.benchmark.shift_set.name,
             model=self.model,
-            architecture=architecture_of(settings.network).name,
+            architecture=kind_of(settings.network).architecture().name,
             num_parameters=sum(weights.numel() for weights in network.parameters()),
             fine_tuned=settings.fine_tune,
             fingerprint=self.fingerprint(shard_set),

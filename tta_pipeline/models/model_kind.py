@@ -1,0 +1,236 @@
+"""What the kinds of model have in common: a section of a benchmark file names one of these classes, which loads it."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+import torch
+
+from tta_pipeline.benchmarks.model_specs import ModelSection, NetworkSection
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.errors import ClassCountError, EvaluationError
+from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.select_outputs import select_classes
+
+SectionT = TypeVar("SectionT", bound=ModelSection)
+NetworkT = TypeVar("NetworkT", bound=NetworkSection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelContext:
+    """Everything that is needed to load a model and that its section does not contain."""
+
+    name: str
+    """Name of the model in the benchmark file."""
+    classes: tuple[str, ...]
+    """Classes of the class map."""
+    source_model: Path = Path()
+    """Path of the weights that the benchmark has trained."""
+    image_size: int | None = None
+    """Height and width in pixels of images to try a network of the user's code with; None: do not try it."""
+    text_features: Path | None = None
+    """Folder that caches text features; None: no cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTransform:
+    """How a library prepares an image for a model."""
+
+    size: int
+    """Height and width of the crop in pixels."""
+    resize: int
+    """Length of the shorter side before the crop, in pixels."""
+    interpolation: str
+    keeps_ratio: bool = True
+    """Whether the resize keeps the ratio of the sides."""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+class Start(NamedTuple):
+    """Weights to start a training from, and the normalisation of the images that they were trained on."""
+
+    state: Mapping[str, torch.Tensor]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    weights_sha256: str
+
+
+class ModelKind(ABC, Generic[SectionT]):
+    """A kind of model, for one *section* of a benchmark file."""
+
+    def __init__(self, section: SectionT) -> None:
+        self.section = section
+
+    def load(self, context: ModelContext) -> LoadedModel:
+        """Return the model, with one output for each class.
+
+        Raises:
+            EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict the classes.
+                It is a `ClassCountError` if there are more or fewer outputs.
+        """
+        model = self.load_for_classes(context)
+        if model.num_classes != len(context.classes):
+            raise ClassCountError(
+                f"model {context.name} predicts {model.num_classes} classes; expected the class map's "
+                f"{len(context.classes)}: use a model for these classes, or name the model's classes in its field "
+                "`classes`"
+            )
+        return model
+
+    @abstractmethod
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the model, with the outputs for the classes as far as it knows which they are.
+
+        Raises:
+            EvaluationError: the weights are missing, unknown or not the expected ones, or lack some of the classes.
+        """
+
+    @abstractmethod
+    def load_described(self, num_classes: int | None) -> LoadedModel:
+        """Return the model without a benchmark, with all its outputs.
+
+        Raises:
+            EvaluationError: as for `load`; or *num_classes* or the names of the classes are missing.
+        """
+
+    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
+        """Refuse a model that `load` would refuse, without a download.
+
+        Args:
+            name: Name of the model in the benchmark file.
+            num_classes: Number of outputs that the model must have; None: unknown.
+            image_size: Height and width of the images in pixels.
+
+        Raises:
+            PipelineError: see `load`.
+        """
+
+    def own_transforms(self) -> tuple[OwnTransform, ...]:
+        """Return the transforms for which the weights were made, the usual one first; none if they are unknown.
+
+        Raises:
+            EvaluationError: a library is not installed, or has no such model.
+        """
+        return ()
+
+
+class NetworkKind(ModelKind[NetworkT]):
+    """A kind of network: it can be trained, and has all its outputs until those for the classes are chosen."""
+
+    @abstractmethod
+    def architecture(self) -> Architecture:
+        """Return the network without weights.
+
+        Raises:
+            EvaluationError: its library is not installed.
+        """
+
+    @abstractmethod
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model *name* with its weights and all its outputs.
+
+        Args:
+            name: Name of the model.
+            num_classes: Number of outputs that weights from a file must have.
+            image_size: As in `ModelContext`.
+
+        Raises:
+            EvaluationError: the weights are missing, unknown or not the expected ones.
+        """
+
+    def load_for_classes(self, context: ModelContext) -> LoadedModel:
+        """Return the model with only the outputs for the classes, if its own are known; otherwise with all outputs."""
+        classes, named = context.classes, getattr(self.section, "classes", None)
+        own = read_classes(named) if named else classes
+        model = self.load_all(context.name, num_classes=len(own), image_size=context.image_size)
+        if named:
+            return select_classes(model, own, classes, named=str(named))
+        imagenet = shipped_classes("imagenet")
+        if model.num_classes == len(imagenet) > len(classes) and set(classes) <= set(imagenet):
+            return select_classes(model, imagenet, classes, named="imagenet")
+        return model
+
+    def load_described(self, num_classes: int | None) -> LoadedModel:
+        """Return the model with all its outputs."""
+        if num_classes is None and self.section.needs_num_classes:
+            raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+        return self.load_all("a description", num_classes=num_classes or 0)
+
+    def load_published(self, weights: str) -> LoadedModel:
+        """Return the model with the published *weights*: "pretrained", or their name.
+
+        Raises:
+            EvaluationError: there are no such weights.
+        """
+        if weights != "pretrained":
+            called = self.section.network_name
+            raise EvaluationError(
+                f"weights is {weights!r}; expected pretrained, a file, a state dict or None with {called}"
+            )
+        return self.load_all(self.section.network_name, num_classes=0)
+
+    def start(self) -> Start:
+        """Return the weights to start a training from.
+
+        Raises:
+            EvaluationError: there are no weights, or they are missing or not the expected ones.
+        """
+        loaded = self.load_all(self.section.network_name, num_classes=0)
+        with torch.random.fork_rng(devices=[]):
+            state = loaded.make_network().state_dict()
+        return Start(state, loaded.mean, loaded.std, loaded.weights_sha256)
+
+    def start_identity(self) -> str:
+        """Return the identity of the weights that the section names; empty if it has their sha256 or their commit.
+
+        Raises:
+            EvaluationError: the library is not installed, or has no such weights.
+        """
+        return ""
+
+    def check_untrained(self, num_classes: int | None) -> None:
+        """Refuse a network to train that cannot be made.
+
+        Raises:
+            EvaluationError: the user's own code does not make it.
+        """
+
+    def check_architecture(self) -> None:
+        """Refuse an architecture that the library lacks.
+
+        Raises:
+            PipelineError: there is none; the message names others.
+        """
+
+    def choose_published(self, weights: str | None) -> NetworkT:
+        """Return the section with the published weights called *weights*, None: the usual ones, for a new project.
+
+        Raises:
+            EvaluationError: there are no such weights.
+        """
+        if weights is not None:
+            raise EvaluationError(
+                f"--weights is {weights}; expected a file, none, or no --weights for the published ones"
+            )
+        return self.section
+
+
+@overload
+def kind_of(section: NetworkT) -> NetworkKind[NetworkT]: ...
+
+
+@overload
+def kind_of(section: SectionT) -> ModelKind[SectionT]: ...
+
+
+def kind_of(section: ModelSection) -> ModelKind[Any]:
+    """Return what loads the model of *section*; its module is imported now."""
+    module, _, name = section.implementation.partition(":")
+    kind: ModelKind[Any] = getattr(importlib.import_module(module), name)(section)
+    return kind
