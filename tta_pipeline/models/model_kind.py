@@ -169,9 +169,8 @@ class NetworkKind(ModelKind[NetworkT]):
             EvaluationError: there are no such weights.
         """
         if weights != "pretrained":
-            called = self.section.network_name
             raise EvaluationError(
-                f"weights is {weights!r}; expected pretrained, a file, a state dict or None with {called}"
+                f"weights is {weights!r}; expected pretrained, a file, a state dict or None with {self.section.kind}"
             )
         return self.load_all(self.section.network_name, num_classes=0)
 

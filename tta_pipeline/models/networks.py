@@ -40,7 +40,8 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> Pretrained:
     Raises:
         EvaluationError: *spec* has no weights, or the weights are missing or not the expected ones.
     """
-    architecture, start = kind_of(spec).architecture(), kind_of(spec).start()
+    kind = kind_of(spec)
+    architecture, start = kind.architecture(), kind.start()
     network = architecture.make(num_classes)
     head, own = head_shapes(architecture), network.state_dict()
     is_fitting = all(own[name].shape == start.state[name].shape for name in head)
