@@ -22,7 +22,7 @@ from tta_pipeline.cli.verbs import Group, Verb, walk_verbs
 from tta_pipeline.data.sources.kinds import ShardsSource
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
-from tta_pipeline.models.networks import make_untrained
+from tta_pipeline.models.model_kind import kind_of
 
 ROOT = Path(__file__).parents[1]
 HOW_TO_PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "how-to").glob("*.md"))
@@ -101,7 +101,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
 
     kinds = ["python", "checkpoint", "hf", "open_clip", "transformers"]
     assert kinds == [model.kind for model in models.values()]
-    assert (2, 7) == make_untrained(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
+    assert (2, 7) == kind_of(models["mine"]).architecture().make(7)(torch.rand(2, 3, 8, 8)).shape
 
 
 def test_the_matrix_of_the_recipe_is_one():

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
-from tta_pipeline.benchmarks.user_functions import find_function_file, is_reference
+from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.files import hash_file
 
@@ -63,22 +63,10 @@ class NetworkSection(ModelSection):
     has_weights: ClassVar[bool] = True
     """Whether the network has weights from which training can start."""
 
-    @classmethod
-    def from_name(cls, name: str) -> Self | None:
-        """Return the section that *name* on the command line or in Python stands for; None if it names another kind.
-
-        Raises:
-            ValidationError: a part of the name is invalid.
-        """
-        del name
-        return None
-
     def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "AnyPretrained | None":
-        """Return the section of the network with weights in the file *path*; None if the kind has no such models.
+        """Return the section of the network with weights in the file *path*, and `mean` and `std` as *normalisation*.
 
-        Args:
-            path: The file; if there is none, the model cannot be loaded.
-            normalisation: `mean` and `std` of each channel of images in [0, 1].
+        None: the kind has no weights in files.
 
         Raises:
             ValidationError: the normalisation is invalid.
@@ -102,7 +90,18 @@ class SmallNetwork(NetworkSection):
     """Number of channels of the first stage, at most 4,096; the later two stages have two and four times as many."""
 
 
-class TorchvisionModel(NetworkSection):
+class LibraryModel(NetworkSection):
+    """An architecture of a library, with weights that the library publishes."""
+
+    architecture: str
+
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "CheckpointModel":
+        """Return the section for the file *path* and this architecture."""
+        described = {"architecture": self.architecture, "path": path, "sha256": _hash_if_there(path), **normalisation}
+        return CheckpointModel.model_validate({"kind": "checkpoint", "library": self.kind, **described})
+
+
+class TorchvisionModel(LibraryModel):
     """A classifier of torchvision with the preprocessing that its weights were trained with."""
 
     implementation = "tta_pipeline.models.torchvision_models:Torchvision"
@@ -115,22 +114,12 @@ class TorchvisionModel(NetworkSection):
     outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
     benchmark's classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
 
-    @classmethod
-    def from_name(cls, name: str) -> Self | None:
-        """Return the section for `torchvision:<architecture>`."""
-        library, _, architecture = name.partition(":")
-        return cls(kind="torchvision", architecture=architecture) if library == "torchvision" and architecture else None
-
-    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "CheckpointModel":
-        """Return the section for the file *path* and this architecture."""
-        return CheckpointModel.of_file(self.kind, self.architecture, path, **normalisation)
-
     def with_random_weights(self, num_classes: int) -> "PythonModel":
         """Return the section of torchvision's function that makes the network."""
         return PythonModel.untrained(f"torchvision.models:{self.architecture}", num_classes=num_classes)
 
 
-class TimmModel(NetworkSection):
+class TimmModel(LibraryModel):
     """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
 
     implementation = "tta_pipeline.models.timm_models:Timm"
@@ -140,16 +129,6 @@ class TimmModel(NetworkSection):
     """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
     classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
-
-    @classmethod
-    def from_name(cls, name: str) -> Self | None:
-        """Return the section for `timm:<architecture>`."""
-        library, _, architecture = name.partition(":")
-        return cls(kind="timm", architecture=architecture) if library == "timm" and architecture else None
-
-    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "CheckpointModel":
-        """Return the section for the file *path* and this architecture."""
-        return CheckpointModel.of_file(self.kind, self.architecture, path, **normalisation)
 
     def with_random_weights(self, num_classes: int) -> "PythonModel":
         """Return the section of timm's function that makes the network."""
@@ -177,16 +156,6 @@ class CheckpointModel(NetworkSection):
     """Standard deviation of each channel, above 0 and at most 1; wrong values are a known cause of wrong papers."""
     classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
-
-    @classmethod
-    def of_file(cls, library: str, architecture: str, path: Path, **normalisation: tuple[float, ...]) -> Self:
-        """Return the section of an *architecture* of *library* with the weights in *path*.
-
-        Raises:
-            ValidationError: see `NetworkSection.with_weights_file`.
-        """
-        described = {"path": path, "sha256": _hash_if_there(path), **normalisation}
-        return cls.model_validate({"kind": "checkpoint", "library": library, "architecture": architecture, **described})
 
 
 def _hash_if_there(path: Path) -> str:
@@ -250,11 +219,6 @@ class PythonModel(NetworkSection):
         """File of the weights, if there is one."""
         return self.weights if isinstance(self.weights, Path) else None
 
-    @classmethod
-    def from_name(cls, name: str) -> Self | None:
-        """Return the section for `<module>:<name>`."""
-        return cls(kind="python", factory=name) if is_reference(name) else None
-
     def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "PythonModel":
         """Return the section with the file *path* as its weights."""
         described = {"weights": path, "sha256": _hash_if_there(path), **normalisation}
@@ -307,13 +271,6 @@ class HubModel(NetworkSection):
     @classmethod
     def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
         return require_commit(revision, info.data.get("hf", "org/name"))
-
-    @classmethod
-    def from_name(cls, name: str) -> Self | None:
-        """Return the section for `hf:<org>/<name>@<commit>`, which timm calls `hf-hub`."""
-        library, _, address = name.partition(":")
-        repository, _, revision = address.partition("@")
-        return cls(kind="hf", hf=repository, revision=revision) if library in ("hf", "hf-hub") else None
 
 
 class ZeroShotModel(ModelSection):
@@ -399,8 +356,6 @@ class TransformersModel(ZeroShotModel):
 
 AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
 """A network whose weights come from elsewhere."""
-NAMED: tuple[type[NetworkSection], ...] = (TorchvisionModel, TimmModel, HubModel, PythonModel)
-"""Kinds that a name on the command line or in Python can stand for, in the order in which they are tried."""
 AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
 """A network to train, from scratch or from its weights."""
 

@@ -1,4 +1,4 @@
-"""A network without weights, from any library or module."""
+"""A network without weights, from any library or module, and weights for it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,22 @@ from torch import nn
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.util.json_values import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkWeights:
+    """Weights of a network, and what is published or written with them."""
+
+    state: Mapping[str, torch.Tensor]
+    num_classes: int
+    """Number of outputs; 0 if it was not asked for."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    origin: str
+    sha256: str | None = None
+    """Hash of their file; None: that of `state` takes its place."""
+    key: str | None = None
+    """Key of the state dict in the file, if the user chose one of several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,35 +44,21 @@ class Architecture:
     code: JsonObject = field(default_factory=dict)
     """Other facts that determine the network, such as the hash of a factory's source; empty if there are none."""
 
-    def make_model(
-        self,
-        name: str,
-        state: Mapping[str, torch.Tensor],
-        *,
-        num_classes: int,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
-        weights: str,
-        weights_sha256: str | None = None,
-        key: str | None = None,
-    ) -> LoadedModel:
-        """Return the model *name* with weights *state*; without *weights_sha256*, the hash of *state* takes its place.
-
-        *key* names the state dict in the file, if the user chose one of several.
-        """
+    def make_model(self, name: str, weights: NetworkWeights) -> LoadedModel:
+        """Return the model *name* with *weights*."""
         return LoadedModel(
             name=name,
-            make_network=lambda: self._make_network(state, num_classes),
-            num_classes=num_classes,
-            weights=weights,
-            weights_sha256=weights_sha256 or state_sha256(state),
-            mean=mean,
-            std=std,
+            make_network=lambda: self._make_network(weights),
+            num_classes=weights.num_classes,
+            weights=weights.origin,
+            weights_sha256=weights.sha256 or state_sha256(weights.state),
+            mean=weights.mean,
+            std=weights.std,
             architecture=self.name,
-            code={**self.code, **({"state": key} if key else {})},
+            code={**self.code, **({"state": weights.key} if weights.key else {})},
         )
 
-    def _make_network(self, state: Mapping[str, torch.Tensor], num_classes: int) -> nn.Module:
-        network = self.make(num_classes)
-        network.load_state_dict(state)
+    def _make_network(self, weights: NetworkWeights) -> nn.Module:
+        network = self.make(weights.num_classes)
+        network.load_state_dict(weights.state)
         return network

@@ -1,14 +1,11 @@
 """Architectures of torchvision and timm with weights from the user's own file."""
 
-import torch
-
-from tta_pipeline.benchmarks.model_specs import CheckpointModel
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.benchmarks.model_specs import CheckpointModel, TimmModel
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.libraries import library_architecture
-from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.model_kind import NetworkKind, OwnTransform, Start
-from tta_pipeline.models.timm_models import pretrained_settings, timm_transforms
+from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
+from tta_pipeline.models.timm_models import Timm
 from tta_pipeline.models.weights import read_state
 
 
@@ -23,33 +20,25 @@ class Checkpoint(NetworkKind[CheckpointModel]):
         """Return the library's network."""
         return library_architecture(self.section.library, self.section.architecture)
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the network with the weights in the file."""
-        del image_size
-        spec = self.section
-        return self.architecture().make_model(
-            name, self._read_state(num_classes), num_classes=num_classes, mean=spec.mean, std=spec.std,
-            weights=spec.path.name, weights_sha256=spec.sha256, key=spec.state,
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return the weights in the file, checked to fit the network."""
+        spec, path = self.section, self.section.path.expanduser()
+        state = require_fitting(
+            self.architecture(), read_state(path, spec.sha256, key=spec.state), num_classes=num_classes,
+            what=f"{path} does not", advice=": correct `architecture` or `path`",
         )  # fmt: skip
-
-    def start(self) -> Start:
-        """Return the weights in the file, whatever the number of their outputs."""
-        return Start(self._read_state(None), self.section.mean, self.section.std, self.section.sha256)
+        return NetworkWeights(
+            state=state, num_classes=num_classes or 0, mean=spec.mean, std=spec.std, origin=path.name,
+            sha256=spec.sha256, key=spec.state,
+        )  # fmt: skip
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:
         """Return those of timm's weights; without their tag, the file has the user's own."""
-        is_published = self.section.library == "timm" and "." in self.section.architecture
-        return timm_transforms(pretrained_settings(self.section.architecture)) if is_published else ()
+        if self.section.library != "timm" or "." not in self.section.architecture:
+            return ()
+        return Timm(TimmModel(kind="timm", architecture=self.section.architecture)).own_transforms()
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
         """Read the weights in full."""
         del name, image_size
-        self._read_state(num_classes)
-
-    def _read_state(self, num_classes: int | None) -> dict[str, torch.Tensor]:
-        """Return the weights, checked to fit the network with *num_classes* outputs; None: any number."""
-        path = self.section.path.expanduser()
-        return require_fitting(
-            self.architecture(), read_state(path, self.section.sha256, key=self.section.state),
-            num_classes=num_classes, what=f"{path} does not", advice=": correct `architecture` or `path`",
-        )  # fmt: skip
+        self.weights(num_classes)

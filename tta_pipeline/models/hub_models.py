@@ -5,12 +5,12 @@ from typing import Any
 
 from tta_pipeline.benchmarks.model_specs import HubModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.libraries import cached_json, import_timm, library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext, NetworkKind, OwnTransform
 from tta_pipeline.models.select_outputs import select_classes
-from tta_pipeline.models.timm_models import timm_transforms
+from tta_pipeline.models.timm_models import timm_transforms, timm_weights
 from tta_pipeline.models.weights import first_line
 
 
@@ -24,15 +24,11 @@ class Hub(NetworkKind[HubModel]):
             make=lambda num_classes: _create_network(self.section, num_classes=num_classes),
         )
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the model; it is fetched."""
-        del num_classes, image_size
-        network = _create_network(self.section, pretrained=True)
-        settings = network.pretrained_cfg
-        return self.architecture().make_model(
-            name, network.state_dict(), num_classes=network.num_classes, mean=tuple(settings["mean"]),
-            std=tuple(settings["std"]), weights=f"{self.section.hf}@{self.section.revision}",
-        )  # fmt: skip
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return the weights at the commit, which are fetched."""
+        del num_classes
+        origin = f"{self.section.hf}@{self.section.revision}"
+        return timm_weights(_create_network(self.section, pretrained=True), origin=origin)
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
         """Return the model with the outputs for the classes, if `label_names` in its `config.json` has them."""

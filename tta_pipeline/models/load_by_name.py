@@ -8,8 +8,18 @@ from typing import Annotated
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tta_pipeline.benchmarks.model_specs import NAMED, AnyPretrained, AnyZeroShot, NetworkSection
+from tta_pipeline.benchmarks.model_specs import (
+    AnyPretrained,
+    AnyZeroShot,
+    HubModel,
+    NetworkSection,
+    PythonModel,
+    TimmModel,
+    TorchvisionModel,
+)
+from tta_pipeline.benchmarks.user_functions import is_reference
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
 from tta_pipeline.models.model_kind import kind_of
@@ -18,7 +28,6 @@ from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.validation_errors import mistakes
 
-_IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 _NUM_IMAGENET = 1000
 _DESCRIBED = Annotated[AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
@@ -119,7 +128,13 @@ def _load_named(
     if num_classes is None and (weights is not None or network.needs_num_classes):
         raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
     if weights is None:
-        return make_untrained_model(network, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
+        architecture, num_outputs = kind_of(network).architecture(), num_classes or _NUM_IMAGENET
+        state = architecture.make(num_outputs).state_dict()
+        usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | given
+        loaded = NetworkWeights(
+            state=state, num_classes=num_outputs, mean=usual["mean"], std=usual["std"], origin=UNTRAINED
+        )
+        return architecture.make_model(architecture.name, loaded)
     if len(given) < 2:
         raise EvaluationError(
             "mean or std is missing; expected both with weights of your own, with the values of the model's training"
@@ -137,8 +152,16 @@ def parse_network(name: str) -> NetworkSection:
         EvaluationError: it stands for none.
         ValidationError: a part of it is invalid.
     """
-    if network := next(filter(None, (kind.from_name(name) for kind in NAMED)), None):
-        return network
+    library, _, architecture = name.partition(":")
+    if library == "torchvision" and architecture:
+        return TorchvisionModel(kind="torchvision", architecture=architecture)
+    if library == "timm" and architecture:
+        return TimmModel(kind="timm", architecture=architecture)
+    if library in ("hf", "hf-hub"):
+        repository, _, revision = architecture.partition("@")
+        return HubModel(kind="hf", hf=repository, revision=revision)
+    if is_reference(name):
+        return PythonModel(kind="python", factory=name)
     raise EvaluationError(
         f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
         "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
@@ -158,21 +181,6 @@ def _load_file(
     return kind_of(section).load_all(section.network_name, num_classes=num_classes)
 
 
-def make_untrained_model(
-    network: NetworkSection, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
-) -> LoadedModel:
-    """Return *network* with random weights.
-
-    Raises:
-        EvaluationError: its architecture does not exist.
-    """
-    architecture = kind_of(network).architecture()
-    state = architecture.make(num_classes).state_dict()
-    return architecture.make_model(
-        architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights=UNTRAINED
-    )
-
-
 def make_model_of_state(
     network: NetworkSection,
     state: dict[str, torch.Tensor],
@@ -188,6 +196,5 @@ def make_model_of_state(
     """
     architecture = kind_of(network).architecture()
     fitting = require_fitting(architecture, state, num_classes=num_classes, what="the weights do not")
-    return architecture.make_model(
-        architecture.name, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict"
-    )
+    loaded = NetworkWeights(state=fitting, num_classes=num_classes, mean=mean, std=std, origin="a state dict")
+    return architecture.make_model(architecture.name, loaded)

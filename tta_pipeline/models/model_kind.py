@@ -2,18 +2,15 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, overload
-
-import torch
+from typing import Any, Generic, TypeVar, overload
 
 from tta_pipeline.benchmarks.model_specs import ModelSection, NetworkSection
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import ClassCountError, EvaluationError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.select_outputs import select_classes
 
@@ -52,15 +49,6 @@ class OwnTransform:
     std: tuple[float, ...] = ()
 
 
-class Start(NamedTuple):
-    """Weights to start a training from, and the normalisation of the images that they were trained on."""
-
-    state: Mapping[str, torch.Tensor]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    weights_sha256: str
-
-
 class ModelKind(ABC, Generic[SectionT]):
     """A kind of model, for one *section* of a benchmark file."""
 
@@ -91,13 +79,14 @@ class ModelKind(ABC, Generic[SectionT]):
             EvaluationError: the weights are missing, unknown or not the expected ones, or lack some of the classes.
         """
 
-    @abstractmethod
     def load_described(self, num_classes: int | None) -> LoadedModel:
         """Return the model without a benchmark, with all its outputs.
 
         Raises:
-            EvaluationError: as for `load`; or *num_classes* or the names of the classes are missing.
+            EvaluationError: as for `load`; or *num_classes*, the names of the classes or the benchmark is missing.
         """
+        del num_classes
+        raise EvaluationError(f"found a model of kind {self.section.kind}; expected one that needs no benchmark")
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
         """Refuse a model that `load` would refuse, without a download.
@@ -132,17 +121,24 @@ class NetworkKind(ModelKind[NetworkT]):
         """
 
     @abstractmethod
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the model *name* with its weights and all its outputs.
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return the weights.
 
         Args:
-            name: Name of the model.
-            num_classes: Number of outputs that weights from a file must have.
-            image_size: As in `ModelContext`.
+            num_classes: Number of outputs that weights from a file must have; None: any number.
 
         Raises:
             EvaluationError: the weights are missing, unknown or not the expected ones.
         """
+
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model *name* with all its outputs; *num_classes* as for `weights`, *image_size* for a context.
+
+        Raises:
+            EvaluationError: see `weights`.
+        """
+        del image_size
+        return self.architecture().make_model(name, self.weights(num_classes))
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
         """Return the model with only the outputs for the classes, if its own are known; otherwise with all outputs."""
@@ -174,17 +170,6 @@ class NetworkKind(ModelKind[NetworkT]):
             )
         return self.load_all(self.section.network_name, num_classes=0)
 
-    def start(self) -> Start:
-        """Return the weights to start a training from.
-
-        Raises:
-            EvaluationError: there are no weights, or they are missing or not the expected ones.
-        """
-        loaded = self.load_all(self.section.network_name, num_classes=0)
-        with torch.random.fork_rng(devices=[]):
-            state = loaded.make_network().state_dict()
-        return Start(state, loaded.mean, loaded.std, loaded.weights_sha256)
-
     def start_identity(self) -> str:
         """Return the identity of the weights that the section names; empty if it has their sha256 or their commit.
 
@@ -192,13 +177,6 @@ class NetworkKind(ModelKind[NetworkT]):
             EvaluationError: the library is not installed, or has no such weights.
         """
         return ""
-
-    def check_untrained(self, num_classes: int | None) -> None:
-        """Refuse a network to train that cannot be made.
-
-        Raises:
-            EvaluationError: the user's own code does not make it.
-        """
 
     def check_architecture(self) -> None:
         """Refuse an architecture that the library lacks.

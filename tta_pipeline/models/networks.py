@@ -1,39 +1,16 @@
-"""Networks to train: untrained ones of any kind, and ones with weights to fine-tune."""
-
-from dataclasses import dataclass
+"""Networks to fine-tune, of any kind that has weights, for any number of classes."""
 
 from torch import nn
 
 from tta_pipeline.benchmarks.model_specs import NetworkSection
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import head_shapes
 from tta_pipeline.models.model_kind import kind_of
-from tta_pipeline.util.json_values import JsonObject
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pretrained:
-    """A network of normalised images with weights to start from."""
-
-    network: nn.Module
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    weights_sha256: str
-
-
-def make_untrained(spec: NetworkSection, *, num_classes: int) -> nn.Module:
-    """Return the network of *spec*: logits (B, *num_classes*) of normalised images.
-
-    Its weights are drawn from torch's global seed.
-
-    Raises:
-        EvaluationError: the architecture does not exist.
-    """
-    return kind_of(spec).architecture().make(num_classes)
-
-
-def load_network(spec: NetworkSection, *, num_classes: int) -> Pretrained:
-    """Return the network of *spec* with its weights; replace a head with another number of outputs by a fresh head.
+def load_network(spec: NetworkSection, *, num_classes: int) -> tuple[nn.Module, NetworkWeights]:
+    """Return the network of *spec* and its weights; a head with another number of outputs is replaced by a fresh head.
 
     The weights of a fresh head are drawn from torch's global seed.
 
@@ -41,7 +18,7 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> Pretrained:
         EvaluationError: *spec* has no weights, or the weights are missing or not the expected ones.
     """
     kind = kind_of(spec)
-    architecture, start = kind.architecture(), kind.start()
+    architecture, start = kind.architecture(), kind.weights(None)
     network = architecture.make(num_classes)
     head, own = head_shapes(architecture), network.state_dict()
     is_fitting = all(own[name].shape == start.state[name].shape for name in head)
@@ -49,23 +26,13 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> Pretrained:
     network.load_state_dict(kept, strict=is_fitting)
     if not head:  # the architecture ignores the number of outputs
         _replace_last_linear(network, num_classes=num_classes, called=architecture.display_name)
-    return Pretrained(network=network, mean=start.mean, std=start.std, weights_sha256=start.weights_sha256)
+    return network, start
 
 
 def declared_normalisation(spec: NetworkSection) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return mean and standard deviation of *spec* in the benchmark file; None if the file has none."""
     mean, std = getattr(spec, "mean", None), getattr(spec, "std", None)
     return None if mean is None or std is None else (tuple(mean), tuple(std))
-
-
-def network_identity(spec: NetworkSection) -> JsonObject:
-    """Return everything that determines the untrained network of *spec*, as plain JSON.
-
-    Raises:
-        EvaluationError: its library is not installed.
-    """
-    architecture = kind_of(spec).architecture()
-    return {"architecture": architecture.name, "library": architecture.library, **architecture.code}
 
 
 def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -> None:

@@ -10,10 +10,10 @@ from torch import nn
 from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage, require_fitting
 from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
-from tta_pipeline.models.model_kind import NetworkKind, Start
+from tta_pipeline.models.model_kind import NetworkKind
 from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.results.reader_notes import UNTRAINED
@@ -45,77 +45,11 @@ class Python(NetworkKind[PythonModel]):
             code={"factory": spec.factory, "arguments": spec.arguments, "source_sha256": sha256},
         )
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the network with its weights; it is tried on images of *image_size*."""
-        if self.section.is_untrained:
-            model = self._make_untrained(name, num_classes)
-        else:
-            start = self._read_start(num_classes)
-            assert self.section.weights_file is not None
-            model = self.architecture().make_model(
-                name, start.state, num_classes=num_classes, mean=start.mean, std=start.std,
-                weights=self.section.weights_file.name, weights_sha256=start.weights_sha256, key=self.section.state,
-            )  # fmt: skip
-        if image_size is not None:
-            called = f"model {name}, {self.section.factory},"
-            require_outputs(model.make(), num_classes=num_classes, image_size=image_size, called=called)
-        return model
-
-    def load_published(self, weights: str) -> LoadedModel:
-        """Refuse *weights*: the user's own network has none that are published."""
-        raise EvaluationError(
-            f"weights is {weights!r}; expected a file, a state dict or None with {self.section.factory}, whose weights "
-            "are your own"
-        )
-
-    def start(self) -> Start:
-        """Return the weights in the file, whatever the number of their outputs."""
-        return self._read_start(None)
-
-    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
-        """Load the weights into the network and try it, as far as the number of classes is known."""
-        if num_classes is not None:
-            self.load_all(name, num_classes=num_classes, image_size=image_size)
-        elif self.section.is_untrained:  # random weights fit any number of classes
-            self.check_untrained(None)
-        else:
-            self._read_start(None)
-
-    def check_untrained(self, num_classes: int | None) -> None:
-        """Call the factory."""
-        make_without_storage(self.architecture(), num_classes=num_classes or PLACEHOLDER_CLASSES)
-
-    def check_architecture(self) -> None:
-        """Refuse a factory that cannot be imported."""
-        load_function(self.section.factory)
-
-    def choose_published(self, weights: str | None) -> PythonModel:
-        """Refuse *weights* that are no file."""
-        del weights
-        raise EvaluationError("--weights is missing; expected a file with the weights of your own network, or none")
-
-    def _make_untrained(self, name: str, num_classes: int) -> LoadedModel:
-        """Return the network with the random weights of a fixed seed: another run has the same weights, and results."""
-        architecture = self.architecture()
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(0)
-            state = architecture.make(num_classes).state_dict()
-        return architecture.make_model(
-            name, state, num_classes=num_classes, mean=self.section.mean or IMAGENET_MEAN,
-            std=self.section.std or IMAGENET_STD, weights=UNTRAINED,
-        )  # fmt: skip
-
-    def _read_start(self, num_classes: int | None) -> Start:
-        """Return the weights in the file, checked to fit the network.
-
-        Args:
-            num_classes: Number of classes, passed to a factory that has a parameter for it; None: any number.
-
-        Raises:
-            EvaluationError: the section names no weights, or they are missing, changed, unreadable or of another
-                network. The message has the names of the first weights that do not fit.
-        """
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return the weights in the file, checked to fit the network, or random ones for *num_classes*."""
         spec = self.section
+        if spec.is_untrained and num_classes is not None:
+            return self._random_weights(num_classes)
         if spec.weights_file is None or spec.sha256 is None:
             raise EvaluationError(
                 f"the model {spec.factory} has no weights; expected a file in `weights` with its sha256, mean and std: "
@@ -128,7 +62,51 @@ class Python(NetworkKind[PythonModel]):
             self.architecture(), read_state(path, spec.sha256, key=spec.state), num_classes=num_classes,
             what=f"{path} does not", advice=": correct `factory`, `arguments` or `weights`",
         )  # fmt: skip
-        return Start(state, spec.mean, spec.std, spec.sha256)
+        return NetworkWeights(
+            state=state, num_classes=num_classes or 0, mean=spec.mean, std=spec.std, origin=path.name,
+            sha256=spec.sha256, key=spec.state,
+        )  # fmt: skip
+
+    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+        """Return the model, whose network is tried on images of *image_size*."""
+        model = super().load_all(name, num_classes=num_classes)
+        if image_size is not None:
+            called = f"model {name}, {self.section.factory},"
+            require_outputs(model.make(), num_classes=num_classes, image_size=image_size, called=called)
+        return model
+
+    def load_published(self, weights: str) -> LoadedModel:
+        """Refuse *weights*: the user's own network has none that are published."""
+        raise EvaluationError(
+            f"weights is {weights!r}; expected a file, a state dict or None with {self.section.factory}, whose weights "
+            "are your own"
+        )
+
+    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
+        """Load the weights into the network and try it, as far as the number of classes is known."""
+        if num_classes is not None:
+            self.load_all(name, num_classes=num_classes, image_size=image_size)
+        elif self.section.is_untrained:  # random weights fit any number of classes
+            make_without_storage(self.architecture(), num_classes=PLACEHOLDER_CLASSES)
+        else:
+            self.weights(None)
+
+    def check_architecture(self) -> None:
+        """Refuse a factory that cannot be imported."""
+        load_function(self.section.factory)
+
+    def choose_published(self, weights: str | None) -> PythonModel:
+        """Refuse *weights* that are no file."""
+        del weights
+        raise EvaluationError("--weights is missing; expected a file with the weights of your own network, or none")
+
+    def _random_weights(self, num_classes: int) -> NetworkWeights:
+        """Return the random weights of a fixed seed: another run has the same weights, and results."""
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            state = self.architecture().make(num_classes).state_dict()
+        mean, std = self.section.mean or IMAGENET_MEAN, self.section.std or IMAGENET_STD
+        return NetworkWeights(state=state, num_classes=num_classes, mean=mean, std=std, origin=UNTRAINED)
 
 
 def _call_factory(spec: PythonModel, num_classes: int) -> nn.Module:

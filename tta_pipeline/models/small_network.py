@@ -24,9 +24,9 @@ class Small(NetworkKind[SmallNetwork]):
             make=lambda num_classes: SmallConvNet(num_classes=num_classes, width=width),
         )
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> NoReturn:
+    def weights(self, num_classes: int | None) -> NoReturn:
         """Refuse to load weights, of which there are none."""
-        del name, num_classes, image_size
+        del num_classes
         raise EvaluationError(
             "a network of kind small has no weights to start from; expected another kind to fine-tune"
         )

@@ -5,9 +5,8 @@ from typing import Any
 
 from tta_pipeline.benchmarks.model_specs import TimmModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.libraries import import_timm, library_architecture
-from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.util.nearest_names import name_choices
 
@@ -22,16 +21,12 @@ class Timm(NetworkKind[TimmModel]):
         """Return timm's network."""
         return library_architecture("timm", self.section.architecture)
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the model; its weights are downloaded."""
-        del num_classes, image_size
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return timm's weights, which are downloaded."""
+        del num_classes
         network = _create_pretrained(self.section.architecture)
-        settings = network.pretrained_cfg
-        return self.architecture().make_model(
-            name, network.state_dict(), num_classes=network.num_classes,
-            mean=tuple(settings["mean"]), std=tuple(settings["std"]),
-            weights=f"timm {self.section.architecture} {settings.get('tag') or ''}".strip(),
-        )  # fmt: skip
+        tag = network.pretrained_cfg.get("tag") or ""
+        return timm_weights(network, origin=f"timm {self.section.architecture} {tag}".strip())
 
     def start_identity(self) -> str:
         """Return the origin of timm's weights, since a name without a tag means timm's newest weights."""
@@ -40,7 +35,8 @@ class Timm(NetworkKind[TimmModel]):
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:
         """Return the transforms of the `pretrained_cfg` of the weights."""
-        return timm_transforms(pretrained_settings(self.section.architecture))
+        known = import_timm().get_pretrained_cfg(self.section.architecture)
+        return timm_transforms(known.to_dict()) if known else ()
 
     def check_architecture(self) -> None:
         """Refuse an architecture that timm does not list."""
@@ -64,14 +60,12 @@ def _create_pretrained(architecture: str) -> Any:
         ) from error
 
 
-def pretrained_settings(architecture: str) -> Any:
-    """Return timm's `pretrained_cfg` of *architecture* with the tag of its weights; nothing if it has none.
-
-    Raises:
-        EvaluationError: timm is not installed.
-    """
-    known = import_timm().get_pretrained_cfg(architecture)
-    return known.to_dict() if known else {}
+def timm_weights(network: Any, *, origin: str) -> NetworkWeights:
+    """Return the weights of timm's *network* with the normalisation in its `pretrained_cfg`."""
+    mean, std = (tuple(network.pretrained_cfg[name]) for name in ("mean", "std"))
+    return NetworkWeights(
+        state=network.state_dict(), num_classes=network.num_classes, mean=mean, std=std, origin=origin
+    )
 
 
 def timm_transforms(settings: Any) -> tuple[OwnTransform, ...]:

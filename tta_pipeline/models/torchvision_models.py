@@ -7,7 +7,7 @@ import torch
 
 from tta_pipeline.benchmarks.model_specs import TorchvisionModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
@@ -21,14 +21,14 @@ class Torchvision(NetworkKind[TorchvisionModel]):
         """Return torchvision's network."""
         return library_architecture("torchvision", self.section.architecture)
 
-    def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
-        """Return the model; its weights are downloaded."""
-        del num_classes, image_size
+    def weights(self, num_classes: int | None) -> NetworkWeights:
+        """Return torchvision's weights, which are downloaded."""
+        del num_classes
         weights = _find_weights(self.section)
-        transforms = weights.transforms()
-        return self.architecture().make_model(
-            name, _download(weights), num_classes=len(weights.meta["categories"]),
-            mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
+        own, num_outputs = weights.transforms(), len(weights.meta["categories"])
+        return NetworkWeights(
+            state=_download(weights), num_classes=num_outputs, mean=tuple(own.mean), std=tuple(own.std),
+            origin=str(weights),
         )  # fmt: skip
 
     def load_published(self, weights: str) -> LoadedModel:

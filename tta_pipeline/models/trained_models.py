@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from pydantic import JsonValue
@@ -13,9 +12,10 @@ from safetensors.torch import load, save
 from tta_pipeline.benchmarks.model_specs import AnyNetwork, TrainedModel
 from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import NetworkWeights
+from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext, ModelKind, kind_of
-from tta_pipeline.models.networks import network_identity
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
@@ -31,15 +31,12 @@ class Trained(ModelKind[TrainedModel]):
         """Return the network with the trained weights."""
         return load_trained_model(context.name, context.source_model)
 
-    def load_described(self, num_classes: int | None) -> NoReturn:
-        """Refuse: the weights are those of a benchmark."""
-        del num_classes
-        raise EvaluationError("a model of kind trained has no weights yet; expected the file of its trained weights")
-
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
         """Make the network to train, if it is the user's own."""
         del name, image_size
-        kind_of(self.section.network).check_untrained(num_classes)
+        architecture = kind_of(self.section.network).architecture()
+        if architecture.needs_storage:
+            make_without_storage(architecture, num_classes=num_classes or PLACEHOLDER_CLASSES)
 
 
 class SourceModelFacts(ConfigModel):
@@ -71,14 +68,15 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
     Raises:
         EvaluationError: the library of the network is not installed.
     """
-    network = {name: value for name, value in network_identity(settings.network).items() if name != "library"}
+    kind = kind_of(settings.network)
+    architecture = kind.architecture()
     decisive = {
         "version": TRAINING_VERSION,
         "data": manifest.sha256,
         "settings": settings.model_dump(mode="json", exclude=set(NOT_FINGERPRINTED)),
-        "network": network,
+        "network": {"architecture": architecture.name, **architecture.code},
         "image_size": image_size,
-        **({"start": kind_of(settings.network).start_identity()} if settings.fine_tune else {}),
+        **({"start": kind.start_identity()} if settings.fine_tune else {}),
     }
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
@@ -117,10 +115,11 @@ def load_trained_model(name: str, path: Path) -> LoadedModel:
         EvaluationError: the model is missing, damaged or changed.
     """
     facts, state = _read(path)  # read once: another training may replace the file before the network is made
-    return kind_of(facts.network).architecture().make_model(
-        name, state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, weights=path.name,
-        weights_sha256=facts.weights_sha256,
+    weights = NetworkWeights(
+        state=state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, origin=path.name,
+        sha256=facts.weights_sha256,
     )  # fmt: skip
+    return kind_of(facts.network).architecture().make_model(name, weights)
 
 
 def read_source_model_facts(path: Path) -> SourceModelFacts | None:

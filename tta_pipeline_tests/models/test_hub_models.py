@@ -16,7 +16,7 @@ import tta_pipeline as tta
 from tta_pipeline.benchmarks.model_specs import HubModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.model_kind import ModelContext, kind_of
-from tta_pipeline.models.networks import load_network, make_untrained
+from tta_pipeline.models.networks import load_network
 
 timm = pytest.importorskip("timm")
 
@@ -139,10 +139,10 @@ def test_what_is_not_there_is_explained(hub: ThreadingHTTPServer, missing: str |
 
 def test_it_is_a_network_to_train(published: torch.nn.Module):
     """Untrained, or from its weights with a head for other classes."""
-    start = load_network(SPEC, num_classes=7)
+    network, start = load_network(SPEC, num_classes=7)
 
-    assert (7, 512) == tuple(start.network.fc.weight.shape)
-    assert torch.equal(published.conv1[0].weight, start.network.conv1[0].weight)
+    assert (7, 512) == tuple(network.fc.weight.shape)
+    assert torch.equal(published.conv1[0].weight, network.conv1[0].weight)
     assert (0.1, 0.2, 0.3) == start.mean
-    untrained = make_untrained(SPEC, num_classes=7)
+    untrained = kind_of(SPEC).architecture().make(7)
     assert not torch.equal(published.conv1[0].weight, untrained.conv1[0].weight)

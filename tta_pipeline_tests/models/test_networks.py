@@ -11,7 +11,7 @@ from torchvision.models import shufflenet_v2_x0_5, squeezenet1_1
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.model_kind import kind_of
-from tta_pipeline.models.networks import load_network, make_untrained, network_identity
+from tta_pipeline.models.networks import load_network
 
 SMALL = SmallNetwork(kind="small", width=4)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_untrained_network(spec: SmallNetwork | Tor
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        network = make_untrained(spec, num_classes=7)
+        network = kind_of(spec).architecture().make(7)
         states.append(torch.cat([weights.flatten().float() for weights in network.state_dict().values()]))
 
     assert (2, 7) == network(torch.rand(2, 3, 32, 32)).shape
@@ -45,12 +45,12 @@ def test_a_network_with_weights_starts_from_them(tmp_path: Path):
     torch.manual_seed(1)
     network = shufflenet_v2_x0_5(num_classes=5)
     spec = saved(tmp_path / "mine.safetensors", network, "shufflenet_v2_x0_5")
-    found = load_network(spec, num_classes=5)
+    fine_tuned, found = load_network(spec, num_classes=5)
     images = torch.rand(2, 3, 32, 32)
 
-    assert (MEAN, STD, spec.sha256) == (found.mean, found.std, found.weights_sha256)
+    assert (MEAN, STD, spec.sha256) == (found.mean, found.std, found.sha256)
     with torch.inference_mode():
-        torch.testing.assert_close(network.eval()(images), found.network.eval()(images))
+        torch.testing.assert_close(network.eval()(images), fine_tuned.eval()(images))
 
 
 @pytest.mark.parametrize(("make", "head"), [(shufflenet_v2_x0_5, "fc."), (squeezenet1_1, "classifier.1.")])
@@ -61,7 +61,7 @@ def test_a_head_of_other_classes_is_replaced(tmp_path: Path, make, head: str):
     heads = []
     for _ in range(2):
         torch.manual_seed(3)
-        state = load_network(spec, num_classes=9).network.state_dict()
+        state = load_network(spec, num_classes=9)[0].state_dict()
         heads.append(state[f"{head}weight"])
 
     assert 9 == len(state[f"{head}bias"])
@@ -74,7 +74,7 @@ def test_only_what_has_weights_is_a_start():
     """The small network has none, and nothing else than its width determines it."""
     with pytest.raises(EvaluationError, match=r"\bsmall\b"):
         load_network(SMALL, num_classes=3)
-    assert network_identity(SMALL) != network_identity(SmallNetwork(kind="small", width=8))
+    assert kind_of(SMALL).architecture().name != kind_of(SmallNetwork(kind="small", width=8)).architecture().name
 
 
 def test_weights_to_start_from_are_known_by_more_than_their_name():

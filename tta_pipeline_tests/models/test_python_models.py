@@ -25,7 +25,7 @@ from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import ModelContext, kind_of
-from tta_pipeline.models.networks import load_network, make_untrained
+from tta_pipeline.models.networks import load_network
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.files import hash_file
 
@@ -94,7 +94,7 @@ def forget() -> None:
 def network(**arguments: int) -> nn.Module:
     """Return the user's network with random weights."""
     forget()
-    return make_untrained(spec("Network", **arguments), num_classes=10)
+    return kind_of(spec("Network", **arguments)).architecture().make(10)
 
 
 def spec(name: str, path: Path | None = None, state: str | None = None, **arguments: int) -> PythonModel:
@@ -312,18 +312,18 @@ def test_a_model_without_weights_is_for_training():
         PythonModel(kind="python", factory="their_networks:of_ten", mean=MEAN)
     with pytest.raises(ValidationError, match=r"\bnowhere\b.*'nowhere:of_ten'"):
         PythonModel(kind="python", factory="nowhere:of_ten")
-    assert (2, 10) == make_untrained(untrained, num_classes=10)(torch.rand(2, 3, 32, 32)).shape
+    assert (2, 10) == kind_of(untrained).architecture().make(10)(torch.rand(2, 3, 32, 32)).shape
 
 
 @pytest.mark.parametrize("name", ["of_ten", "of_any"])
 def test_a_network_of_other_classes_is_fine_tuned(name: str):
     """Its last linear layer is replaced, also where the factory always makes the same."""
     bare = network()
-    found = load_network(spec(name, saved(bare.state_dict())), num_classes=7).network
+    found = load_network(spec(name, saved(bare.state_dict())), num_classes=7)[0]
 
     assert (2, 7) == found(torch.rand(2, 3, 32, 32)).shape
     assert torch.equal(bare.blocks[0][0].weight, found.blocks[0][0].weight)
-    same = load_network(spec(name, Path("mine.pth")), num_classes=10).network
+    same = load_network(spec(name, Path("mine.pth")), num_classes=10)[0]
     assert torch.equal(bare.linear.weight, same.linear.weight)
 
 

@@ -6,7 +6,7 @@ from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.models.model_kind import kind_of
-from tta_pipeline.models.networks import declared_normalisation, load_network, make_untrained
+from tta_pipeline.models.networks import declared_normalisation, load_network
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.try_network import try_network
 from tta_pipeline.util.own_code import describe_raised
@@ -30,10 +30,10 @@ def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_c
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         if settings.fine_tune:
-            start = load_network(settings.network, num_classes=num_classes)
-            network, mean, std = start.network, start.mean, start.std
+            network, start = load_network(settings.network, num_classes=num_classes)
+            mean, std = start.mean, start.std
         else:
-            network = make_untrained(settings.network, num_classes=num_classes)
+            network = kind_of(settings.network).architecture().make(num_classes)
             mean, std = declared_normalisation(settings.network) or _channel_statistics(images)
     normalized = Normalized(network, mean=mean, std=std)
     _require_logits(normalized, settings, image_size=images.image_size, num_classes=num_classes)
