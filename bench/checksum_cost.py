@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels, adjacent_runs
 from tta_pipeline.loading.stream_order import order_among, stored_order
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_TURNS = 9

@@ -18,6 +18,7 @@ import torch.utils.dlpack
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.extras.loader_bench.baseline import (
     Baseline,
     Output,
@@ -27,7 +28,6 @@ from tta_pipeline.extras.loader_bench.baseline import (
 )
 from tta_pipeline.extras.loader_bench.loaders import Loader
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 _COMPONENT = "image"

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.parity.clones import check_out, import_from_clone, module, package
 from bench.parity.comparisons import COMMITS, MD
-from tta_pipeline.shards.ordering import Indices, dirichlet, domain_seed, random_generator
+from tta_pipeline.domain.ordering import Indices, dirichlet, domain_seed, random_generator
 
 DESCRIPTION = """The Dirichlet order of streams and shards, compared with the samplers that papers used.
 

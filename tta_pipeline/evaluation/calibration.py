@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.results.evaluation_record import CalibrationBins
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_BINS = 15

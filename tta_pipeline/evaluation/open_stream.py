@@ -11,6 +11,7 @@ import numpy as np
 from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.ordering import Indices, domain_seed
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
@@ -24,7 +25,6 @@ from tta_pipeline.loading.subset import (
     subset_sha256,
 )
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
-from tta_pipeline.shards.ordering import Indices, domain_seed
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet

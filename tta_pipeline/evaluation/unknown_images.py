@@ -6,12 +6,12 @@ from math import floor
 
 import numpy as np
 
+from tta_pipeline.domain import ordering
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.stream_order import unknown_among
-from tta_pipeline.shards import ordering
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.short_lists import abbreviate_list
 

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_digest
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.local_cache import Draft, LocalCache
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import SEAL_BYTES, fsync_path, seal, unseal
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.reader import Batch
-from tta_pipeline.shards.ordering import Indices
 
 
 class Event(Protocol):

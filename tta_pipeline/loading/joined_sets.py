@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.stored_pixels import Pixels
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 

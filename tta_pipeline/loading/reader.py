@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.decode_pool import DecodePool
 from tta_pipeline.loading.joined_sets import JoinedSets
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 _PIECE_BYTES = 2**21

@@ -18,9 +18,9 @@ import numpy as np
 from tta_pipeline.data.remote_files import describe_change, fetch_file_facts, read_range
 from tta_pipeline.data.server_requests import run_and_wait, start_coroutine
 from tta_pipeline.data.sources.remote_shards import RemoteCell
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.local_cache import LocalCache
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import node_local_folder
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import BinaryIO, Protocol
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.remote_blocks import BlockCache, RemoteBlocks
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.decode import WrongSizeError, decode_into
 from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.shard_bytes import ShardBytes, open_shard_bytes
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet, forget_verified
 
 _GAP_BYTES = 2**12

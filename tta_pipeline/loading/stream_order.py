@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tta_pipeline.domain import ordering
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
-from tta_pipeline.shards import ordering
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex, keys_sha256
 
 
@@ -53,7 +53,7 @@ def listed_order(index: SampleIndex, names: Sequence[str]) -> StreamOrder:
 
 
 def dirichlet_order(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
-    """Return an order in which classes come and go; see `tta_pipeline.shards.ordering.dirichlet`."""
+    """Return an order in which classes come and go; see `tta_pipeline.domain.ordering.dirichlet`."""
     if not delta > 0:
         raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
     dealt = ordering.dirichlet(index.keys, index.labels, seed=seed, delta=delta)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tta_pipeline.domain.ordering import Indices, permuted
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.stream_order import shuffled_order
-from tta_pipeline.shards.ordering import Indices, permuted
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.identifiers import find_duplicates

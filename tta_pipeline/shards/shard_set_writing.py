@@ -19,6 +19,7 @@ from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import CLASS_MAP_FILE
+from tta_pipeline.domain.ordering import Indices, by_class, dirichlet, domain_seed, permuted
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
@@ -27,7 +28,6 @@ from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, WRITER_FILE, read_record
 from tta_pipeline.shards.member_names import make_member_name, sample_key
-from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, domain_seed, permuted
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.set_facts import ShardFacts, SkippedImage, SourceFacts, StoredOrder, WriterRecord
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, VERIFIED_FILE, find_damage

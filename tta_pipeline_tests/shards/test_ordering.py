@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.domain.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
 from tta_pipeline.loading import stream_order as streamed
-from tta_pipeline.shards.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set_writing import order_images
 from tta_pipeline_tests.loading.test_order import ORDERS, index_of

@@ -13,11 +13,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from tta_pipeline.data.images import decode_with_pillow, read_array
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.device.devices import select_device_of_rank
 from tta_pipeline.evaluation.device.memory import peak_memory_gib, reset_peak_memory
@@ -28,7 +29,6 @@ from tta_pipeline.loading.device import as_floats, move_to_device, synchronize
 from tta_pipeline.loading.stream_order import StreamOrder, stored_order
 from tta_pipeline.models.load_by_name import load_model
 from tta_pipeline.models.try_network import require_outputs
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import scratch_folder
 

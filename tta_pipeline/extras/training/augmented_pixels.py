@@ -15,11 +15,11 @@ from torch import nn
 from torchvision.transforms import v2
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into
 from tta_pipeline.extras.training.random_draws import Hashes, as_uniform, draw_numbers
 from tta_pipeline.loading.stored_pixels import Samples
-from tta_pipeline.shards.ordering import Indices
 
 
 class ImageFiles(Samples, Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.shards.sample_index import SampleIndex
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment, AugmentedPixels, ImageFiles
 from tta_pipeline.extras.training.epoch_order import cut_into_batches, epoch_order, num_epoch_samples, order_by_key
@@ -20,7 +21,6 @@ from tta_pipeline.extras.training.worker_processes import read_by_processes
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.sample_index import keys_sha256
 from tta_pipeline.shards.shard_set import ShardSet
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.member_names import make_member_name, sample_key
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 

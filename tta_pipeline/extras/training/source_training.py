@@ -13,6 +13,7 @@ import torch
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain import ordering
 from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.devices import require_float64
@@ -35,7 +36,6 @@ from tta_pipeline.models.trained_models import (
     write_source_model,
 )
 from tta_pipeline.results.training_record import TrainingRun
-from tta_pipeline.shards import ordering
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
 

@@ -16,11 +16,11 @@ import webdataset
 from torch.utils.data import DataLoader, get_worker_info
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment
 from tta_pipeline.extras.training.worker_processes import iterate
 from tta_pipeline.loading.webdataset_paths import shard_paths
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.shard_set import ShardSet
 
 _CHUNK = 16

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.stored_pixels import Pixels
-from tta_pipeline.shards.ordering import Indices
 
 
 class _Batches(Dataset[torch.Tensor]):
